@@ -1,0 +1,70 @@
+"""``python -m benchmarks NAME [--quick] [--json FILE]``."""
+
+import argparse
+import secrets
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.benchmark import BenchmarkError, Settings
+from benchmarks.registry import MODULES, find_benchmark
+from benchmarks.report import Report
+from kvstored_client import StoreError
+
+DEFAULT_FOLDER = Path("var/benchmarks")
+_EXIT_FAILED = 1
+_SEED_BITS = 32
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one benchmark; 0 when it measured what it promises."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = parser().parse_args(words)
+    console = Console()
+    seed = secrets.randbits(_SEED_BITS) if options.seed is None else options.seed
+    console.print(f"seed: {seed}")
+    settings = Settings(quick=options.quick, folder=options.folder, seed=seed, console=console)
+    benchmark = find_benchmark(options.name)
+    if options.json is not None:
+        # Found out now rather than after minutes of measuring.
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.touch()
+    try:
+        series = benchmark.run(settings)
+    except (BenchmarkError, StoreError) as error:
+        sys.stderr.write(f"benchmark {benchmark.name}: {error}\n")
+        return _EXIT_FAILED
+    report = Report(
+        benchmark=benchmark.name,
+        quick=options.quick,
+        command=shlex.join(["python", "-m", "benchmarks", *words]),
+        series=series,
+    )
+    report.check_figures(benchmark.figures)
+    if options.json is not None:
+        options.json.write_text(report.to_json())
+    console.print(report.table())
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    result = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    result.add_argument("name", choices=sorted(MODULES), help="what to measure")
+    result.add_argument("--quick", action="store_true", help="less data, within 5 minutes")
+    result.add_argument("--json", type=Path, metavar="FILE", help="write figures and samples there")
+    result.add_argument(
+        "--folder",
+        type=Path,
+        default=DEFAULT_FOLDER,
+        help="where scratch folders of up to 10 GB are made (default: %(default)s)",
+    )
+    result.add_argument("--seed", type=int, help="repeat the order and payload of an earlier run")
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

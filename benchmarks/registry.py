@@ -1,0 +1,18 @@
+"""The benchmarks by name. A module is imported when its benchmark is asked for."""
+
+from importlib import import_module
+
+from benchmarks.benchmark import Benchmark
+
+MODULES = {
+    "conversation": "benchmarks.conversation",
+    "storage": "benchmarks.storage",
+}
+"""Every module has a ``BENCHMARK``."""
+
+
+def find_benchmark(name: str) -> Benchmark:
+    """The benchmark of this name; raises KeyError for a name that is not in MODULES."""
+    benchmark = import_module(MODULES[name]).BENCHMARK
+    assert isinstance(benchmark, Benchmark)
+    return benchmark

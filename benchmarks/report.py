@@ -1,0 +1,96 @@
+"""What a benchmark found: samples, one value for each series, a table and JSON. Pure."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from rich.table import Table
+
+
+class Summary(Enum):
+    """How one value comes out of the samples."""
+
+    MEDIAN = "median"
+    LEAST = "least"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Samples of one quantity in the order in which they were taken; at least one.
+
+    ``is_figure`` marks those whose value is published under the stable ``key``.
+    """
+
+    key: str
+    unit: str
+    samples: tuple[float, ...]
+    summary: Summary = Summary.MEDIAN
+    is_figure: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.samples:
+            raise ValueError(f"the series {self.key} has no samples")
+
+    @property
+    def value(self) -> float:
+        """The one number that stands for the samples."""
+        if self.summary is Summary.LEAST:
+            return min(self.samples)
+        return statistics.median(self.samples)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The result of one run. ``command`` repeats it."""
+
+    benchmark: str
+    quick: bool
+    command: str
+    series: tuple[Series, ...]
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The published values."""
+        return {series.key: series.value for series in self.series if series.is_figure}
+
+    def check_figures(self, promised: Sequence[str]) -> None:
+        """Raises ValueError unless exactly the promised figures were measured."""
+        if sorted(self.figures) != sorted(promised):
+            raise ValueError(
+                f"{self.benchmark} promises the figures {sorted(promised)} and measured "
+                f"{sorted(self.figures)}"
+            )
+
+    def to_json(self) -> str:
+        """Figures and all samples, as others read them."""
+        document = {
+            "benchmark": self.benchmark,
+            "quick": self.quick,
+            "command": self.command,
+            "figures": self.figures,
+            "samples": {series.key: list(series.samples) for series in self.series},
+        }
+        return json.dumps(document, indent=2) + "\n"
+
+    def table(self) -> Table:
+        """One row for each series, figures first."""
+        table = Table(box=None, pad_edge=False, header_style="bold", title=self.command)
+        table.add_column("")
+        table.add_column("unit")
+        for column in ("median", "min", "max", "samples"):
+            table.add_column(column, justify="right")
+        for series in sorted(self.series, key=lambda series: not series.is_figure):
+            samples = series.samples
+            table.add_row(
+                series.key,
+                series.unit,
+                *(
+                    f"{number:.3f}"
+                    for number in (statistics.median(samples), min(samples), max(samples))
+                ),
+                str(len(samples)),
+                style="bold" if series.is_figure else "",
+            )
+        return table

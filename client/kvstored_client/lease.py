@@ -1,0 +1,64 @@
+"""Leases, for threads and for tasks."""
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from kvstored_client.store_verbs import LeaseGrant
+
+
+class Lease:
+    """Keeps ``chunk_count`` chunks from being evicted until it expires or is released.
+
+    Ends with its session too. Thread-safe.
+    """
+
+    __slots__ = ("_grant", "_release", "chunk_count")
+
+    def __init__(self, grant: LeaseGrant, release: Callable[[LeaseGrant], bool]) -> None:
+        self.chunk_count = grant.chunk_count
+        self._grant: LeaseGrant | None = grant
+        self._release = release
+
+    def release(self) -> bool:
+        """Ends the lease; False when it had ended already. A second call does nothing."""
+        grant, self._grant = self._grant, None
+        return grant is not None and self._release(grant)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class AsyncLease:
+    """As ``Lease``, for tasks of one event loop."""
+
+    __slots__ = ("_grant", "_release", "chunk_count")
+
+    def __init__(self, grant: LeaseGrant, release: Callable[[LeaseGrant], Awaitable[bool]]) -> None:
+        self.chunk_count = grant.chunk_count
+        self._grant: LeaseGrant | None = grant
+        self._release = release
+
+    async def release(self) -> bool:
+        """Ends the lease; False when it had ended already. A second call does nothing."""
+        grant, self._grant = self._grant, None
+        return grant is not None and await self._release(grant)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.release()

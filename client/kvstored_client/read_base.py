@@ -1,0 +1,46 @@
+"""What a read in flight offers without waiting, to threads and to tasks alike."""
+
+from kvstored_client.progress import ReadProgress
+from kvstored_client.values import ReadReport
+from kvstored_contract.board import SliceState
+
+
+class ReadBase:
+    """The board of one read. Every method may be called from any thread and never blocks.
+
+    ``chunk`` and ``layer`` count from the read's first chunk and first layer; outside the
+    read is IndexError. When the daemon dies, every pending slice counts as MISSING.
+    """
+
+    __slots__ = ("_progress",)
+
+    def __init__(self, progress: ReadProgress) -> None:
+        self._progress = progress
+
+    def is_resident(self, chunk: int, layer: int | None = None) -> bool:
+        """Whether the slice, or every layer of the chunk, lies verified at its destination.
+
+        A load from shared memory: about a microsecond, no system call.
+        """
+        return self._progress.is_resident(chunk, layer)
+
+    def state(self, chunk: int, layer: int) -> SliceState:
+        """State of one slice."""
+        return self._progress.state(chunk, layer)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will change any more and the destination is the engine's again."""
+        return self._progress.finished
+
+    def report(self) -> ReadReport:
+        """How far the read is now."""
+        return self._progress.report()
+
+    def advance(self, pointer: int) -> None:
+        """Tells the daemon that the engine computes the first ``pointer`` chunks itself."""
+        self._progress.advance(pointer)
+
+    def cancel(self) -> None:
+        """Tells the daemon to stop and returns at once; ``wait`` until it has."""
+        self._progress.cancel()

@@ -1,0 +1,53 @@
+"""What the daemon's replies mean. Pure; a reply that cannot be raises DaemonFaultError."""
+
+from kvstored_client.errors import DaemonFaultError, reason_of
+from kvstored_client.values import PutOutcome, PutReport, PutResult, SequenceInfo
+from kvstored_contract.reasons import Reason
+from kvstored_protos.v1 import sequence_pb2, store_pb2
+
+
+def put_report(reply: store_pb2.PutReply, chunk_count: int) -> PutReport:
+    """One result for each of ``chunk_count`` chunks."""
+    if len(reply.results) != chunk_count:
+        raise DaemonFaultError(
+            f"the daemon answered {len(reply.results)} results for {chunk_count} chunks"
+        )
+    return PutReport(
+        tuple(
+            PutResult(_outcome_of(result.outcome), reason_of(result.reason))
+            for result in reply.results
+        )
+    )
+
+
+def _outcome_of(value: int) -> PutOutcome:
+    try:
+        return PutOutcome(value)
+    except ValueError as error:
+        raise DaemonFaultError(
+            f"the daemon gave an outcome outside the contract: {value}"
+        ) from error
+
+
+def rejected_report(reason: Reason, chunk_count: int) -> PutReport:
+    """The report of a put that was not served at all."""
+    return PutReport((PutResult(PutOutcome.REJECTED, reason),) * chunk_count)
+
+
+def matched_chunks(reply: store_pb2.MatchReply, key_count: int) -> int:
+    """Length of the stored prefix of ``key_count`` keys."""
+    if reply.matched_chunks > key_count:
+        raise DaemonFaultError(
+            f"the daemon matched {reply.matched_chunks} chunks of {key_count} keys"
+        )
+    return reply.matched_chunks
+
+
+def sequence_info(reply: sequence_pb2.Sequence) -> SequenceInfo:
+    """The sequence as a value."""
+    return SequenceInfo(
+        name=reply.name,
+        layout_id=reply.layout_id,
+        keys=tuple(reply.keys),
+        dropped_chunks=reply.dropped_chunks,
+    )

@@ -1,0 +1,118 @@
+"""Verbs of the sequence service, as flows that any transport can drive."""
+
+from collections.abc import Callable, Sequence
+
+from google.protobuf.message import Message
+
+from kvstored_client import methods
+from kvstored_client.call import Flow, Method, Verb, ask, building
+from kvstored_client.errors import SequenceUnknownError
+from kvstored_client.replies import sequence_info
+from kvstored_client.session import Session
+from kvstored_client.store_verbs import registered
+from kvstored_client.values import SequenceInfo
+from kvstored_contract.layout import StateLayout
+from kvstored_protos.v1 import sequence_pb2
+
+
+def create(name: str, layout: StateLayout) -> Verb[SequenceInfo | None]:
+    """Makes an empty sequence."""
+
+    def flow(session: Session) -> Flow[SequenceInfo | None]:
+        layout_id = yield from registered(session, layout)
+        with building():
+            request = sequence_pb2.CreateSequenceRequest(name=name, layout_id=layout_id)
+        return sequence_info((yield from ask(session, methods.SEQUENCE_CREATE, request)))
+
+    return Verb(name="sequence_create", flow=flow, missed=lambda _: None)
+
+
+def get(name: str) -> Verb[SequenceInfo | None]:
+    """Looks a sequence up; one that does not exist is None and no failure."""
+
+    def flow(session: Session) -> Flow[SequenceInfo | None]:
+        with building():
+            request = sequence_pb2.SequenceRequest(name=name)
+        try:
+            return sequence_info((yield from ask(session, methods.SEQUENCE_GET, request)))
+        except SequenceUnknownError:
+            return None
+
+    return Verb(name="sequence_get", flow=flow, missed=lambda _: None)
+
+
+def append(name: str, keys: Sequence[bytes], *, expected_chunks: int) -> Verb[SequenceInfo | None]:
+    """Appends chunk keys to a sequence that has ``expected_chunks`` now."""
+    return _change(
+        "sequence_append",
+        methods.SEQUENCE_APPEND,
+        lambda: sequence_pb2.AppendChunksRequest(
+            name=name, keys=keys, expected_chunks=expected_chunks
+        ),
+    )
+
+
+def fork(name: str, new_name: str, *, keep_chunks: int) -> Verb[SequenceInfo | None]:
+    """Copies the first ``keep_chunks`` keys (0: all) into a new sequence."""
+    return _change(
+        "sequence_fork",
+        methods.SEQUENCE_FORK,
+        lambda: sequence_pb2.ForkSequenceRequest(
+            name=name, new_name=new_name, keep_chunks=keep_chunks
+        ),
+    )
+
+
+def truncate_front(name: str, drop_chunks: int) -> Verb[SequenceInfo | None]:
+    """Drops keys from the front."""
+    return _change(
+        "sequence_truncate_front",
+        methods.SEQUENCE_TRUNCATE_FRONT,
+        lambda: sequence_pb2.TruncateSequenceRequest(name=name, drop_chunks=drop_chunks),
+    )
+
+
+def truncate_back(name: str, drop_chunks: int) -> Verb[SequenceInfo | None]:
+    """Drops keys from the back."""
+    return _change(
+        "sequence_truncate_back",
+        methods.SEQUENCE_TRUNCATE_BACK,
+        lambda: sequence_pb2.TruncateSequenceRequest(name=name, drop_chunks=drop_chunks),
+    )
+
+
+def delete(name: str) -> Verb[bool]:
+    """Deletes a sequence, not its chunks; False when there was none."""
+
+    def flow(session: Session) -> Flow[bool]:
+        with building():
+            request = sequence_pb2.SequenceRequest(name=name)
+        try:
+            yield from ask(session, methods.SEQUENCE_DELETE, request)
+        except SequenceUnknownError:
+            return False
+        return True
+
+    return Verb(name="sequence_delete", flow=flow, missed=lambda _: False)
+
+
+def list_names() -> Verb[list[str]]:
+    """Names of all sequences of the namespace."""
+
+    def flow(session: Session) -> Flow[list[str]]:
+        request = sequence_pb2.ListSequencesRequest()
+        reply = yield from ask(session, methods.SEQUENCE_LIST, request)
+        return list(reply.names)
+
+    return Verb(name="sequence_list", flow=flow, missed=lambda _: [])
+
+
+def _change(
+    verb: str, method: Method[sequence_pb2.Sequence], build: Callable[[], Message]
+) -> Verb[SequenceInfo | None]:
+    def flow(session: Session) -> Flow[SequenceInfo | None]:
+        with building():
+            request = build()
+        return sequence_info((yield from ask(session, method, request)))
+
+    return Verb(name=verb, flow=flow, missed=lambda _: None)

@@ -1,0 +1,65 @@
+"""The sequences of a namespace, for threads."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kvstored_client import sequence_verbs
+from kvstored_client.call import ResultT, Verb
+from kvstored_client.values import SequenceInfo
+from kvstored_contract.layout import StateLayout
+
+
+class Run(Protocol):
+    """Runs a verb: a client's own way to reach the daemon."""
+
+    def __call__(self, verb: Verb[ResultT], /) -> ResultT:
+        """The verb's result, or what stands for its failure."""
+
+
+class Sequences:
+    """Named lists of chunk keys: conversations.
+
+    Every change is durable when it is answered. None stands for a failure (a strict
+    client raises: SequenceExistsError, SequenceUnknownError, SequenceConflictError, ...).
+    A sequence does not keep its chunks from being evicted. Thread-safe.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def create(self, name: str, layout: StateLayout) -> SequenceInfo | None:
+        """Makes an empty sequence of chunks of ``layout``; the name must be new."""
+        return self._run(sequence_verbs.create(name, layout))
+
+    def get(self, name: str) -> SequenceInfo | None:
+        """The sequence; None, and no failure, when there is none of this name."""
+        return self._run(sequence_verbs.get(name))
+
+    def append(
+        self, name: str, keys: Sequence[bytes], *, expected_chunks: int
+    ) -> SequenceInfo | None:
+        """Appends keys (32 bytes each) to a sequence that has ``expected_chunks`` keys now.
+
+        Refused when it has another number, so that two writers cannot interleave.
+        """
+        return self._run(sequence_verbs.append(name, keys, expected_chunks=expected_chunks))
+
+    def fork(self, name: str, new_name: str, *, keep_chunks: int = 0) -> SequenceInfo | None:
+        """Copies the first ``keep_chunks`` keys (0: all) into a new sequence; shares the chunks."""
+        return self._run(sequence_verbs.fork(name, new_name, keep_chunks=keep_chunks))
+
+    def truncate_front(self, name: str, drop_chunks: int) -> SequenceInfo | None:
+        """Drops the first ``drop_chunks`` keys."""
+        return self._run(sequence_verbs.truncate_front(name, drop_chunks))
+
+    def truncate_back(self, name: str, drop_chunks: int) -> SequenceInfo | None:
+        """Drops the last ``drop_chunks`` keys."""
+        return self._run(sequence_verbs.truncate_back(name, drop_chunks))
+
+    def delete(self, name: str) -> bool:
+        """Deletes the sequence, not its chunks; False when there was none."""
+        return self._run(sequence_verbs.delete(name))
+
+    def list(self) -> list[str]:
+        """Names of all sequences of the namespace."""
+        return self._run(sequence_verbs.list_names())

@@ -1,0 +1,111 @@
+"""What goes into a call and what comes out of it."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kvstored_contract.reasons import Reason
+
+
+class Ack(IntEnum):
+    """When a put is answered. Values are those of the protobuf enum."""
+
+    STAGED = 1
+    """When the chunks are readable from DRAM."""
+    DURABLE = 2
+    """When the chunks survive power loss."""
+
+
+class Order(IntEnum):
+    """The order in which a read brings its slices. Values are those of the protobuf enum."""
+
+    TAIL_FIRST = 1
+    """Last chunk first, each chunk whole."""
+    LAYER_FIRST = 2
+    """Layer by layer over all chunks."""
+    HEAD_FIRST = 3
+    """First chunk first, each chunk whole."""
+
+
+class PutOutcome(IntEnum):
+    """What became of one chunk of a put. Values are those of the protobuf enum."""
+
+    STORED = 1
+    EXISTED = 2
+    """The key was stored before; the bytes of this call were not used."""
+    REJECTED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewChunk:
+    """One chunk to store.
+
+    ``key`` has 32 bytes; ``parent_key`` is that of the chunk before it, empty for the first
+    and for independent chunks. ``token_count`` is at most the layout's ``chunk_tokens``.
+    ``stripe`` chooses the device: consecutive chunks of a sequence should have
+    consecutive numbers, whichever call puts them; None is the position in the call.
+    """
+
+    key: bytes
+    token_count: int
+    parent_key: bytes = b""
+    stripe: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """What became of one chunk; ``reason`` says why it was rejected."""
+
+    outcome: PutOutcome
+    reason: Reason = Reason.UNSPECIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class PutReport:
+    """One result for each chunk of the put, in the put's order."""
+
+    results: tuple[PutResult, ...]
+
+    def count(self, outcome: PutOutcome) -> int:
+        """Chunks with this outcome."""
+        return sum(result.outcome is outcome for result in self.results)
+
+    @property
+    def stored_count(self) -> int:
+        """Chunks that this put stored."""
+        return self.count(PutOutcome.STORED)
+
+    @property
+    def existed_count(self) -> int:
+        """Chunks that had been stored before."""
+        return self.count(PutOutcome.EXISTED)
+
+    @property
+    def rejected_count(self) -> int:
+        """Chunks that are not stored."""
+        return self.count(PutOutcome.REJECTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadReport:
+    """How far a read came.
+
+    ``resident`` tells of each chunk whether every layer of the read lies verified at its
+    destination, ``resident_prefix`` how many leading chunks do. ``finished`` means that
+    nothing will change any more and that the destination belongs to the engine again.
+    """
+
+    resident: tuple[bool, ...]
+    resident_prefix: int
+    device_bytes: int
+    dram_bytes: int
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceInfo:
+    """A named list of chunk keys; ``dropped_chunks`` were truncated from its front."""
+
+    name: str
+    layout_id: bytes
+    keys: tuple[bytes, ...]
+    dropped_chunks: int

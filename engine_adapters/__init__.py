@@ -1,0 +1,1 @@
+"""Adapters that connect inference engines to kvstored through its client."""

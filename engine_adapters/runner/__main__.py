@@ -1,0 +1,153 @@
+"""Takes one turn of a conversation: ``python -m engine_adapters.runner --help``."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from engine_adapters.runner.engine import TOKEN_BUDGET
+from engine_adapters.runner.errors import ModelError, RequestError
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.model_config import DTYPES
+from engine_adapters.runner.sampling import Sampling
+from engine_adapters.runner.state_format import CHUNK_TOKENS
+from engine_adapters.runner.tokenizer import Tokenizer
+from engine_adapters.runner.turn import StoreOptions, TurnReport, take_turn
+from kvstored_client import Order
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m engine_adapters.runner",
+        description="Takes one turn of a conversation and reports what it cost.",
+    )
+    parser.add_argument("--model", type=Path, required=True, help="Hugging Face model directory")
+    prompt = parser.add_argument_group(
+        "prompt", "the conversation so far, then the new text; at least one of them"
+    )
+    prompt.add_argument("--token-file", type=Path, help="JSON list of token ids so far")
+    prompt.add_argument("--prompt-file", type=Path, help="UTF-8 text that follows")
+    prompt.add_argument("--prompt", help="text that follows both")
+    prompt.add_argument(
+        "--token-output", type=Path, help="write the whole conversation here, as --token-file"
+    )
+    sampling = parser.add_argument_group("sampling")
+    sampling.add_argument("--max-new-tokens", type=int, default=64)
+    sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
+    sampling.add_argument("--top-p", type=float, default=1.0)
+    sampling.add_argument("--seed", type=int, default=0)
+    store = parser.add_argument_group("store")
+    store.add_argument("--no-store", action="store_true", help="neither restore nor save")
+    store.add_argument("--no-save", action="store_true", help="restore only")
+    store.add_argument("--socket", help="session socket of the daemon")
+    store.add_argument("--salt", default="", help="narrows the namespace")
+    store.add_argument("--arena-bytes", default="256MiB")
+    store.add_argument("--chunk-tokens", type=int, default=CHUNK_TOKENS)
+    store.add_argument(
+        "--order", choices=[order.name.lower() for order in Order], default="tail_first"
+    )
+    compute = parser.add_argument_group("compute")
+    compute.add_argument(
+        "--device",
+        default="cuda" if torch.cuda.is_available() else "cpu",
+        help="cpu, cuda, cuda:1, ... (default: cuda where there is one)",
+    )
+    compute.add_argument("--dtype", choices=DTYPES, help="default: the model's")
+    compute.add_argument("--threads", type=int, help="CPU threads of torch")
+    compute.add_argument("--token-budget", type=int, default=TOKEN_BUDGET, help="tokens per step")
+    parser.add_argument("--json", action="store_true", help="report as one JSON object")
+    return parser
+
+
+def read_prompt(options: argparse.Namespace, tokenizer: Tokenizer) -> list[int]:
+    """Token ids of the conversation so far and of the new text; raises RequestError."""
+    token_ids: list[int] = []
+    try:
+        if options.token_file is not None:
+            token_ids = json.loads(options.token_file.read_text(encoding="utf-8"))
+        text = ""
+        if options.prompt_file is not None:
+            text = options.prompt_file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise RequestError(f"cannot read the prompt: {error}") from error
+    if not isinstance(token_ids, list) or not all(type(token) is int for token in token_ids):
+        raise RequestError(f"{options.token_file} must hold a JSON list of token ids")
+    text += options.prompt or ""
+    if not text:
+        return token_ids
+    return token_ids + tokenizer.encode(text, is_continuation=bool(token_ids))
+
+
+def describe(report: TurnReport, text: str) -> dict[str, object]:
+    """The report as JSON values; token counts, bytes and seconds."""
+    completion = report.completion
+    restore = completion.restore
+    return {
+        "prompt_tokens": completion.prompt_tokens,
+        "restored_tokens": restore.restored_tokens,
+        "computed_tokens": completion.computed_tokens,
+        "device_bytes": restore.device_bytes,
+        "dram_bytes": restore.dram_bytes,
+        "restore_s": restore.duration_s,
+        "ttft_s": completion.ttft_s,
+        "duration_s": completion.duration_s,
+        "generated_ids": list(completion.generated_ids),
+        "generated_text": text,
+        "stored_chunks": report.save.stored_chunks,
+        "existed_chunks": report.save.existed_chunks,
+        "dropped_chunks": report.save.dropped_chunks,
+        "counters": report.counters,
+    }
+
+
+def run(options: argparse.Namespace) -> None:
+    """Takes the turn and writes the report; raises ModelError, RequestError or ValueError."""
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    tokenizer = Tokenizer.from_directory(options.model)
+    prompt = read_prompt(options, tokenizer)
+    dtype = None if options.dtype is None else getattr(torch, options.dtype)
+    model = Model.from_directory(options.model, dtype=dtype, device=options.device)
+    store = StoreOptions(
+        socket=options.socket,
+        salt=options.salt,
+        arena_bytes=options.arena_bytes,
+        chunk_tokens=options.chunk_tokens,
+        order=Order[options.order.upper()],
+        saves=not options.no_save,
+    )
+    report = take_turn(
+        model,
+        options.model,
+        prompt,
+        new_tokens_max=options.max_new_tokens,
+        sampling=Sampling(temperature=options.temperature, top_p=options.top_p, seed=options.seed),
+        store=None if options.no_store else store,
+        token_budget=options.token_budget,
+    )
+    if options.token_output is not None:
+        token_ids = json.dumps(report.completion.token_ids)
+        options.token_output.write_text(token_ids, encoding="utf-8")
+    text = tokenizer.decode(report.completion.generated_ids)
+    fields = describe(report, text)
+    if options.json:
+        sys.stdout.write(json.dumps(fields) + "\n")
+    else:
+        sys.stdout.write("".join(f"{name}: {value}\n" for name, value in fields.items()))
+
+
+def main() -> int:
+    """Exit status 0, or 2 with one sentence for what cannot be run."""
+    try:
+        run(make_parser().parse_args())
+    except (ModelError, RequestError, ValueError) as error:
+        sys.stderr.write(f"runner: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,9 @@
+"""Errors that a caller of the runner can act on."""
+
+
+class ModelError(ValueError):
+    """A model directory that the runner cannot run; the message names the property at fault."""
+
+
+class RequestError(ValueError):
+    """A request that can never be served; the message names the limit that it exceeds."""

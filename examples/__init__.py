@@ -1,0 +1,1 @@
+"""What kvstored does, shown on real input."""

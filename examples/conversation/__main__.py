@@ -1,0 +1,135 @@
+"""``make demo``: the main job with a progress display and a table at its end."""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from benchmarks.benchmark import BenchmarkError
+from engine_adapters.runner.errors import ModelError
+from examples.conversation.job import STEPS, JobOptions, Turn, run_job
+from examples.conversation.runner_process import RunnerFailedError
+
+GIB = 1024**3
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.conversation",
+        description="A conversation over a long document, restored from kvstored.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--folder", type=Path, default=Path("var/demo"), help="where all files go")
+    parser.add_argument("--model", type=Path, help="a Hugging Face Llama directory to use instead")
+    parser.add_argument(
+        "--kv-heads", type=int, default=8, choices=[1, 2, 4, 8], help="8 is MHA, fewer is GQA"
+    )
+    parser.add_argument("--document-tokens", type=int, default=5000)
+    parser.add_argument("--new-tokens", type=int, default=64, help="generated in each turn")
+    parser.add_argument("--device-gib", type=float, default=2.0, help="size of each of 2 devices")
+    return parser
+
+
+def make_table(turns: list[Turn]) -> Table:
+    """One row per turn."""
+    table = Table(
+        title="Each turn is a new runner process; before turn 3 the daemon was killed.",
+        caption="history, restored, computed: tokens; NVMe, DRAM: MB; TTFT, no store: ms",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    names = ("turn", "history", "restored", "computed", "NVMe", "DRAM")
+    for name in (*names, "TTFT", "no store", "gain", "equal"):
+        table.add_column(name, justify="right")
+    for turn in turns:
+        stored = turn.stored
+        is_restored = stored.restored_tokens > 0
+        table.add_row(
+            str(turn.number),
+            str(turn.history_tokens),
+            str(stored.restored_tokens),
+            str(stored.computed_tokens),
+            f"{stored.device_bytes / 1e6:.1f}",
+            f"{stored.dram_bytes / 1e6:.1f}",
+            f"{stored.ttft_s * 1e3:.0f}",
+            f"{turn.recomputed.ttft_s * 1e3:.0f}",
+            f"{turn.recomputed.ttft_s / stored.ttft_s:.1f}x" if is_restored else "-",
+            "yes" if turn.tokens_equal else "NO",
+        )
+    return table
+
+
+def faults(turns: list[Turn]) -> list[str]:
+    """What is wrong with a job, one sentence each; empty when it did what it should."""
+    found = [
+        f"turn {turn.number} generated other tokens than without a store"
+        for turn in turns
+        if not turn.tokens_equal
+    ]
+    found += [
+        f"{turn.stored.dropped_chunks} chunks of turn {turn.number} could not be saved"
+        for turn in turns
+        if turn.stored.dropped_chunks
+    ]
+    found += [
+        f"turn {turn.number} restored nothing"
+        for turn in turns[1:]
+        if turn.stored.restored_tokens == 0
+    ]
+    return found
+
+
+def main() -> int:
+    """Exit status 0; 1 when tokens differ or nothing was restored; 2 when it cannot run."""
+    arguments = make_parser().parse_args()
+    folder = arguments.folder.resolve()
+    options = JobOptions(
+        folder=folder,
+        model=arguments.model,
+        kv_heads=arguments.kv_heads,
+        document_tokens=arguments.document_tokens,
+        new_tokens=arguments.new_tokens,
+        device_bytes=int(arguments.device_gib * GIB),
+    )
+    console = Console()
+    shutil.rmtree(folder / "store", ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    try:
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task("", total=STEPS)
+
+            def report(what: str) -> None:
+                progress.update(task, advance=1, description=what)
+
+            turns = run_job(options, report)
+    except (BenchmarkError, ModelError, RunnerFailedError) as error:
+        console.print(f"[red]the demo could not run:[/red] {error}")
+        return 2
+    console.print(make_table(turns))
+    problems = faults(turns)
+    for problem in problems:
+        console.print(f"[red]{problem}[/red]")
+    if not problems:
+        console.print(
+            "The states of every turn were stored while it ran. Turns 2 and 3 restored their "
+            "history instead of computing it, and generated the same tokens as without a store."
+        )
+    console.print(f"Model, devices, index and daemon log are in {folder}; remove it when done.")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The main job: three turns by three processes, with the daemon killed in between.
+
+Turn 1 reads the document and saves its states. Turn 2, a new process, restores the
+history. Then the daemon is killed and started again, and turn 3, another process,
+restores from the devices. Every turn is also taken without any store, to compare
+tokens and time.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.daemon_process import DaemonOptions, DaemonProcess
+from benchmarks.document import document_tokens, random_model
+from engine_adapters.runner.tokenizer import Tokenizer
+from examples.conversation.runner_process import TurnResult, run_turn
+
+DRAM_BYTES = 512 * 1024 * 1024
+ARENA_BYTES_MAX = 1024 * 1024 * 1024
+QUESTIONS = (
+    "\n\nQuestion: what does the first document promise, and to whom?\nAnswer:",
+    "\n\nQuestion: which of these promises would you test first, and how?\nAnswer:",
+    "\n\nQuestion: now summarise the last document in one sentence.\nAnswer:",
+)
+"""What the user says in each turn; the answers are generated in between."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What is run, and where. ``kv_heads`` below 8 makes the model GQA."""
+
+    folder: Path
+    model: Path | None = None
+    kv_heads: int = 8
+    document_tokens: int = 5000
+    new_tokens: int = 64
+    device_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One turn, taken with the store and without it."""
+
+    number: int
+    history_tokens: int
+    stored: TurnResult
+    recomputed: TurnResult
+
+    @property
+    def tokens_equal(self) -> bool:
+        """Whether both ways generated the same tokens."""
+        return self.stored.generated_ids == self.recomputed.generated_ids
+
+
+Report = Callable[[str], None]
+"""Hears what is being done now."""
+
+STEPS = 10
+"""How often ``run_job`` reports: the steps of a progress display."""
+
+
+def run_job(options: JobOptions, report: Report) -> list[Turn]:
+    """Runs the whole job and returns its turns; the daemon is stopped in every case."""
+    report("writing the model and its tokenizer")
+    model = options.model or random_model(options.folder, kv_heads=options.kv_heads)
+    report(f"formatting two devices of {options.device_bytes / 2**30:.1f} GiB each")
+    store = options.folder / "store"
+    store.mkdir(parents=True)
+    daemon = DaemonOptions(
+        folder=store,
+        device_bytes=options.device_bytes,
+        dram_bytes=DRAM_BYTES,
+        arena_bytes_max=ARENA_BYTES_MAX,
+    )
+    with DaemonProcess(daemon) as process:
+        turns = []
+        token_file = options.folder / "conversation.json"
+        conversation = document_tokens(model, options.document_tokens)
+        history_tokens = 0
+        for number, question in enumerate(QUESTIONS, start=1):
+            if number == len(QUESTIONS):
+                report("killing the daemon with SIGKILL and starting it again")
+                process.kill()
+                process.start()
+            conversation += Tokenizer.from_directory(model).encode(question, is_continuation=True)
+            token_file.write_text(json.dumps(conversation))
+            turn = take_turn(
+                options,
+                report,
+                number=number,
+                history_tokens=history_tokens,
+                model=model,
+                token_file=token_file,
+                socket=daemon.socket,
+            )
+            turns.append(turn)
+            conversation += turn.recomputed.generated_ids
+            history_tokens = len(conversation)
+        report("stopping the daemon")
+    return turns
+
+
+def take_turn(
+    options: JobOptions,
+    report: Report,
+    *,
+    number: int,
+    history_tokens: int,
+    model: Path,
+    token_file: Path,
+    socket: Path,
+) -> Turn:
+    """Takes one turn in two processes, first without the store."""
+    results = []
+    for way, path in (("without a store", None), ("with the store", socket)):
+        report(f"turn {number}, {way}")
+        results.append(
+            run_turn(
+                model=model,
+                token_file=token_file,
+                token_output=options.folder / "answer.json",
+                new_tokens=options.new_tokens,
+                socket=path,
+            )
+        )
+    return Turn(
+        number=number, history_tokens=history_tokens, recomputed=results[0], stored=results[1]
+    )

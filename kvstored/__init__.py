@@ -1,0 +1,5 @@
+"""kvstored: a node-local daemon that stores the attention state of language models."""
+
+from importlib.metadata import version
+
+__version__ = version("kvstored")

@@ -1,0 +1,54 @@
+"""``kvstored format``: makes the configured devices a new, empty device set."""
+
+import argparse
+
+from kvstored.cli.errors import CommandError
+from kvstored.cli.options import Verbs, add_json_option
+from kvstored.cli.output import Report, progress_bar, write_report
+from kvstored.config import load_config
+from kvstored.store.device_set import format_device_set
+from kvstored.store.index import DATA_FILE
+from kvstored.store.index_service import CLEAN_FILE
+
+INDEX_FILES = (CLEAN_FILE, DATA_FILE, "lock.mdb")
+
+
+def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
+    """Adds the verb to the command line."""
+    verb = verbs.add_parser(
+        "format", parents=[common], help="reserve the devices and make them a new, empty set"
+    )
+    verb.add_argument(
+        "--force", action="store_true", help="also where devices hold data, which is lost"
+    )
+    add_json_option(verb)
+    verb.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Formats every device of ``[store]``; a daemon that uses one of them keeps it busy."""
+    store = load_config(options.config).store
+    if not options.force and (store.index / DATA_FILE).exists():
+        raise CommandError(
+            f"{store.index} holds the index of a store; format with --force to lose it, or name "
+            "another place in store.index"
+        )
+    with progress_bar("reserving", unit_bytes=True) as progress:
+        set_id = format_device_set(
+            store.devices,
+            device_bytes=store.device_bytes,
+            slab_bytes=store.slab_bytes,
+            force=options.force,
+            progress=progress,
+        )
+    # Only now: had a daemon been running, its devices would have been busy.
+    for name in INDEX_FILES:
+        (store.index / name).unlink(missing_ok=True)
+    report = Report(
+        title=f"device set {set_id.hex()}",
+        columns=("device", "bytes"),
+        rows=[(str(device), int(store.device_bytes)) for device in store.devices],
+        values={"set_id": set_id.hex(), "slab_bytes": int(store.slab_bytes)},
+    )
+    write_report(report, as_json=options.json)
+    return 0

@@ -1,0 +1,40 @@
+"""``kvstored inspect``: one chunk with its slices."""
+
+import argparse
+
+from kvstored.cli.connection import CALL_TIMEOUT_S, connected
+from kvstored.cli.ls_command import CHUNK_COLUMNS, chunk_row
+from kvstored.cli.options import Verbs, add_json_option
+from kvstored.cli.output import Cell, Report, write_report
+from kvstored.config import load_config
+from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc
+
+
+def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
+    """Adds the verb to the command line."""
+    verb = verbs.add_parser("inspect", parents=[common], help="show one chunk and its slices")
+    verb.add_argument("key_prefix", help="the beginning of its key (hexadecimal)")
+    add_json_option(verb)
+    verb.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Asks the admin service once."""
+    config = load_config(options.config)
+    request = admin_pb2.InspectRequest(key_prefix=options.key_prefix)
+    with connected(config.server.socket) as connection:
+        reply = admin_pb2_grpc.AdminServiceStub(connection.channel).Inspect(
+            request, metadata=connection.metadata, timeout=CALL_TIMEOUT_S
+        )
+    row = chunk_row(reply.chunk, is_short=False)
+    values: dict[str, Cell] = dict(zip(CHUNK_COLUMNS, row, strict=True))
+    report = Report(
+        title=f"chunk {reply.chunk.key.hex()}",
+        values={**values, "parent_key": reply.parent_key.hex()},
+        columns=("layer", "bytes", "checksum"),
+        rows=[
+            (layer, part.bytes, f"{part.checksum:016x}") for layer, part in enumerate(reply.slices)
+        ],
+    )
+    write_report(report, as_json=options.json)
+    return 0

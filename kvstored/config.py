@@ -1,0 +1,302 @@
+"""The daemon's configuration: a TOML file, overridden by ``KVSTORED_*`` variables.
+
+Pure but for reading the file and the environment. ``KVSTORED_DRAM__CAPACITY_BYTES``
+overrides ``capacity_bytes`` of ``[dram]``; lists are given as JSON. Every error is one
+sentence that names the key and the remedy.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError
+
+from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
+from kvstored_contract.limits import ALIGNMENT_BYTES
+
+DEFAULT_CONFIG_PATH = Path("/etc/kvstored/kvstored.toml")
+ENV_PREFIX = "KVSTORED_"
+ENV_NESTING = "__"
+SOCKET_PATH_BYTES_MAX = 107
+"""Longest path of a Unix socket on Linux."""
+SLAB_BYTES_MIN = 1024 * 1024
+COMMIT_INTERVAL_MS_MAX = 50
+DEPTH_MAX = 256
+SESSIONS_MAX = 4096
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
+
+_SIZE = re.compile(r"\s*\d+(\.\d+)?\s*([kmgtpe]?i?b?)\s*", re.IGNORECASE)
+
+
+def _whole_size(value: object) -> object:
+    """Refuses text that only begins like a size."""
+    if isinstance(value, str) and not _SIZE.fullmatch(value):
+        raise ValueError(f"{value!r} is no size; write a number of bytes or a size such as 2GiB")
+    return value
+
+
+Size = Annotated[ByteSize, BeforeValidator(_whole_size)]
+Bytes = Annotated[Size, Field(gt=0)]
+Account = Annotated[str | int, Field(union_mode="left_to_right")]
+"""A Unix user or group: its name, or its number."""
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; one sentence names the key and the remedy."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StoreSection(_Section):
+    """The devices, in the order in which they were formatted, and the index."""
+
+    devices: Annotated[tuple[Path, ...], Field(min_length=1)]
+    device_bytes: Bytes
+    """Size of each device; used by ``kvstored format`` only."""
+    slab_bytes: Bytes = ByteSize(64 * _MIB)
+    index: Path
+    """Folder of the LMDB index."""
+    index_map_bytes: Bytes = ByteSize(16 * _GIB)
+    """Address space of the index, and so its largest size."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "StoreSection":
+        if len(set(self.devices)) != len(self.devices):
+            raise ValueError("devices names the same path twice")
+        if self.slab_bytes < SLAB_BYTES_MIN or self.slab_bytes % ALIGNMENT_BYTES:
+            raise ValueError(
+                f"slab_bytes must be a multiple of {ALIGNMENT_BYTES} of at least "
+                f"{SLAB_BYTES_MIN} bytes, not {self.slab_bytes}"
+            )
+        if self.device_bytes % ALIGNMENT_BYTES:
+            raise ValueError(f"device_bytes must be a multiple of {ALIGNMENT_BYTES}")
+        room = self.device_bytes - DATA_OFFSET - SUPERBLOCK_BYTES
+        if room < self.slab_bytes:
+            raise ValueError(
+                f"device_bytes ({self.device_bytes}) has no room for one slab of "
+                f"slab_bytes ({self.slab_bytes})"
+            )
+        return self
+
+
+class DramSection(_Section):
+    """The DRAM tier."""
+
+    capacity_bytes: Bytes = ByteSize(1 * _GIB)
+
+
+class IoSection(_Section):
+    """How devices are driven and commits are grouped."""
+
+    depth_per_device: Annotated[int, Field(ge=1, le=DEPTH_MAX)] = 8
+    read_bytes_max: Annotated[Size, Field(ge=64 * _KIB, le=4 * _MIB)] = ByteSize(2 * _MIB)
+    """Neighbouring slices are merged into reads of at most so many bytes."""
+    commit_interval_ms: Annotated[int, Field(ge=0, le=COMMIT_INTERVAL_MS_MAX)] = 5
+    commit_bytes: Bytes = ByteSize(64 * _MIB)
+    """A group of writes is committed early when it has so many bytes."""
+
+
+class ServerSection(_Section):
+    """Sockets and the limits of sessions."""
+
+    socket: Path = Path("/run/kvstored/kvstored.sock")
+    grpc_socket: Path = Path("/run/kvstored/grpc.sock")
+    socket_mode: Annotated[str, Field(pattern="^0?[0-7]{3}$")] = "0660"
+    """Octal permissions of both sockets."""
+    socket_group: Account | None = None
+    """Group of both sockets; unset leaves the daemon's own."""
+    arena_bytes_max: Bytes = ByteSize(4 * _GIB)
+    arenas_bytes_max: Bytes = ByteSize(16 * _GIB)
+    """Bytes of all arenas together."""
+    sessions_max: Annotated[int, Field(ge=1, le=SESSIONS_MAX)] = 64
+
+    @property
+    def mode(self) -> int:
+        """``socket_mode`` as a number."""
+        return int(self.socket_mode, 8)
+
+    @model_validator(mode="after")
+    def _possible(self) -> "ServerSection":
+        if self.arena_bytes_max > self.arenas_bytes_max:
+            raise ValueError(
+                f"arena_bytes_max ({self.arena_bytes_max}) is larger than "
+                f"arenas_bytes_max ({self.arenas_bytes_max})"
+            )
+        if self.socket == self.grpc_socket:
+            raise ValueError("socket and grpc_socket name the same path")
+        return self
+
+
+class TenantSection(_Section):
+    """Unix users and groups that share one namespace."""
+
+    namespace: Annotated[str, Field(min_length=1, max_length=100, pattern="^[^/\x00]+$")]
+    users: tuple[Account, ...] = ()
+    groups: tuple[Account, ...] = ()
+
+    @model_validator(mode="after")
+    def _possible(self) -> "TenantSection":
+        if not self.users and not self.groups:
+            raise ValueError(f"tenant {self.namespace!r} names neither users nor groups")
+        return self
+
+
+class AccessSection(_Section):
+    """Who may connect besides the daemon's own user and root; the first match counts."""
+
+    tenants: tuple[TenantSection, ...] = ()
+
+
+class Config(BaseSettings):
+    """Everything that can be configured. Paths are absolute after ``load_config``."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_NESTING,
+    )
+
+    store: StoreSection
+    dram: DramSection = DramSection()
+    io: IoSection = IoSection()
+    server: ServerSection = ServerSection()
+    access: AccessSection = AccessSection()
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Config":
+        if self.dram.capacity_bytes < self.store.slab_bytes:
+            raise ValueError(
+                f"dram.capacity_bytes ({self.dram.capacity_bytes}) is smaller than one slab of "
+                f"store.slab_bytes ({self.store.slab_bytes})"
+            )
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment, then what the file says (passed as init arguments)."""
+        _ = settings_cls, dotenv_settings, file_secret_settings
+        return env_settings, init_settings
+
+
+def load_config(path: Path) -> Config:
+    """Reads and validates ``path`` and the environment; raises ConfigError.
+
+    Relative paths are relative to the folder of the file.
+    """
+    document = _read_document(path)
+    _refuse_unknown_variables(os.environ)
+    try:
+        config = Config(**document)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error, path)) from error
+    except SettingsError as error:
+        names = ", ".join(sorted(filter(_is_daemon_variable, os.environ)))
+        raise ConfigError(
+            f"{error} (set are {names}); write lists and tables in variables as JSON"
+        ) from error
+    config = _anchored(config, path.absolute().parent)
+    for socket in (config.server.socket, config.server.grpc_socket):
+        if len(os.fsencode(socket)) > SOCKET_PATH_BYTES_MAX:
+            raise ConfigError(
+                f"{path}: the socket path {socket} is longer than {SOCKET_PATH_BYTES_MAX} bytes; "
+                "choose a shorter one in [server]"
+            )
+    return config
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{path} does not exist; write it (docs/install.md shows one) or name another file "
+            "with --config"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; check its permissions") from (
+            error
+        )
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}; correct it there") from error
+
+
+def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
+    """Only nested names belong to the daemon: clients use plain ones (KVSTORED_SOCKET)."""
+    for name in filter(_is_daemon_variable, environment):
+        section = name[len(ENV_PREFIX) :].split(ENV_NESTING)[0].lower()
+        if section not in Config.model_fields:
+            raise ConfigError(
+                f"the environment variable {name} names no section of the configuration; unset it "
+                f"or use one of {', '.join(Config.model_fields)}"
+            )
+
+
+def _is_daemon_variable(name: str) -> bool:
+    return name.upper().startswith(ENV_PREFIX) and ENV_NESTING in name
+
+
+def _sentence(error: ValidationError, path: Path) -> str:
+    """The first error as one sentence; names the variable where that gave the value."""
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    variable = ENV_PREFIX + ENV_NESTING.join(key.split(".")[:2]).upper()
+    is_from_variable = bool(key) and variable in os.environ
+    if first["type"] == "extra_forbidden":
+        if is_from_variable:
+            return f"the environment variable {variable} names no known key; unset it"
+        return f"{path}: the key {key} is unknown; remove it or correct its spelling"
+    if first["type"] == "missing" and key in Config.model_fields:
+        return f"{path}: the section [{key}] is missing; docs/install.md shows one"
+    if first["type"] == "missing":
+        return f"{path}: the key {key} is missing; set it there or in {variable}"
+    message = first["msg"].removeprefix("Value error, ")
+    place = f"{key}: {message}" if key else message
+    return f"{variable if is_from_variable else path}: {place}; correct it there"
+
+
+def _anchored(config: Config, folder: Path) -> Config:
+    """The configuration with every path made absolute, from ``folder``."""
+    store, server = config.store, config.server
+    return config.model_copy(
+        update={
+            "store": store.model_copy(
+                update={
+                    "devices": tuple(folder / device for device in store.devices),
+                    "index": folder / store.index,
+                }
+            ),
+            "server": server.model_copy(
+                update={
+                    "socket": folder / server.socket,
+                    "grpc_socket": folder / server.grpc_socket,
+                }
+            ),
+        }
+    )

@@ -1,0 +1,243 @@
+"""The composition root: opens devices, index and store, serves, and closes in order.
+
+Start-up order: devices (their locks keep a second daemon out), index (looked through
+first after an unclean stop, rebuilt from the devices when it is unsound or new),
+recovery, epoch, tiers, sockets. The end is the reverse; the index is marked clean last.
+"""
+
+import asyncio
+import grp
+import logging
+import os
+import pwd
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kvstored.config import AccessSection, Account, Config, ConfigError
+from kvstored.io.device import Device
+from kvstored.io.monitored import MonitoredDevice
+from kvstored.io.thread_engine import ThreadEngine
+from kvstored.server.access import AccessRules, Tenant
+from kvstored.server.listen import SocketPermissions
+from kvstored.server.notify import environment_notifier
+from kvstored.server.server import Server, ServerOptions
+from kvstored.server.session_table import SessionLimits
+from kvstored.store.committer import CommitLimits
+from kvstored.store.device_set import DeviceSet, open_device_set
+from kvstored.store.index import Index, IndexChange, IndexDamagedError
+from kvstored.store.index_meta import IndexMeta
+from kvstored.store.index_service import close_cleanly, open_for_service, set_aside
+from kvstored.store.plan import PlanLimits
+from kvstored.store.reader import ReaderLimits
+from kvstored.store.rebuild import rebuild_index
+from kvstored.store.recover import recover
+from kvstored.tiers.hierarchy import RecoveredStore, TieredStore, TierLimits
+
+LOGGER = logging.getLogger(__name__)
+
+COPY_DEPTH = 2
+"""Threads that copy from the DRAM tier: two saturate the memory of small machines."""
+RUN_BYTES_MIN = 512 * 1024
+"""Layer-first reads merge layers until a transfer is so large."""
+WINDOW_ROUNDS = 4
+"""The default window lets each device have so many times its depth in flight."""
+LOG_INTERVAL_S = 5.0
+_GIB = 1024 * 1024 * 1024
+
+
+def run_daemon(config: Config) -> None:
+    """Serves until SIGTERM or SIGINT, then drains.
+
+    Raises ConfigError, DeviceSetError, IndexFailure, RecoverError, DeviceError or
+    ListenError where it cannot start: each message is one sentence.
+    """
+    check_memory(config)
+    rules = access_rules(config.access)
+    permissions = SocketPermissions(
+        mode=config.server.mode, gid=socket_group(config.server.socket_group)
+    )
+    with open_store(config) as (store, epoch):
+        options = ServerOptions(
+            socket=config.server.socket,
+            grpc_socket=config.server.grpc_socket,
+            permissions=permissions,
+            rules=rules,
+            limits=SessionLimits(
+                arena_bytes_max=config.server.arena_bytes_max,
+                arenas_bytes_max=config.server.arenas_bytes_max,
+                sessions_max=config.server.sessions_max,
+            ),
+            epoch=epoch,
+        )
+        asyncio.run(serve(store, options))
+
+
+async def serve(store: TieredStore, options: ServerOptions) -> None:
+    """Serves and drains; the store is closed when this returns."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    notifier = environment_notifier()
+    pulse = asyncio.create_task(notifier.keep_alive())
+    try:
+        await Server(store, options, notifier).run(stop)
+    finally:
+        # The pulse goes on while the last writes are finished.
+        await asyncio.to_thread(store.close)
+        pulse.cancel()
+    LOGGER.info("every write is durable")
+
+
+@contextmanager
+def open_store(config: Config) -> Iterator[tuple[TieredStore, int]]:
+    """Opens and recovers the store; yields it with the new epoch.
+
+    The body closes the store itself; index and devices are closed here.
+    """
+    monitors: list[MonitoredDevice] = []
+
+    def monitored(device: Device) -> Device:
+        monitors.append(MonitoredDevice(device))
+        return monitors[-1]
+
+    device_set = open_device_set(config.store.devices, wrap=monitored)
+    try:
+        index = open_index(config, device_set)
+        recovered = recover(index, device_set)
+        if recovered.dropped_count:
+            LOGGER.warning("%d damaged index entries were dropped", recovered.dropped_count)
+        epoch = device_set.advance_epoch()
+        index.apply(IndexChange(meta=IndexMeta(set_id=device_set.set_id, epoch=epoch, clean=False)))
+        LOGGER.info("recovered %d chunks", len(recovered.chunks))
+        store = TieredStore(
+            RecoveredStore(
+                device_set=device_set,
+                devices=tuple(monitors),
+                index=index,
+                allocator=recovered.allocator,
+                chunks=recovered.chunks,
+                next_stamp=recovered.next_stamp,
+            ),
+            engine=ThreadEngine(device_set.devices, depth=config.io.depth_per_device),
+            limits=tier_limits(config),
+        )
+        yield store, epoch
+        close_cleanly(index)
+    finally:
+        device_set.close()
+
+
+def open_index(config: Config, device_set: DeviceSet) -> Index:
+    """Opens the index; rebuilds it from the devices when it is new, cut short or unsound."""
+    path, map_bytes = config.store.index, config.store.index_map_bytes
+    try:
+        index, was_clean = open_for_service(path, map_bytes)
+    except IndexDamagedError as error:
+        aside = set_aside(path)
+        LOGGER.warning("%s; it is kept as %s", error, aside)
+        index, was_clean = open_for_service(path, map_bytes)
+    if not was_clean:
+        LOGGER.info("the last stop was not clean; the index was looked through and is sound")
+    if index.meta() is None:
+        rebuilt = rebuild_index(device_set, index, log_progress("slabs read to rebuild the index"))
+        LOGGER.info("built the index: %d chunks", rebuilt.chunk_count)
+        if rebuilt.unreadable_slab_count:
+            LOGGER.warning("%d slabs could not be read", rebuilt.unreadable_slab_count)
+    return index
+
+
+def tier_limits(config: Config) -> TierLimits:
+    """The sizes that the store is built with."""
+    settings = config.io
+    in_flight_bytes = (
+        len(config.store.devices) * settings.depth_per_device * settings.read_bytes_max
+    )
+    return TierLimits(
+        dram_bytes=config.dram.capacity_bytes,
+        dram_slab_bytes=config.store.slab_bytes,
+        commit=CommitLimits(
+            interval_s=settings.commit_interval_ms / 1000, group_bytes=settings.commit_bytes
+        ),
+        reader=ReaderLimits(
+            depth=settings.depth_per_device,
+            copy_depth=COPY_DEPTH,
+            window_bytes=WINDOW_ROUNDS * in_flight_bytes,
+            plan=PlanLimits(
+                run_bytes_min=min(RUN_BYTES_MIN, settings.read_bytes_max),
+                run_bytes_max=settings.read_bytes_max,
+            ),
+        ),
+    )
+
+
+def access_rules(section: AccessSection) -> AccessRules:
+    """The rules with every name looked up; raises ConfigError for an unknown one."""
+    return AccessRules(
+        daemon_uid=os.getuid(),
+        tenants=tuple(
+            Tenant(
+                namespace=tenant.namespace,
+                uids=frozenset(map(user_id, tenant.users)),
+                gids=frozenset(map(group_id, tenant.groups)),
+            )
+            for tenant in section.tenants
+        ),
+    )
+
+
+def user_id(account: Account) -> int:
+    """The number of a Unix user."""
+    if isinstance(account, int):
+        return account
+    try:
+        return pwd.getpwnam(account).pw_uid
+    except KeyError as error:
+        raise ConfigError(
+            f"access.tenants names the user {account!r}, which this machine does not have; "
+            "create it or correct the name"
+        ) from error
+
+
+def group_id(account: Account) -> int:
+    """The number of a Unix group."""
+    if isinstance(account, int):
+        return account
+    try:
+        return grp.getgrnam(account).gr_gid
+    except KeyError as error:
+        raise ConfigError(
+            f"the configuration names the group {account!r}, which this machine does not have; "
+            "create it or correct the name"
+        ) from error
+
+
+def socket_group(account: Account | None) -> int | None:
+    """The group of the sockets, if one is configured."""
+    return None if account is None else group_id(account)
+
+
+def check_memory(config: Config) -> None:
+    """Refuses a DRAM tier that this machine cannot hold; raises ConfigError."""
+    physical_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if config.dram.capacity_bytes > physical_bytes:
+        raise ConfigError(
+            f"dram.capacity_bytes ({config.dram.capacity_bytes}) is more than the "
+            f"{physical_bytes / _GIB:.1f} GiB of memory that this machine has; lower it"
+        )
+
+
+def log_progress(what: str) -> Callable[[int, int], None]:
+    """A progress callback that logs every LOG_INTERVAL_S."""
+    logged_at = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal logged_at
+        now = time.monotonic()
+        if now - logged_at >= LOG_INTERVAL_S:
+            logged_at = now
+            LOGGER.info("%s: %d of %d", what, done, total)
+
+    return report

@@ -1,0 +1,46 @@
+"""The protocol of a device: a fixed stretch of storage that is addressed by byte offset."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class DeviceError(OSError):
+    """A device could not read, write or flush. Short transfers are errors too.
+
+    ``sticky`` tells that the device has failed stop and every later call fails.
+    """
+
+    def __init__(self, device: str, operation: str, cause: str, *, sticky: bool = False) -> None:
+        super().__init__(f"{device}: {operation} failed: {cause}")
+        self.sticky = sticky
+
+
+class Device(Protocol):
+    """A fixed stretch of storage. Every method may be called from any thread.
+
+    Buffers, their lengths and offsets are multiples of ``alignment_bytes``.
+    """
+
+    @property
+    def name(self) -> str:
+        """What a person calls the device: its path."""
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Size, fixed when the device was formatted."""
+
+    @property
+    def alignment_bytes(self) -> int:
+        """Alignment of offsets, lengths and memory, as the device asks for it."""
+
+    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
+        """Fills all ``buffers`` with the bytes from ``offset`` on, or raises DeviceError."""
+
+    def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
+        """Writes all ``buffers`` to ``offset``, or raises DeviceError. Not yet on media."""
+
+    def flush(self) -> None:
+        """Brings every completed write to media, or raises DeviceError: then never retry."""
+
+    def close(self) -> None:
+        """Releases the device; no other method may be called afterwards."""

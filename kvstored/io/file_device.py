@@ -1,0 +1,223 @@
+"""A device that is a preallocated file or a block device, read and written with O_DIRECT."""
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+from kvstored.io.device import DeviceError
+from kvstored.io.direct_io import direct_alignment
+from kvstored.io.transfer import check_transfer
+from kvstored_contract.limits import ALIGNMENT_BYTES
+
+IOV_MAX = 1024
+"""Most buffers that Linux takes in one call."""
+_CALL_BYTES_MAX = 1024 * 1024 * 1024
+"""Most bytes handed to one call; Linux moves at most 2 GiB less a page."""
+_RESERVE_STEP_BYTES = 256 * 1024 * 1024
+_FILE_MODE = 0o600
+
+
+class DeviceBusyError(DeviceError):
+    """Another process, most likely a second daemon, holds the device."""
+
+
+class FileDevice:
+    """Implements ``Device``. Thread-safe; transfers release the interpreter lock.
+
+    ``capacity_bytes`` never grows. After a flush that failed the device is failed
+    stop: what the kernel holds of earlier writes is unknown, so that neither another
+    flush nor a read could be trusted, and every call raises a sticky DeviceError.
+    """
+
+    def __init__(
+        self, name: str, descriptor: int, *, capacity_bytes: int, alignment_bytes: int
+    ) -> None:
+        self._name = name
+        self._descriptor = descriptor
+        self._capacity_bytes = capacity_bytes
+        self._alignment_bytes = alignment_bytes
+        self._failure: str | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        capacity_bytes: int | None = None,
+        readonly: bool = False,
+    ) -> Self:
+        """Opens and locks ``path``: alone for writing, together with others ``readonly``.
+
+        ``capacity_bytes`` may be less than the size of the file (default: all of it).
+        Raises DeviceBusyError when the lock is held, DeviceError for all else.
+        """
+        name = os.fspath(path)
+        descriptor = _open(name, os.O_DIRECT | (os.O_RDONLY if readonly else os.O_RDWR))
+        try:
+            _lock(name, descriptor, fcntl.LOCK_SH if readonly else fcntl.LOCK_EX)
+            return cls(
+                name,
+                descriptor,
+                capacity_bytes=_capacity(name, descriptor, capacity_bytes),
+                alignment_bytes=_alignment(name, descriptor),
+            )
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return self._name
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes that may be read and written."""
+        return self._capacity_bytes
+
+    @property
+    def alignment_bytes(self) -> int:
+        """What ``statx`` says, or 4096 where it says nothing."""
+        return self._alignment_bytes
+
+    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
+        """Fills ``buffers`` from ``offset`` on; raises DeviceError."""
+        self._transfer("read", os.preadv, buffers, offset)
+
+    def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
+        """Writes ``buffers`` to ``offset``; raises DeviceError."""
+        self._transfer("write", os.pwritev, buffers, offset)
+
+    def flush(self) -> None:
+        """``fdatasync``; an error makes the device fail stop."""
+        self._refuse_failed("flush")
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            self._failure = f"an earlier flush failed: {error.strerror}"
+            raise DeviceError(self._name, "flush", str(error.strerror), sticky=True) from error
+
+    def close(self) -> None:
+        """Closes the file and thereby releases its lock."""
+        os.close(self._descriptor)
+
+    def _transfer(
+        self,
+        operation: str,
+        call: Callable[[int, list[memoryview], int], int],
+        buffers: Sequence[memoryview],
+        offset: int,
+    ) -> None:
+        self._refuse_failed(operation)
+        check_transfer(self, operation, buffers, offset)
+        for batch in _batches(buffers):
+            wanted_bytes = sum(buffer.nbytes for buffer in batch)
+            try:
+                moved_bytes = call(self._descriptor, batch, offset)
+            except OSError as error:
+                raise DeviceError(self._name, operation, str(error.strerror)) from error
+            if moved_bytes != wanted_bytes:
+                cause = f"{moved_bytes} of {wanted_bytes} bytes at offset {offset}"
+                raise DeviceError(self._name, operation, cause)
+            offset += moved_bytes
+
+    def _refuse_failed(self, operation: str) -> None:
+        if self._failure is not None:
+            raise DeviceError(self._name, operation, self._failure, sticky=True)
+
+
+def reserve(path: Path | str, byte_count: int, progress: Callable[[int], None]) -> None:
+    """Makes ``path`` a file of exactly ``byte_count`` bytes whose space is all allocated.
+
+    A block device must already have them and stays as it is. ``progress`` is told the
+    bytes reserved so far. Raises DeviceBusyError or DeviceError.
+    """
+    name = os.fspath(path)
+    descriptor = _open(name, os.O_RDWR | os.O_CREAT)
+    try:
+        _lock(name, descriptor, fcntl.LOCK_EX)
+        if stat.S_ISBLK(os.fstat(descriptor).st_mode):
+            progress(_capacity(name, descriptor, byte_count))
+        else:
+            _allocate(name, descriptor, byte_count, progress)
+    finally:
+        os.close(descriptor)
+
+
+def _allocate(name: str, descriptor: int, byte_count: int, progress: Callable[[int], None]) -> None:
+    try:
+        os.ftruncate(descriptor, byte_count)
+        for start in range(0, byte_count, _RESERVE_STEP_BYTES):
+            step_bytes = min(_RESERVE_STEP_BYTES, byte_count - start)
+            os.posix_fallocate(descriptor, start, step_bytes)
+            progress(start + step_bytes)
+        os.fsync(descriptor)
+        _sync_folder(Path(name).parent)
+    except OSError as error:
+        cause = f"{byte_count} bytes: {error.strerror}"
+        raise DeviceError(name, "reserve", cause) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the file's name as durable as its bytes."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open(name: str, flags: int) -> int:
+    try:
+        return os.open(name, flags | os.O_CLOEXEC, _FILE_MODE)
+    except OSError as error:
+        cause = str(error.strerror)
+        if error.errno == errno.EINVAL and flags & os.O_DIRECT:
+            cause = "its file system does not support O_DIRECT; use ext4, xfs or a block device"
+        raise DeviceError(name, "open", cause) from error
+
+
+def _lock(name: str, descriptor: int, kind: int) -> None:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        cause = "another process uses it; stop the other daemon or name another device"
+        raise DeviceBusyError(name, "open", cause) from error
+
+
+def _capacity(name: str, descriptor: int, wanted_bytes: int | None) -> int:
+    """The bytes wanted (default: all that there are), if the device has them."""
+    size_bytes = os.lseek(descriptor, 0, os.SEEK_END)
+    if wanted_bytes is not None and wanted_bytes > size_bytes:
+        raise DeviceError(name, "open", f"it has {size_bytes} bytes, {wanted_bytes} are needed")
+    return size_bytes if wanted_bytes is None else wanted_bytes
+
+
+def _alignment(name: str, descriptor: int) -> int:
+    alignment = direct_alignment(descriptor)
+    if alignment is None:
+        cause = "the kernel offers no O_DIRECT for it; use ext4, xfs or a block device"
+        raise DeviceError(name, "open", cause)
+    if ALIGNMENT_BYTES % alignment:
+        cause = f"it needs transfers of {alignment} bytes, more than {ALIGNMENT_BYTES}"
+        raise DeviceError(name, "open", cause)
+    return alignment
+
+
+def _batches(buffers: Sequence[memoryview]) -> Iterator[list[memoryview]]:
+    """Whole buffers in order, in groups that one system call takes."""
+    batch: list[memoryview] = []
+    batch_bytes = 0
+    for buffer in buffers:
+        full = len(batch) == IOV_MAX or batch_bytes + buffer.nbytes > _CALL_BYTES_MAX
+        if batch and full:
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(buffer)
+        batch_bytes += buffer.nbytes
+    if batch:
+        yield batch

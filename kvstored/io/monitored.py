@@ -1,0 +1,110 @@
+"""A wrapper that counts what passes through a device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from kvstored.io.device import Device, DeviceError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCounters:
+    """Totals since the device was wrapped. Bytes are those of transfers that succeeded."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    read_requests: int = 0
+    write_requests: int = 0
+    flush_requests: int = 0
+    errors: int = 0
+    failed: bool = False
+    """A sticky error was seen: the device has failed stop."""
+
+
+class MonitoredDevice:
+    """Implements ``Device`` around ``inner`` and counts every call. Thread-safe as ``inner``."""
+
+    def __init__(self, inner: Device) -> None:
+        self._inner = inner
+        self._lock = Lock()
+        self._read_bytes = 0
+        self._written_bytes = 0
+        self._read_requests = 0
+        self._write_requests = 0
+        self._flush_requests = 0
+        self._errors = 0
+        self._failed = False
+
+    @property
+    def name(self) -> str:
+        """Name of the inner device."""
+        return self._inner.name
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Capacity of the inner device."""
+        return self._inner.capacity_bytes
+
+    @property
+    def alignment_bytes(self) -> int:
+        """Alignment of the inner device."""
+        return self._inner.alignment_bytes
+
+    def snapshot(self) -> DeviceCounters:
+        """All counters at one moment."""
+        with self._lock:
+            return DeviceCounters(
+                read_bytes=self._read_bytes,
+                written_bytes=self._written_bytes,
+                read_requests=self._read_requests,
+                write_requests=self._write_requests,
+                flush_requests=self._flush_requests,
+                errors=self._errors,
+                failed=self._failed,
+            )
+
+    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
+        """Reads and counts; raises DeviceError."""
+        try:
+            self._inner.readv(buffers, offset)
+        except DeviceError as error:
+            self._count_error(error)
+            raise
+        finally:
+            with self._lock:
+                self._read_requests += 1
+        with self._lock:
+            self._read_bytes += sum(buffer.nbytes for buffer in buffers)
+
+    def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
+        """Writes and counts; raises DeviceError."""
+        try:
+            self._inner.writev(buffers, offset)
+        except DeviceError as error:
+            self._count_error(error)
+            raise
+        finally:
+            with self._lock:
+                self._write_requests += 1
+        with self._lock:
+            self._written_bytes += sum(buffer.nbytes for buffer in buffers)
+
+    def flush(self) -> None:
+        """Flushes and counts; raises DeviceError."""
+        try:
+            self._inner.flush()
+        except DeviceError as error:
+            self._count_error(error)
+            raise
+        finally:
+            with self._lock:
+                self._flush_requests += 1
+
+    def close(self) -> None:
+        """Closes the inner device; the counters stay readable."""
+        self._inner.close()
+
+    def _count_error(self, error: DeviceError) -> None:
+        with self._lock:
+            self._errors += 1
+            self._failed = self._failed or error.sticky

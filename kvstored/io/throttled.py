@@ -1,0 +1,106 @@
+"""A wrapper that limits the rate of a device, so that slow devices can be studied on fast ones."""
+
+import time
+from collections.abc import Sequence
+from threading import Lock
+from typing import Protocol
+
+from kvstored.io.device import Device
+
+
+class Clock(Protocol):
+    """The time that a throttle lives in; the module ``time`` is one."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Waits; called outside of every lock."""
+
+
+CREDIT_S = 0.05
+"""How much unused time a limit carries over: more than a sleep oversleeps, less than matters."""
+
+
+class RateLimit:
+    """A token bucket shared by all threads: each transfer takes ``byte_count / bytes_per_s``.
+
+    The transfers follow each other on one line of time, which may lag behind the
+    clock by CREDIT_S. So the long-run rate of a busy device is exact although every
+    sleep takes a little too long.
+    """
+
+    def __init__(self, bytes_per_s: float, clock: Clock) -> None:
+        if bytes_per_s <= 0:
+            raise ValueError(f"a rate must be above 0 bytes/s, not {bytes_per_s}")
+        self._bytes_per_s = bytes_per_s
+        self._clock = clock
+        self._lock = Lock()
+        self._free_at_s = clock.monotonic()
+
+    def reserve(self, byte_count: int) -> float:
+        """Takes the next place on the line; the clock's time at which the transfer ends."""
+        with self._lock:
+            start_s = max(self._free_at_s, self._clock.monotonic() - CREDIT_S)
+            self._free_at_s = start_s + byte_count / self._bytes_per_s
+            return self._free_at_s
+
+    def wait_until(self, end_s: float) -> None:
+        """Sleeps until ``end_s`` by the clock."""
+        while (remaining_s := end_s - self._clock.monotonic()) > 0:
+            self._clock.sleep(remaining_s)
+
+
+class ThrottledDevice:
+    """Implements ``Device`` around ``inner`` with a rate of its own for reads and for writes.
+
+    A transfer ends no earlier than its limit allows; flushes are not limited. The
+    rates are bytes per second, over all threads together. Thread-safe as ``inner``.
+    """
+
+    def __init__(
+        self,
+        inner: Device,
+        *,
+        read_bytes_per_s: float,
+        write_bytes_per_s: float,
+        clock: Clock = time,
+    ) -> None:
+        self._inner = inner
+        self._reads = RateLimit(read_bytes_per_s, clock)
+        self._writes = RateLimit(write_bytes_per_s, clock)
+
+    @property
+    def name(self) -> str:
+        """Name of the inner device."""
+        return self._inner.name
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Capacity of the inner device."""
+        return self._inner.capacity_bytes
+
+    @property
+    def alignment_bytes(self) -> int:
+        """Alignment of the inner device."""
+        return self._inner.alignment_bytes
+
+    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
+        """Reads at the limited rate; raises DeviceError."""
+        end_s = self._reads.reserve(sum(buffer.nbytes for buffer in buffers))
+        self._inner.readv(buffers, offset)
+        self._reads.wait_until(end_s)
+
+    def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
+        """Writes at the limited rate; raises DeviceError."""
+        end_s = self._writes.reserve(sum(buffer.nbytes for buffer in buffers))
+        self._inner.writev(buffers, offset)
+        self._writes.wait_until(end_s)
+
+    def flush(self) -> None:
+        """Flushes the inner device; raises DeviceError."""
+        self._inner.flush()
+
+    def close(self) -> None:
+        """Closes the inner device."""
+        self._inner.close()

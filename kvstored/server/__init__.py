@@ -1,0 +1,1 @@
+"""Sessions and the gRPC services: who may talk to the store, and how."""

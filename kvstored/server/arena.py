@@ -1,0 +1,70 @@
+"""The arena: sealed shared memory of one session, mapped by the daemon and the client."""
+
+import errno
+import fcntl
+import mmap
+import os
+
+from kvstored_contract.limits import ALIGNMENT_BYTES
+
+# Missing from the mmap module of Python 3.11; the value is fixed by the Linux ABI (5.14).
+_MADV_POPULATE_WRITE = 23
+# The interpreter lock is held during one step.
+_POPULATE_BYTES = 4 * 1024 * 1024
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class Arena:
+    """A memfd that can never change its size, and the daemon's mapping of it.
+
+    The seals are set before the client sees the descriptor: a client that could
+    shrink the file would kill the daemon with SIGBUS. ``view`` is a writable
+    memoryview of ``byte_count`` bytes. Every page is resident from the start.
+    """
+
+    def __init__(self, byte_count: int) -> None:
+        """Raises OSError when the system lacks the memory, ValueError for a bad size."""
+        if byte_count < ALIGNMENT_BYTES or byte_count % ALIGNMENT_BYTES:
+            raise ValueError(f"an arena has a multiple of {ALIGNMENT_BYTES} bytes: {byte_count}")
+        self.byte_count = byte_count
+        self.descriptor = os.memfd_create("kvstored-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self.descriptor, byte_count)
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            area = mmap.mmap(self.descriptor, byte_count)
+            _advise_huge_pages(area)
+            _populate(area)
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+        self.view = memoryview(area)
+
+    def close(self) -> None:
+        """Closes the descriptor and gives up the mapping.
+
+        The memory itself goes with its last view. No transfer may be in flight.
+        """
+        os.close(self.descriptor)
+        self.view = memoryview(b"")
+
+
+def _advise_huge_pages(area: mmap.mmap) -> None:
+    try:
+        area.madvise(mmap.MADV_HUGEPAGE)
+    except OSError as error:
+        # A kernel without transparent huge pages: small pages serve as well, only slower.
+        if error.errno != errno.EINVAL:
+            raise
+
+
+def _populate(area: mmap.mmap) -> None:
+    """Brings every page into memory now: a first touch is slower than the disk."""
+    for start in range(0, len(area), _POPULATE_BYTES):
+        byte_count = min(_POPULATE_BYTES, len(area) - start)
+        try:
+            area.madvise(_MADV_POPULATE_WRITE, start, byte_count)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            for offset in range(start, start + byte_count, mmap.PAGESIZE):
+                area[offset] = 0

@@ -1,0 +1,134 @@
+"""What every call of every service goes through: authentication and refusals."""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import ParamSpec, Protocol, Self, TypeVar
+
+import grpc
+
+from kvstored.server.errors import refusal_of
+from kvstored.server.session import Session
+from kvstored.server.session_table import SessionTable
+from kvstored.tiers.hierarchy import TieredStore
+from kvstored_contract.reasons import REASON_METADATA, TOKEN_METADATA, Reason
+
+LOGGER = logging.getLogger(__name__)
+
+Arguments = ParamSpec("Arguments")
+ResultT = TypeVar("ResultT")
+
+
+class CallsInProgress:
+    """Counts the calls that were let in. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __enter__(self) -> Self:
+        self._count += 1
+        self._idle.clear()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+        if self._count == 0:
+            self._idle.set()
+
+    async def finished(self, timeout_s: float) -> bool:
+        """Waits until no call is in progress; False when that takes too long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What the servicers share.
+
+    Puts may wait for room for long, so that they have threads of their own.
+    """
+
+    sessions: SessionTable
+    store: TieredStore
+    calls: CallsInProgress
+    put_executor: Executor
+    call_executor: Executor
+
+
+class Servicer(Protocol):
+    """A servicer whose methods ``session_call`` wraps."""
+
+    @property
+    def services(self) -> Services:
+        """The shared parts."""
+
+
+ServicerT = TypeVar("ServicerT", bound=Servicer)
+RequestT = TypeVar("RequestT")
+ReplyT = TypeVar("ReplyT")
+
+
+def session_call(
+    method: Callable[[ServicerT, RequestT, Session], Awaitable[ReplyT]],
+) -> Callable[[ServicerT, RequestT, grpc.aio.ServicerContext[RequestT, ReplyT]], Awaitable[ReplyT]]:
+    """Makes a gRPC method of one that takes the caller's session.
+
+    Refusals become a status code with the reason as trailing metadata; every other
+    error is logged with its cause and told to the client as INTERNAL.
+    """
+
+    @functools.wraps(method)
+    async def call(
+        self: ServicerT, request: RequestT, context: grpc.aio.ServicerContext[RequestT, ReplyT]
+    ) -> ReplyT:
+        try:
+            session = self.services.sessions.find(_token(context))
+            with self.services.calls:
+                return await method(self, request, session)
+        except Exception as error:
+            refusal = refusal_of(error)
+            if refusal is not None:
+                await context.abort(refusal.status, str(refusal), refusal.metadata)
+            LOGGER.exception("%s failed", method.__qualname__)
+            await context.abort(
+                grpc.StatusCode.INTERNAL,
+                "a fault of the daemon; its log has the cause",
+                ((REASON_METADATA, Reason.INTERNAL.name),),
+            )
+            raise
+
+    return call
+
+
+async def in_thread(
+    executor: Executor,
+    function: Callable[Arguments, ResultT],
+    *args: Arguments.args,
+    **kwargs: Arguments.kwargs,
+) -> ResultT:
+    """Runs a blocking function on ``executor``."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(executor, functools.partial(function, *args, **kwargs))
+
+
+async def outcome(future: Future[ResultT]) -> ResultT:
+    """Awaits a future of the store; a client that gives up does not cancel it."""
+    if future.done():
+        return future.result()
+    return await asyncio.shield(asyncio.wrap_future(future))
+
+
+def _token(context: grpc.aio.ServicerContext[RequestT, ReplyT]) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == TOKEN_METADATA and isinstance(value, str):
+            return value
+    return ""

@@ -1,0 +1,64 @@
+"""The gRPC server: all services on one Unix socket."""
+
+from pathlib import Path
+
+import grpc
+
+from kvstored.server.admin_servicer import AdminServicer
+from kvstored.server.calls import Services
+from kvstored.server.listen import (
+    ListenError,
+    SocketPermissions,
+    closed_umask,
+    open_to,
+    prepare_path,
+)
+from kvstored.server.sequence_servicer import SequenceServicer
+from kvstored.server.session_servicer import SessionServicer
+from kvstored.server.store_servicer import StoreServicer
+from kvstored_contract.limits import GRPC_MESSAGE_BYTES_MAX
+from kvstored_protos.v1 import (
+    admin_pb2_grpc,
+    sequence_pb2_grpc,
+    session_pb2_grpc,
+    store_pb2_grpc,
+)
+
+CALLS_MAX = 4096
+"""Calls in progress at once; more are refused with RESOURCE_EXHAUSTED."""
+
+
+def grpc_target(path: Path) -> str:
+    """The gRPC name of a Unix socket."""
+    return f"unix:{path}"
+
+
+async def start_grpc_server(
+    path: Path, permissions: SocketPermissions, *, services: Services, epoch: int
+) -> grpc.aio.Server:
+    """Serves on ``path``; raises ListenError. Every call needs a session's token."""
+    prepare_path(path)
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+            ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
+        ],
+        maximum_concurrent_rpcs=CALLS_MAX,
+    )
+    session_pb2_grpc.add_SessionServiceServicer_to_server(
+        SessionServicer(services, epoch=epoch), server
+    )
+    store_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(services), server)
+    sequence_pb2_grpc.add_SequenceServiceServicer_to_server(SequenceServicer(services), server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(services), server)
+    try:
+        with closed_umask():
+            server.add_insecure_port(grpc_target(path))
+            await server.start()
+        open_to(path, permissions)
+    except (OSError, RuntimeError) as error:
+        await server.stop(None)
+        raise ListenError(
+            f"cannot listen on {path}: {error}; correct its folder or [server]"
+        ) from error
+    return server

@@ -1,0 +1,136 @@
+"""The server's life: sockets open, sessions served, everything drained in order."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvstored.server.access import AccessRules
+from kvstored.server.calls import CallsInProgress, Services
+from kvstored.server.grpc_server import grpc_target, start_grpc_server
+from kvstored.server.listen import SocketPermissions, bound_listener, passed_listener
+from kvstored.server.notify import Notifier
+from kvstored.server.session_socket import SessionSocket
+from kvstored.server.session_table import SessionLimits, SessionTable
+from kvstored.tiers.hierarchy import TieredStore
+
+LOGGER = logging.getLogger(__name__)
+PUT_THREADS = 8
+CALL_THREADS = 8
+DRAIN_S = 5.0
+"""How long calls in progress may go on after the daemon was told to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Where to listen, who may come, and how much they may have."""
+
+    socket: Path
+    grpc_socket: Path
+    permissions: SocketPermissions
+    rules: AccessRules
+    limits: SessionLimits
+    epoch: int
+
+
+class Server:
+    """Serves ``store`` until it is told to stop. Belongs to one event loop."""
+
+    def __init__(self, store: TieredStore, options: ServerOptions, notifier: Notifier) -> None:
+        self._store = store
+        self._options = options
+        self._notifier = notifier
+        self._sessions = SessionTable(options.limits, unpin=store.unpin, cancel=store.cancel)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves until ``stop`` is set, then drains; raises ListenError.
+
+        When this returns no client has a session and no call is in progress.
+        """
+        options = self._options
+        with (
+            ThreadPoolExecutor(PUT_THREADS, thread_name_prefix="kvstored-put") as puts,
+            ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="kvstored-call") as calls,
+            contextlib.ExitStack() as listening,
+        ):
+            services = Services(
+                sessions=self._sessions,
+                store=self._store,
+                calls=CallsInProgress(),
+                put_executor=puts,
+                call_executor=calls,
+            )
+            grpc_server = await start_grpc_server(
+                options.grpc_socket, options.permissions, services=services, epoch=options.epoch
+            )
+            try:
+                # Last of all: whoever is welcomed here finds the services listening.
+                listener = listening.enter_context(self._listener())
+                sockets = SessionSocket(
+                    listener,
+                    rules=options.rules,
+                    sessions=self._sessions,
+                    grpc_target=grpc_target(options.grpc_socket),
+                    epoch=options.epoch,
+                )
+                await self._serve(stop, sockets)
+                listening.close()
+                await self._drain(services.calls)
+                await sockets.close()
+                await self._sessions.close_all()
+            finally:
+                await grpc_server.stop(None)
+                options.grpc_socket.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _listener(self) -> Iterator[socket.socket]:
+        """The session socket; its file goes with it, unless it is systemd's."""
+        passed = passed_listener(os.environ, pid=os.getpid())
+        if passed is not None:
+            with passed:
+                yield passed
+            return
+        with bound_listener(self._options.socket, self._options.permissions) as listener:
+            try:
+                yield listener
+            finally:
+                self._options.socket.unlink(missing_ok=True)
+
+    async def _serve(self, stop: asyncio.Event, sockets: SessionSocket) -> None:
+        tasks = [
+            asyncio.create_task(sockets.serve()),
+            asyncio.create_task(self._sessions.expire_leases()),
+        ]
+        self._notifier.ready(f"epoch {self._options.epoch}")
+        LOGGER.info("serving epoch %d on %s", self._options.epoch, self._options.socket)
+        try:
+            await _until(stop, tasks)
+        finally:
+            await _cancel(tasks)
+
+    async def _drain(self, calls: CallsInProgress) -> None:
+        self._notifier.stopping()
+        LOGGER.info("draining")
+        self._sessions.drain()
+        if not await calls.finished(DRAIN_S):
+            LOGGER.warning("calls that were still in progress are cut off")
+
+
+async def _until(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
+    """Waits for ``stop``; a task that ends before is a fault and raises."""
+    stopped = asyncio.create_task(stop.wait())
+    done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    for task in done:
+        task.result()
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,150 @@
+"""One session: what a connected client holds, all of which its end returns."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kvstored.format.identity import namespace_id
+from kvstored.server.access import Grant
+from kvstored.server.arena import Arena
+from kvstored.server.bell import Bell
+from kvstored.server.errors import refuse
+from kvstored.server.leases import Lease, LeaseTable
+from kvstored.store.read_stream import ReadStream
+from kvstored_contract.layout import StateLayout
+from kvstored_contract.reasons import Reason
+
+LEASES_PER_SESSION_MAX = 4096
+LAYOUTS_PER_SESSION_MAX = 256
+READS_PER_SESSION_MAX = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionIdentity:
+    """What never changes about a session. ``token`` authenticates its calls."""
+
+    session_id: int
+    token: str
+    grant: Grant
+    client_name: str
+
+
+class Session:
+    """A client's arena, bell, layouts, leases and transfers in flight.
+
+    Layouts and leases belong to the event loop; ``transfer`` and ``add_read`` may be
+    used from any thread. ``cancel`` gives up a read. Invariant: while a transfer is in
+    flight the arena stays.
+    """
+
+    def __init__(
+        self,
+        identity: SessionIdentity,
+        *,
+        arena: Arena,
+        bell: Bell,
+        cancel: Callable[[ReadStream], None],
+    ) -> None:
+        self.identity = identity
+        self.namespace_id = namespace_id(identity.grant.namespace)
+        self.arena = arena
+        self.bell = bell
+        self.leases = LeaseTable()
+        self._cancel = cancel
+        self._layouts: dict[bytes, StateLayout] = {}
+        self._lock = threading.Lock()
+        self._reads: set[ReadStream] = set()
+        self._transfer_count = 0
+        self._closing = False
+
+    def add_layout(self, layout: StateLayout) -> bytes:
+        """Registers a layout and returns its id; raises RefusedError beyond the limit."""
+        layout_id = layout.layout_id
+        if layout_id not in self._layouts and len(self._layouts) >= LAYOUTS_PER_SESSION_MAX:
+            refuse(
+                Reason.LIMIT_EXCEEDED,
+                f"a session has at most {LAYOUTS_PER_SESSION_MAX} layouts; open another session",
+            )
+        self._layouts[layout_id] = layout
+        return layout_id
+
+    def layout(self, layout_id: bytes) -> StateLayout:
+        """The registered layout of this id; raises RefusedError."""
+        layout = self._layouts.get(layout_id)
+        if layout is None:
+            refuse(
+                Reason.LAYOUT_UNKNOWN,
+                f"layout {layout_id.hex() or '(empty)'} is not registered in this session; "
+                "call RegisterLayout first",
+            )
+        return layout
+
+    @contextmanager
+    def transfer(self) -> Iterator[None]:
+        """Keeps the arena while the body uses it; raises RefusedError when it is going."""
+        with self._lock:
+            if self._closing:
+                refuse(Reason.TOKEN_UNKNOWN, "the session is closed; connect again")
+            self._transfer_count += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._transfer_count -= 1
+
+    def add_lease(self, lease: Lease) -> int:
+        """Keeps a lease and returns its id; raises RefusedError when nobody would end it."""
+        with self._lock:
+            is_closing = self._closing
+        if is_closing:
+            refuse(Reason.TOKEN_UNKNOWN, "the session is closed; connect again")
+        if len(self.leases) >= LEASES_PER_SESSION_MAX:
+            refuse(
+                Reason.LIMIT_EXCEEDED,
+                f"a session has at most {LEASES_PER_SESSION_MAX} leases; release some",
+            )
+        return self.leases.add(lease)
+
+    def check_read_limit(self) -> None:
+        """Raises RefusedError when no other read may start."""
+        self.forget_finished_reads()
+        with self._lock:
+            read_count = len(self._reads)
+        if read_count >= READS_PER_SESSION_MAX:
+            refuse(
+                Reason.LIMIT_EXCEEDED,
+                f"{READS_PER_SESSION_MAX} reads of this session are in flight; wait for one",
+            )
+
+    def add_read(self, stream: ReadStream) -> None:
+        """Keeps the arena until ``stream`` is over. Call it inside ``transfer``."""
+        with self._lock:
+            self._reads.add(stream)
+            is_late = self._closing
+        if is_late:
+            self._cancel(stream)
+
+    def forget_finished_reads(self) -> None:
+        """Drops the reads that are over."""
+        with self._lock:
+            self._reads = {stream for stream in self._reads if not stream.wait(0)}
+
+    def begin_close(self) -> None:
+        """Refuses new transfers and cancels the reads in flight."""
+        with self._lock:
+            self._closing = True
+            reads = tuple(self._reads)
+        for stream in reads:
+            self._cancel(stream)
+
+    def is_idle(self) -> bool:
+        """Whether nothing uses the arena. Once true after ``begin_close``, it stays true."""
+        self.forget_finished_reads()
+        with self._lock:
+            return not self._reads and self._transfer_count == 0
+
+    def release(self) -> None:
+        """Gives up arena and bell; the session must be idle."""
+        self.arena.close()
+        self.bell.close()

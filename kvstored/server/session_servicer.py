@@ -1,0 +1,34 @@
+"""The session service: layouts, and whether the daemon is there."""
+# ruff: noqa: N802 - the contract names the methods
+
+from kvstored import __version__
+from kvstored.server.calls import Services, in_thread, session_call
+from kvstored.server.session import Session
+from kvstored_contract.layout import StateLayout
+from kvstored_protos.v1 import session_pb2, session_pb2_grpc
+
+
+class SessionServicer(session_pb2_grpc.SessionServiceServicer):
+    """Implements ``SessionService``. ``epoch`` is that of this start of the daemon."""
+
+    def __init__(self, services: Services, *, epoch: int) -> None:
+        self.services = services
+        self._epoch = epoch
+
+    @session_call
+    async def RegisterLayout(
+        self, request: session_pb2.RegisterLayoutRequest, session: Session
+    ) -> session_pb2.RegisterLayoutReply:
+        """Makes a layout usable in this session."""
+        layout = StateLayout.from_proto(request.layout)
+        services = self.services
+        await in_thread(services.call_executor, services.store.register_layout, layout)
+        return session_pb2.RegisterLayoutReply(layout_id=session.add_layout(layout))
+
+    @session_call
+    async def Ping(
+        self, request: session_pb2.PingRequest, session: Session
+    ) -> session_pb2.PingReply:
+        """Answers with the epoch and the version."""
+        _ = request, session
+        return session_pb2.PingReply(epoch=self._epoch, version=__version__)

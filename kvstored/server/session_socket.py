@@ -1,0 +1,179 @@
+"""The session socket: the handshake, and the client's death as end of file."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+
+from kvstored.server.access import AccessRules, Grant
+from kvstored.server.errors import RefusedError, refuse
+from kvstored.server.peer import peer_credentials
+from kvstored.server.session import Session
+from kvstored.server.session_table import SessionTable
+from kvstored_contract.handshake import LENGTH, HandshakeError, body_bytes, frame, parse
+from kvstored_contract.limits import CLIENT_NAME_BYTES_MAX, PROTOCOL_VERSION
+from kvstored_contract.reasons import Reason
+from kvstored_protos.v1 import common_pb2, session_pb2
+
+LOGGER = logging.getLogger(__name__)
+HANDSHAKE_TIMEOUT_S = 10.0
+CONNECTIONS_MAX = 4096
+"""Connections that are open at once, those before their handshake included."""
+
+
+class SessionSocket:
+    """Accepts clients on a bound and listening Unix socket and keeps their sessions.
+
+    ``grpc_target`` and ``epoch`` are told to every client.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        *,
+        rules: AccessRules,
+        sessions: SessionTable,
+        grpc_target: str,
+        epoch: int,
+    ) -> None:
+        self._listener = listener
+        self._rules = rules
+        self._sessions = sessions
+        self._grpc_target = grpc_target
+        self._epoch = epoch
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Accepts connections until it is cancelled; those it has made go on."""
+        loop = asyncio.get_running_loop()
+        self._listener.setblocking(False)
+        slots = asyncio.Semaphore(CONNECTIONS_MAX)
+        while True:
+            await slots.acquire()
+            try:
+                connection, _ = await loop.sock_accept(self._listener)
+            except OSError as error:
+                slots.release()
+                LOGGER.warning("cannot accept a client: %s", error)
+                await asyncio.sleep(1)
+                continue
+            task = asyncio.create_task(self._converse(connection))
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
+            task.add_done_callback(lambda _task: slots.release())
+
+    async def close(self) -> None:
+        """Closes every connection and thereby ends its session."""
+        tasks = tuple(self._connections)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _converse(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        with connection:
+            try:
+                session = await self._admit(connection)
+            except (HandshakeError, OSError, TimeoutError) as error:
+                LOGGER.info("a client did not complete the handshake: %s", error)
+                return
+            if session is None:
+                return
+            try:
+                await self._welcome(connection, session)
+                await _end_of_file(connection)
+            finally:
+                await asyncio.shield(self._sessions.close(session))
+                LOGGER.info("session %d ended", session.identity.session_id)
+
+    async def _admit(self, connection: socket.socket) -> Session | None:
+        """Opens the session that the client asks for, or tells it why there is none."""
+        try:
+            # A socket that is closed with its message unread may lose the refusal.
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                hello = await _receive_hello(connection)
+            grant = self._grant(connection)
+            _check_hello(hello)
+            session = await self._sessions.open(
+                grant, client_name=hello.client_name, arena_bytes=hello.arena_bytes
+            )
+        except RefusedError as refusal:
+            LOGGER.warning("a client was refused: %s", refusal)
+            welcome = session_pb2.Welcome(
+                refusal=str(refusal),
+                reason=common_pb2.Reason.ValueType(refusal.reason),
+                epoch=self._epoch,
+            )
+            await asyncio.get_running_loop().sock_sendall(connection, frame(welcome))
+            return None
+        LOGGER.info(
+            "session %d of client %r in namespace %r",
+            session.identity.session_id,
+            hello.client_name,
+            grant.namespace,
+        )
+        return session
+
+    def _grant(self, connection: socket.socket) -> Grant:
+        credentials = peer_credentials(connection)
+        grant = self._rules.grant(credentials)
+        if grant is None:
+            refuse(
+                Reason.ACCESS_REFUSED,
+                f"user {credentials.uid} may not use this store; add it to a tenant in [access]",
+            )
+        return grant
+
+    async def _welcome(self, connection: socket.socket, session: Session) -> None:
+        """Sends the welcome with the descriptors; it fits into an empty socket buffer."""
+        welcome = session_pb2.Welcome(
+            epoch=self._epoch,
+            session_id=session.identity.session_id,
+            token=session.identity.token,
+            namespace=session.identity.grant.namespace,
+            arena_bytes=session.arena.byte_count,
+            grpc_target=self._grpc_target,
+            admin=session.identity.grant.admin,
+        )
+        data = frame(welcome)
+        descriptors = [session.arena.descriptor, session.bell.descriptor]
+        with contextlib.suppress(OSError):
+            if socket.send_fds(connection, [data], descriptors) == len(data):
+                return
+        LOGGER.info("session %d: the client did not take its welcome", session.identity.session_id)
+
+
+async def _end_of_file(connection: socket.socket) -> None:
+    """Waits until the client is gone; one that sends anything more is cut off."""
+    with contextlib.suppress(OSError):
+        if await asyncio.get_running_loop().sock_recv(connection, 1):
+            LOGGER.warning("a client wrote to the session socket after the handshake")
+
+
+async def _receive_hello(connection: socket.socket) -> session_pb2.Hello:
+    header = await _receive_exactly(connection, LENGTH.size)
+    return parse(session_pb2.Hello, await _receive_exactly(connection, body_bytes(header)))
+
+
+async def _receive_exactly(connection: socket.socket, byte_count: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    data = b""
+    while len(data) < byte_count:
+        part = await loop.sock_recv(connection, byte_count - len(data))
+        if not part:
+            raise HandshakeError("the client closed the session socket")
+        data += part
+    return data
+
+
+def _check_hello(hello: session_pb2.Hello) -> None:
+    if hello.protocol_version != PROTOCOL_VERSION:
+        refuse(
+            Reason.FIELD_INVALID,
+            f"the client speaks protocol version {hello.protocol_version}, the daemon "
+            f"{PROTOCOL_VERSION}; install the same version of both",
+        )
+    if len(hello.client_name.encode()) > CLIENT_NAME_BYTES_MAX:
+        refuse(Reason.FIELD_INVALID, f"client_name is longer than {CLIENT_NAME_BYTES_MAX} bytes")
+    if hello.arena_bytes == 0:
+        refuse(Reason.FIELD_INVALID, "arena_bytes must not be 0")

@@ -1,0 +1,170 @@
+"""All sessions of the daemon: opening them within the limits, finding, closing."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kvstored.format.identity import ChunkId
+from kvstored.server.access import Grant
+from kvstored.server.arena import Arena
+from kvstored.server.bell import Bell
+from kvstored.server.errors import refuse
+from kvstored.server.session import Session, SessionIdentity
+from kvstored.store.read_stream import ReadStream
+from kvstored_contract.layout import align_up
+from kvstored_contract.reasons import Reason
+
+LOGGER = logging.getLogger(__name__)
+TOKEN_BYTES = 32
+CLOSE_POLL_S = 0.005
+TICK_S = 0.1
+"""How late a lease may end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLimits:
+    """Largest arena, bytes of all arenas together, and number of sessions."""
+
+    arena_bytes_max: int
+    arenas_bytes_max: int
+    sessions_max: int
+
+
+class SessionTable:
+    """Belongs to the event loop.
+
+    ``unpin`` returns the chunks of ended leases, ``cancel`` gives up a read.
+    """
+
+    def __init__(
+        self,
+        limits: SessionLimits,
+        *,
+        unpin: Callable[[Iterable[ChunkId]], None],
+        cancel: Callable[[ReadStream], None],
+    ) -> None:
+        self._limits = limits
+        self._unpin = unpin
+        self._cancel = cancel
+        self._by_token: dict[str, Session] = {}
+        self._next_id = 1
+        self._session_count = 0
+        self._arenas_bytes = 0
+        self._draining = False
+
+    @property
+    def session_count(self) -> int:
+        """Sessions that can make calls."""
+        return len(self._by_token)
+
+    async def open(self, grant: Grant, *, client_name: str, arena_bytes: int) -> Session:
+        """Creates a session with an arena of at least ``arena_bytes``.
+
+        Sessions that are being closed still count against the limits, because their
+        memory does. Raises RefusedError.
+        """
+        arena_bytes = align_up(arena_bytes)
+        self._check_limits(arena_bytes)
+        self._session_count += 1
+        self._arenas_bytes += arena_bytes
+        try:
+            arena, bell = await asyncio.to_thread(_make_channel, arena_bytes)
+        except BaseException as error:
+            self._give_back(arena_bytes)
+            if isinstance(error, OSError):
+                refuse(
+                    Reason.LIMIT_EXCEEDED,
+                    f"the system has no memory for an arena of {arena_bytes} bytes: "
+                    f"{error.strerror}; ask for less",
+                )
+            raise
+        identity = SessionIdentity(
+            session_id=self._next_id,
+            token=secrets.token_urlsafe(TOKEN_BYTES),
+            grant=grant,
+            client_name=client_name,
+        )
+        self._next_id += 1
+        session = Session(identity, arena=arena, bell=bell, cancel=self._cancel)
+        self._by_token[identity.token] = session
+        return session
+
+    def find(self, token: str) -> Session:
+        """The open session of ``token``; raises RefusedError."""
+        if self._draining:
+            refuse(Reason.DRAINING, "the daemon is shutting down; connect again later")
+        session = self._by_token.get(token)
+        if session is None:
+            refuse(Reason.TOKEN_UNKNOWN, "the token belongs to no open session; connect again")
+        return session
+
+    async def close(self, session: Session) -> None:
+        """Ends a session: leases, pins and reads at once, memory when nothing uses it."""
+        if self._by_token.pop(session.identity.token, None) is None:
+            return
+        session.begin_close()
+        self._unpin(session.leases.clear())
+        # Transfers end on threads that know no event loop.
+        while not session.is_idle():  # noqa: ASYNC110
+            await asyncio.sleep(CLOSE_POLL_S)
+        session.release()
+        self._give_back(session.arena.byte_count)
+
+    def drain(self) -> None:
+        """Refuses new sessions and calls from now on."""
+        self._draining = True
+
+    async def close_all(self) -> None:
+        """Ends every session."""
+        await asyncio.gather(*map(self.close, tuple(self._by_token.values())))
+
+    async def expire_leases(self) -> None:
+        """Returns the pins of leases that are due, for ever."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.tick(time.monotonic())
+
+    def tick(self, now: float) -> None:
+        """Ends the leases that are due at ``now`` and forgets finished reads."""
+        for session in self._by_token.values():
+            self._unpin(session.leases.expire(now))
+            session.forget_finished_reads()
+
+    def _check_limits(self, arena_bytes: int) -> None:
+        limits = self._limits
+        if self._draining:
+            refuse(Reason.DRAINING, "the daemon is shutting down; connect again later")
+        if arena_bytes > limits.arena_bytes_max:
+            refuse(
+                Reason.LIMIT_EXCEEDED,
+                f"an arena of {arena_bytes} bytes is larger than server.arena_bytes_max "
+                f"({limits.arena_bytes_max}); ask for less or raise it",
+            )
+        if self._session_count >= limits.sessions_max:
+            refuse(
+                Reason.LIMIT_EXCEEDED,
+                f"{limits.sessions_max} sessions are open, as many as server.sessions_max allows",
+            )
+        if self._arenas_bytes + arena_bytes > limits.arenas_bytes_max:
+            refuse(
+                Reason.LIMIT_EXCEEDED,
+                f"all arenas together would exceed server.arenas_bytes_max "
+                f"({limits.arenas_bytes_max} bytes)",
+            )
+
+    def _give_back(self, arena_bytes: int) -> None:
+        self._session_count -= 1
+        self._arenas_bytes -= arena_bytes
+
+
+def _make_channel(arena_bytes: int) -> tuple[Arena, Bell]:
+    """What a session shares with its client; raises OSError and leaves nothing behind."""
+    bell = Bell()
+    try:
+        return Arena(arena_bytes), bell
+    except BaseException:
+        bell.close()
+        raise

@@ -1,0 +1,1 @@
+"""The chunk store on devices: allocation, index, commit, plans, reads and writes."""

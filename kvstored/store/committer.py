@@ -1,0 +1,137 @@
+"""Makes changes durable, in groups: devices flushed, then one index transaction, then the acks.
+
+Invariants, in the order in which they are established for every group:
+
+1. Each device that the group wrote to is flushed after its writes completed.
+2. The index transaction is committed after those flushes.
+3. ``done`` is called after that commit, and only then are freed extents reused.
+
+A device whose flush fails is failed stop: the flush is not retried and the changes
+that depend on it are not committed. When the index itself fails nothing is committed
+any more.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kvstored.io.device import Device, DeviceError
+from kvstored.store.index import Index, IndexChange, IndexFailure
+from kvstored_contract.reasons import Reason
+
+LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitLimits:
+    """How long a group may wait for more members, and when it has enough."""
+
+    interval_s: float
+    group_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One change and what it depends on.
+
+    ``device_indices`` are those that the change's payload was written to. ``done`` is
+    called once on the committer's thread: UNSPECIFIED when durable, else why not.
+    """
+
+    change: IndexChange
+    done: Callable[[Reason], None]
+    device_indices: frozenset[int] = field(default_factory=frozenset)
+    byte_count: int = 0
+
+
+class Committer:
+    """One thread that commits groups. ``submit`` may be called from any thread.
+
+    ``pending_writes`` tells how many device writes are in flight: while there are any,
+    a group waits for them up to the interval, because they will want the same flush.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: Index,
+        devices: Sequence[Device],
+        limits: CommitLimits,
+        pending_writes: Callable[[], int],
+        on_device_error: Callable[[int, DeviceError], None],
+    ) -> None:
+        self._index = index
+        self._devices = devices
+        self._limits = limits
+        self._pending_writes = pending_writes
+        self._on_device_error = on_device_error
+        self._queue: queue.Queue[Commit | None] = queue.Queue()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="kvstored-commit", daemon=True)
+        self._thread.start()
+
+    def submit(self, commit: Commit) -> None:
+        """Queues one change; its ``done`` says what became of it."""
+        self._queue.put(commit)
+
+    def close(self) -> None:
+        """Commits everything that was submitted and ends the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing:
+            first = self._queue.get()
+            if first is not None:
+                self._commit(self._collect(first))
+            else:
+                self._closing = True
+
+    def _collect(self, first: Commit) -> list[Commit]:
+        """Gathers a group behind its first member."""
+        group = [first]
+        group_bytes = first.byte_count
+        deadline = time.monotonic() + self._limits.interval_s
+        while group_bytes < self._limits.group_bytes:
+            wait_s = deadline - time.monotonic() if self._pending_writes() else 0.0
+            try:
+                commit = self._queue.get(timeout=wait_s) if wait_s > 0 else self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if commit is None:
+                self._closing = True
+                break
+            group.append(commit)
+            group_bytes += commit.byte_count
+        return group
+
+    def _commit(self, group: list[Commit]) -> None:
+        failed = self._flush(frozenset().union(*(commit.device_indices for commit in group)))
+        sound = [commit for commit in group if not commit.device_indices & failed]
+        outcome = self._apply(sound)
+        for commit in group:
+            commit.done(Reason.DEVICE_FAILED if commit.device_indices & failed else outcome)
+
+    def _flush(self, device_indices: frozenset[int]) -> frozenset[int]:
+        """Flushes devices; returns those that failed."""
+        failed = set()
+        for device_index in sorted(device_indices):
+            try:
+                self._devices[device_index].flush()
+            except DeviceError as error:
+                failed.add(device_index)
+                self._on_device_error(device_index, error)
+        return frozenset(failed)
+
+    def _apply(self, group: list[Commit]) -> Reason:
+        if not group:
+            return Reason.UNSPECIFIED
+        try:
+            self._index.apply(IndexChange.merged([commit.change for commit in group]))
+        except IndexFailure:
+            LOGGER.exception("the index failed; nothing is stored any more")
+            return Reason.INTERNAL
+        return Reason.UNSPECIFIED

@@ -1,0 +1,372 @@
+"""The index: which chunks are stored and where, in LMDB with every commit synchronous.
+
+Invariants: ``apply`` returns after its one transaction is on media, or raises and
+nothing of it happened or the index is failed; a value that does not match its
+checksum is absent; after the first LMDB error in a transaction no further one is
+attempted, because LMDB's next commit after a failed sync would succeed.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Self, TypeVar
+
+import lmdb
+
+from kvstored.format import layout_record
+from kvstored.format.chunk_record import ChunkRecord
+from kvstored.format.errors import FormatError
+from kvstored.format.identity import ChunkId
+from kvstored.format.sequence_record import SequenceRecord
+from kvstored.store.directory import sync_directory
+from kvstored.store.index_change import IndexChange
+from kvstored.store.index_entry import (
+    META_KEY,
+    VERIFY,
+    Table,
+    decode_quarantine,
+    encode_quarantine,
+    quarantine_key,
+    sequence_key,
+    sequence_name,
+)
+from kvstored.store.index_failure import IndexDamagedError, IndexFailure, failure_of
+from kvstored.store.index_meta import IndexMeta
+from kvstored_contract.layout import StateLayout
+
+__all__ = [
+    "DATA_FILE",
+    "Index",
+    "IndexChange",
+    "IndexDamagedError",
+    "IndexFailure",
+    "IndexMeta",
+]
+
+DATA_FILE = "data.mdb"
+READERS_MAX = 512
+"""Read transactions at the same time; each lasts for one call or one batch of a walk."""
+WALK_ENTRIES = 4096
+WALK_BYTES = 4 * 1024 * 1024
+"""A walk reads this much in one transaction: a long one would keep LMDB from reusing pages."""
+
+
+Value = TypeVar("Value")
+
+
+class Index:
+    """The tables of one store. Every method may be called from any thread.
+
+    Reading raises IndexFailure where LMDB itself cannot read. ``damaged_records``
+    counts every time that a value did not match its checksum.
+    """
+
+    def __init__(self, environment: lmdb.Environment, path: Path, *, readonly: bool) -> None:
+        self._environment = environment
+        self.path = path
+        self._tables = {
+            table: environment.open_db(table.value, create=not readonly) for table in Table
+        }
+        self._write_lock = threading.Lock()
+        self._damage_lock = threading.Lock()
+        self._failure: str | None = None
+        self.damaged_records = 0
+
+    @classmethod
+    def open(cls, path: Path | str, *, map_bytes: int, readonly: bool = False) -> Self:
+        """Opens the index in directory ``path``; creates it unless ``readonly``.
+
+        ``map_bytes`` bounds its size. Raises IndexFailure. A damaged file can end the
+        process with SIGBUS: ``index_service`` knows when to look first.
+        """
+        directory = Path(path)
+        try:
+            if not readonly:
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            environment = lmdb.Environment(
+                str(directory),
+                map_size=map_bytes,
+                readonly=readonly,
+                create=not readonly,
+                mode=0o600,
+                max_dbs=len(Table),
+                max_readers=READERS_MAX,
+            )
+            try:
+                index = cls(environment, directory, readonly=readonly)
+            except lmdb.Error:
+                environment.close()
+                raise
+        except (lmdb.Error, OSError) as error:
+            raise failure_of(f"cannot open the index in {directory}: {error}", error) from error
+        if not readonly:
+            # LMDB syncs its file but not the directories that hold it.
+            sync_directory(directory)
+            sync_directory(directory.parent)
+        return index
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether a write has failed, so that every later one is refused."""
+        return self._failure is not None
+
+    @property
+    def chunk_count(self) -> int:
+        """Entries of the chunk table, damaged ones included."""
+        return self.entry_count(Table.CHUNKS)
+
+    @property
+    def sequence_count(self) -> int:
+        """Entries of the sequence table, damaged ones included."""
+        return self.entry_count(Table.SEQUENCES)
+
+    def entry_count(self, table: Table) -> int:
+        """Entries of one table as LMDB counts them."""
+        try:
+            with self._environment.begin() as transaction:
+                return transaction.stat(self._tables[table])["entries"]
+        except lmdb.Error as error:
+            raise self._unreadable(error) from error
+
+    def get(self, chunk: ChunkId) -> ChunkRecord | None:
+        """The record of a chunk; None when it is absent or damaged."""
+        return self.get_many((chunk,))[0]
+
+    def get_many(self, chunks: Sequence[ChunkId]) -> list[ChunkRecord | None]:
+        """Records of ``chunks`` in their order, as ``get``, from one snapshot."""
+        try:
+            with self._environment.begin(self._tables[Table.CHUNKS]) as transaction:
+                values = [transaction.get(chunk.encode()) for chunk in chunks]
+        except lmdb.Error as error:
+            raise self._unreadable(error) from error
+        return [
+            None if value is None else self._decoded_record(chunk, value)
+            for chunk, value in zip(chunks, values, strict=True)
+        ]
+
+    def apply(self, change: IndexChange) -> None:
+        """Makes a change durable in one transaction; raises IndexFailure, which is sticky.
+
+        Raises ValueError, and nothing is changed, for a sequence name that cannot be stored.
+        """
+        sequence_puts = [
+            (key, record.encode(key))
+            for namespace_id, name, record in change.sequence_puts
+            for key in (sequence_key(namespace_id, name),)
+        ]
+        sequence_deletes = [sequence_key(*name) for name in change.sequence_deletes]
+
+        def run(transaction: "lmdb.Transaction[bytes]") -> None:
+            self._apply_chunks(transaction, change)
+            layouts = [
+                (layout.layout_id, layout_record.encode(layout)) for layout in change.layouts
+            ]
+            self._put(transaction, Table.LAYOUTS, layouts)
+            self._delete(transaction, Table.SEQUENCES, sequence_deletes)
+            self._put(transaction, Table.SEQUENCES, sequence_puts)
+            if change.meta is not None:
+                self._put(transaction, Table.META, [(META_KEY, change.meta.encode())])
+
+        self._write(run)
+
+    def clear_chunks(self) -> None:
+        """Drops meta data, chunks and quarantine, durably: the start of a rebuild."""
+
+        def run(transaction: "lmdb.Transaction[bytes]") -> None:
+            for table in (Table.META, Table.CHUNKS, Table.QUARANTINE):
+                transaction.drop(self._tables[table], delete=False)
+
+        self._write(run)
+
+    def entries(self) -> Iterator[tuple[ChunkId, ChunkRecord | None]]:
+        """Every entry of the chunk table in key order, with None for a damaged record.
+
+        Chunks that are put or deleted meanwhile may or may not appear.
+        """
+        for key, value in self._walk(Table.CHUNKS):
+            chunk = ChunkId.decode(key)
+            yield chunk, self._decoded_record(chunk, value)
+
+    def records(self) -> Iterator[tuple[ChunkId, ChunkRecord]]:
+        """As ``entries``, without the damaged ones."""
+        return ((chunk, record) for chunk, record in self.entries() if record is not None)
+
+    def quarantined(self) -> Iterator[tuple[ChunkId, ChunkRecord]]:
+        """Chunks in quarantine by device and offset; damaged entries are skipped and counted."""
+        for key, value in self._walk(Table.QUARANTINE):
+            entry = self._decoded(decode_quarantine, key, value)
+            if entry is not None:
+                yield entry
+
+    def layout(self, layout_id: bytes) -> StateLayout | None:
+        """The layout with this id (32 bytes); None when it is absent or damaged."""
+        value = self._get(Table.LAYOUTS, layout_id)
+        return None if value is None else self._decoded(layout_record.decode, layout_id, value)
+
+    def sequence(self, namespace_id: bytes, name: str) -> SequenceRecord | None:
+        """A sequence; None when it is absent or damaged. Raises ValueError for a bad name."""
+        key = sequence_key(namespace_id, name)
+        value = self._get(Table.SEQUENCES, key)
+        return None if value is None else self._decoded(SequenceRecord.decode, key, value)
+
+    def sequences(self, namespace_id: bytes) -> list[str]:
+        """Names of a namespace's sequences in byte order, without damaged ones."""
+        names = (
+            self._decoded(_verified_name, key, value)
+            for key, value in self._walk(Table.SEQUENCES, namespace_id)
+        )
+        return [name for name in names if name is not None]
+
+    def meta(self) -> IndexMeta | None:
+        """What the index knows of itself; None while it is new, being rebuilt, or damaged."""
+        value = self._get(Table.META, META_KEY)
+        if value is None:
+            return None
+        return self._decoded(lambda _, encoded: IndexMeta.decode(encoded), META_KEY, value)
+
+    def damaged_entries(self) -> Iterator[tuple[Table, bytes, str]]:
+        """Walks everything: table, key and cause of each damaged entry.
+
+        Raises IndexFailure when LMDB cannot walk, or when a table is out of order or
+        has not as many entries as it claims.
+        """
+        for table in Table:
+            walked_count = 0
+            for key, value in self._walk(table):
+                walked_count += 1
+                try:
+                    VERIFY[table](key, value)
+                except FormatError as error:
+                    yield table, key, str(error)
+            claimed_count = self.entry_count(table)
+            if walked_count != claimed_count:
+                raise IndexFailure(
+                    f"table {table.name} of the index in {self.path} has {walked_count} entries "
+                    f"but claims {claimed_count}; rebuild the index"
+                )
+
+    def close(self) -> None:
+        """Closes the environment; no other method may be called afterwards."""
+        with self._write_lock:
+            self._environment.close()
+
+    def _apply_chunks(self, transaction: "lmdb.Transaction[bytes]", change: IndexChange) -> None:
+        self._delete(transaction, Table.CHUNKS, [chunk.encode() for chunk in change.deletes])
+        chunks = self._tables[Table.CHUNKS]
+        for chunk, record in change.quarantines:
+            # The chunk may have been stored anew elsewhere: that entry stays.
+            if transaction.get(chunk.encode(), db=chunks) == record.encode(chunk):
+                transaction.delete(chunk.encode(), db=chunks)
+        quarantines = [
+            (quarantine_key(record.extent), encode_quarantine(chunk, record))
+            for chunk, record in change.quarantines
+        ]
+        self._put(transaction, Table.QUARANTINE, quarantines)
+        releases = [quarantine_key(extent) for extent in change.releases]
+        self._delete(transaction, Table.QUARANTINE, releases)
+        puts = [(chunk.encode(), record.encode(chunk)) for chunk, record in change.puts]
+        self._put(transaction, Table.CHUNKS, puts)
+
+    def _put(
+        self,
+        transaction: "lmdb.Transaction[bytes]",
+        table: Table,
+        entries: list[tuple[bytes, bytes]],
+    ) -> None:
+        if entries:
+            transaction.cursor(self._tables[table]).putmulti(entries)
+
+    def _delete(
+        self, transaction: "lmdb.Transaction[bytes]", table: Table, keys: list[bytes]
+    ) -> None:
+        for key in keys:
+            transaction.delete(key, db=self._tables[table])
+
+    def _write(self, run: Callable[["lmdb.Transaction[bytes]"], None]) -> None:
+        with self._write_lock:
+            if self._failure is not None:
+                raise IndexFailure(self._failure)
+            try:
+                with self._environment.begin(write=True) as transaction:
+                    run(transaction)
+            except lmdb.MapFullError as error:
+                # The transaction is aborted and nothing of it written: the next may fit.
+                map_bytes = self._environment.info()["map_size"]
+                raise IndexFailure(
+                    f"the index in {self.path} is full at {map_bytes} bytes; "
+                    "restart with a larger store.index_map_bytes"
+                ) from error
+            except (lmdb.Error, OSError) as error:
+                self._failure = f"cannot write the index in {self.path}: {error}"
+                raise IndexFailure(self._failure) from error
+
+    def _get(self, table: Table, key: bytes) -> bytes | None:
+        try:
+            with self._environment.begin(self._tables[table]) as transaction:
+                return transaction.get(key)
+        except lmdb.Error as error:
+            raise self._unreadable(error) from error
+
+    def _walk(self, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Entries whose key starts with ``prefix``; every batch is a snapshot of its own."""
+        start, is_last = prefix, False
+        while not is_last:
+            try:
+                batch, is_last = self._batch(table, start)
+            except lmdb.Error as error:
+                raise self._unreadable(error) from error
+            for key, value in batch:
+                if not key.startswith(prefix):
+                    return
+                # A damaged tree can lead in a circle.
+                if key < start:
+                    raise IndexDamagedError(
+                        f"table {table.name} of the index in {self.path} is out of order; "
+                        "rebuild the index"
+                    )
+                start = key + b"\0"
+                yield key, value
+
+    def _batch(self, table: Table, start: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
+        """Some entries from ``start`` on, and whether they are the last ones."""
+        entries: list[tuple[bytes, bytes]] = []
+        batch_bytes = 0
+        with self._environment.begin(self._tables[table]) as transaction:
+            cursor = transaction.cursor()
+            if not (cursor.set_range(start) if start else cursor.first()):
+                return entries, True
+            for key, value in cursor:
+                entries.append((key, value))
+                batch_bytes += len(value)
+                if len(entries) == WALK_ENTRIES or batch_bytes >= WALK_BYTES:
+                    return entries, False
+        return entries, True
+
+    def _decoded_record(self, chunk: ChunkId, value: bytes) -> ChunkRecord | None:
+        try:
+            return ChunkRecord.decode(chunk, value)
+        except FormatError:
+            self._count_damage()
+            return None
+
+    def _decoded(
+        self, decode: Callable[[bytes, bytes], Value], key: bytes, value: bytes
+    ) -> Value | None:
+        try:
+            return decode(key, value)
+        except FormatError:
+            self._count_damage()
+            return None
+
+    def _count_damage(self) -> None:
+        with self._damage_lock:
+            self.damaged_records += 1
+
+    def _unreadable(self, error: lmdb.Error) -> IndexFailure:
+        return failure_of(f"cannot read the index in {self.path}: {error}", error)
+
+
+def _verified_name(key: bytes, value: bytes) -> str:
+    """Name of a sequence whose record is sound; raises FormatError."""
+    SequenceRecord.decode(key, value)
+    return sequence_name(key)

@@ -1,0 +1,33 @@
+"""How the index fails: for good, because it is damaged, or because of the circumstances."""
+
+import lmdb
+
+
+class IndexFailure(RuntimeError):  # noqa: N818 - a state that lasts, not the error of one call
+    """The index cannot be read or written.
+
+    After a failed write it stays so until it is opened again, except when it was full.
+    """
+
+
+class IndexDamagedError(IndexFailure):
+    """The files of the index are not what they should be: set them aside and rebuild."""
+
+
+CIRCUMSTANCES = (
+    lmdb.DiskError,
+    lmdb.InvalidParameterError,
+    lmdb.LockError,
+    lmdb.MemoryError,
+    lmdb.ReadersFullError,
+    lmdb.ReadonlyError,
+    OSError,
+)
+"""What LMDB raises for permissions, memory and the like: the files may be sound."""
+
+
+def failure_of(message: str, error: lmdb.Error | OSError) -> IndexFailure:
+    """Damage, unless the error speaks of the circumstances."""
+    if isinstance(error, CIRCUMSTANCES):
+        return IndexFailure(message)
+    return IndexDamagedError(message)

@@ -1,0 +1,349 @@
+"""One read in progress: what is still to be issued, what is settled, when it is over.
+
+A stream can be overtaken: before each issue it looks at the board and gives up what
+the engine's pointer has reached, what was cancelled, and what is late.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvstored.format.checksum import checksum
+from kvstored.format.chunk_record import ChunkRecord
+from kvstored.format.errors import FormatError
+from kvstored.format.extent_header import ExtentHeader
+from kvstored.format.geometry import ChunkGeometry
+from kvstored.format.identity import ChunkId
+from kvstored.store.pieces import Pieces, pieces_checksum, scatter
+from kvstored.store.placement import Placement
+from kvstored.store.plan import LayerRun
+from kvstored_contract.board import Board, BoardWord, SliceState
+
+NOTIFY_INTERVAL_S = 0.001
+"""Progress wakes the client at most so often; waiting clients look by themselves later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChunk:
+    """A chunk to be read from its extent; ``device_id`` is that of its device."""
+
+    chunk: ChunkId
+    record: ChunkRecord
+    device_id: bytes
+    geometry: ChunkGeometry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FramedChunk:
+    """A chunk to be copied from a frame of the DRAM tier: the bytes of its extent."""
+
+    chunk: ChunkId
+    frame: memoryview
+    geometry: ChunkGeometry
+
+
+ChunkSource = StoredChunk | FramedChunk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """A run that was read from a device and is not verified yet.
+
+    ``payload`` holds its slices as they lie on the device, in memory that no client can
+    write; None when they went straight into the arena. ``release`` gives that memory
+    back and is called once, when the run needs it no more.
+    """
+
+    run: LayerRun
+    payload: memoryview | None
+    release: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTarget:
+    """Where bytes and progress go. ``notify`` wakes the client and must not block."""
+
+    arena: memoryview
+    placement: Placement
+    board: Board
+    notify: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """Layer range and limits of one read. ``deadline`` is on the monotonic clock."""
+
+    first_layer: int
+    layer_count: int
+    window_bytes: int
+    deadline: float
+
+
+class ReadStream:
+    """State of one read. Methods may be called from any thread.
+
+    ``on_damage`` is called once for each chunk whose bytes do not match the index;
+    ``on_finish`` once, after the last access to the arena.
+    """
+
+    def __init__(
+        self,
+        *,
+        sources: tuple[ChunkSource | None, ...],
+        plan: dict[int, list[LayerRun]],
+        target: ReadTarget,
+        options: StreamOptions,
+        on_damage: Callable[[StoredChunk], None],
+        on_finish: Callable[["ReadStream"], None],
+    ) -> None:
+        self.sources = sources
+        self.target = target
+        self.device_bytes = 0
+        self.dram_bytes = 0
+        self._options = options
+        self._on_damage = on_damage
+        self._on_finish = on_finish
+        self._queues = {lane: deque(runs) for lane, runs in plan.items()}
+        self._notified_at = 0.0
+        self._remaining = sum(map(len, plan.values()))
+        self._window_used_bytes = 0
+        self._cancelled = False
+        self._pointer = 0
+        self._headers: dict[int, ExtentHeader] = {}
+        self._unverified: dict[int, list[Landing]] = {}
+        self._damaged: set[int] = set()
+        self._lock = threading.RLock()
+        self._finished = threading.Event()
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The lanes on which this read has runs."""
+        return tuple(self._queues)
+
+    @property
+    def dram_chunks(self) -> int:
+        """Chunks that are copied from DRAM."""
+        return sum(isinstance(source, FramedChunk) for source in self.sources)
+
+    @property
+    def nvme_chunks(self) -> int:
+        """Chunks that are read from devices."""
+        return sum(isinstance(source, StoredChunk) for source in self.sources)
+
+    def cancel(self) -> None:
+        """Gives up everything that is not in flight, at the next look of each lane."""
+        self._cancelled = True
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until the read is over; then nothing touches the arena any more."""
+        return self._finished.wait(timeout_s)
+
+    def begin(self) -> None:
+        """Settles the chunks that are not stored, and the whole read if there are no runs."""
+        for chunk, source in enumerate(self.sources):
+            if source is None:
+                self.target.board.states[chunk, :] = SliceState.MISSING
+        self._retire(0)
+
+    def take(self, lane: int) -> LayerRun | None:
+        """The next run to issue on ``lane``; None while there is none or the window is full.
+
+        The engine's pointer is looked at here, immediately before the issue.
+        """
+        with self._lock:
+            queue = self._queues[lane]
+            while queue:
+                verdict = self._verdict(queue[0])
+                if verdict is not None:
+                    self.settle(queue.popleft(), verdict)
+                    continue
+                byte_count = self.run_bytes(queue[0])
+                used = self._window_used_bytes
+                if used and used + byte_count > self._options.window_bytes:
+                    return None
+                self._window_used_bytes += byte_count
+                return queue.popleft()
+            return None
+
+    def has_runs(self, lane: int) -> bool:
+        """Whether ``lane`` has runs that were not issued."""
+        return bool(self._queues[lane])
+
+    def run_bytes(self, run: LayerRun) -> int:
+        """Bytes that a run transfers from its extent."""
+        start, end = self.run_range(run)
+        return end - start
+
+    def run_range(self, run: LayerRun) -> tuple[int, int]:
+        """First byte and end of a run within its extent."""
+        source = self.sources[run.chunk]
+        assert source is not None
+        offsets = source.geometry.slice_offsets
+        start = 0 if run.with_header else offsets[run.first_layer]
+        end = offsets[run.end_layer] if run.layer_count else offsets[0]
+        return start, end
+
+    def pieces(self, chunk: int, layer: int) -> Pieces:
+        """Where one slice goes in the arena."""
+        source = self.sources[chunk]
+        assert source is not None
+        return self.target.placement.pieces(
+            chunk=chunk,
+            layer=layer - self._options.first_layer,
+            slice_bytes=source.geometry.slice_bytes[layer],
+            chunk_count=len(self.sources),
+        )
+
+    def landed(self, landing: Landing, header_page: bytes) -> None:
+        """Takes over a run that was read: verifies it, then brings it into the arena.
+
+        ``header_page`` is empty for runs without header; those that land before the
+        header of their chunk wait for it. The header's run is always issued first, so
+        that it never waits for the memory that they hold.
+        """
+        run = landing.run
+        source = self.sources[run.chunk]
+        assert isinstance(source, StoredChunk)
+        with self._lock:
+            self.device_bytes += self.run_bytes(run)
+            self.target.board.words[BoardWord.DEVICE_BYTES] = self.device_bytes
+            if run.with_header:
+                self._accept_header(run.chunk, source, header_page)
+            elif run.chunk not in self._headers and run.chunk not in self._damaged:
+                self._unverified.setdefault(run.chunk, []).append(landing)
+                return
+        self._conclude(landing, self._verify(landing, source))
+
+    def failed(self, landing: Landing) -> None:
+        """Takes over a run that could not be read."""
+        self._conclude(landing, SliceState.MISSING)
+
+    def copied(self, run: LayerRun) -> None:
+        """Takes over a run that was copied from DRAM, where no header is needed."""
+        with self._lock:
+            self.dram_bytes += self.run_bytes(run)
+            self.target.board.words[BoardWord.DRAM_BYTES] = self.dram_bytes
+        self.settle(run, SliceState.RESIDENT)
+
+    def release_window(self, run: LayerRun) -> None:
+        """Gives a run's bytes back to the window; called once when its transfer is over."""
+        with self._lock:
+            self._window_used_bytes -= self.run_bytes(run)
+
+    def settle(self, run: LayerRun, state: SliceState) -> None:
+        """Publishes the final state of a run's slices."""
+        if run.layer_count:
+            first = run.first_layer - self._options.first_layer
+            self.target.board.states[run.chunk, first : first + run.layer_count] = state
+        self._retire(1)
+
+    def _conclude(self, landing: Landing, state: SliceState) -> None:
+        """Settles a landed run, and behind a header the runs that waited for it."""
+        landing.release()
+        waiting: list[Landing] = []
+        if landing.run.with_header:
+            chunk = landing.run.chunk
+            with self._lock:
+                if chunk not in self._headers:
+                    self._damaged.add(chunk)
+                waiting = self._unverified.pop(chunk, [])
+        self.settle(landing.run, state)
+        for behind in waiting:
+            source = self.sources[behind.run.chunk]
+            assert isinstance(source, StoredChunk)
+            self._conclude(behind, self._verify(behind, source))
+
+    def _verdict(self, run: LayerRun) -> SliceState | None:
+        """Why a run is not read; called under the lock.
+
+        The engine's words only ever move forward here: were a chunk's header given up and
+        its other runs read, they would wait for it for ever, and hold their memory.
+        """
+        words = self.target.board.words
+        self._cancelled = self._cancelled or bool(words[BoardWord.CANCEL])
+        self._pointer = max(self._pointer, int(words[BoardWord.POINTER]))
+        if self._cancelled or run.chunk < self._pointer:
+            return SliceState.SKIPPED
+        if run.chunk in self._damaged:
+            return SliceState.MISSING
+        if time.monotonic() > self._options.deadline:
+            return SliceState.LATE
+        return None
+
+    def _accept_header(self, chunk: int, source: StoredChunk, page: bytes) -> None:
+        """Keeps the header if it is the one that the index vouches for."""
+        try:
+            header = ExtentHeader.decode(page)
+        except FormatError:
+            header = None
+        if header is not None and is_header_of(header, page, source):
+            self._headers[chunk] = header
+        else:
+            self._mark_damaged(chunk, source)
+
+    def _verify(self, landing: Landing, source: StoredChunk) -> SliceState:
+        """Compares every slice with the header, and copies it while it is in the cache."""
+        run, geometry = landing.run, source.geometry
+        header = self._headers.get(run.chunk)
+        if header is None:
+            return SliceState.MISSING
+        start = geometry.slice_offsets[run.first_layer]
+        for layer in range(run.first_layer, run.end_layer):
+            slice_bytes = geometry.slice_bytes[layer]
+            if not slice_bytes:
+                continue
+            pieces = self.pieces(run.chunk, layer)
+            if landing.payload is None:
+                found = pieces_checksum(self.target.arena, pieces)
+            else:
+                inside = geometry.slice_offsets[layer] - start
+                payload = landing.payload[inside : inside + slice_bytes]
+                found = checksum(payload)
+            if found != header.slices[layer].checksum:
+                self._mark_damaged(run.chunk, source)
+                return SliceState.MISSING
+            if landing.payload is not None:
+                scatter(payload, self.target.arena, pieces)
+        return SliceState.RESIDENT
+
+    def _mark_damaged(self, chunk: int, source: StoredChunk) -> None:
+        with self._lock:
+            is_news = chunk not in self._damaged
+            self._damaged.add(chunk)
+        if is_news:
+            self._on_damage(source)
+
+    def _retire(self, run_count: int) -> None:
+        """Counts settled runs; the last one finishes the read.
+
+        The client is woken at most once in NOTIFY_INTERVAL_S, and at the end: a wake-up
+        costs more than the bookkeeping of a run.
+        """
+        now = time.monotonic()
+        with self._lock:
+            self._remaining -= run_count
+            is_over = self._remaining == 0 and not self._finished.is_set()
+            if is_over:
+                self.target.board.words[BoardWord.FINISHED] = 1
+                self._finished.set()
+            wakes = is_over or now - self._notified_at > NOTIFY_INTERVAL_S
+            if wakes:
+                self._notified_at = now
+        if wakes:
+            self.target.notify()
+        if is_over:
+            self._on_finish(self)
+
+
+def is_header_of(header: ExtentHeader, page: bytes, source: StoredChunk) -> bool:
+    """Whether a sound header is the very one that the index recorded for this chunk."""
+    lengths = tuple(part.byte_count for part in header.slices)
+    return (
+        int.from_bytes(page[-8:], "little") == source.record.header_checksum
+        and header.chunk == source.chunk
+        and header.device_id == source.device_id
+        and header.offset == source.record.extent.offset
+        and lengths == source.geometry.slice_bytes
+    )

@@ -1,0 +1,220 @@
+"""Executes read plans: devices through the I/O engine, the DRAM tier by copies."""
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvstored.format.geometry import HEADER_BYTES
+from kvstored.io.device import DeviceError
+from kvstored.io.engine import IoEngine, IoRequest, Operation
+from kvstored.io.memory import AlignedMemory
+from kvstored.store.lane import Lane, LaneSlot, Transfer
+from kvstored.store.pieces import coalesce, scatter
+from kvstored.store.plan import LayerRun, Order, PlanLimits, plan_runs
+from kvstored.store.read_stream import (
+    ChunkSource,
+    FramedChunk,
+    Landing,
+    ReadStream,
+    ReadTarget,
+    StoredChunk,
+    StreamOptions,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderLimits:
+    """Sizes that are fixed when the daemon starts.
+
+    ``depth`` transfers of each device have memory to land in; ``copy_depth`` threads
+    copy from the DRAM tier; a read without a window of its own gets ``window_bytes``.
+    """
+
+    depth: int
+    copy_depth: int
+    window_bytes: int
+    plan: PlanLimits
+
+
+class Reader:
+    """Starts reads and carries them out. Thread-safe.
+
+    ``on_device_error`` hears of every failed transfer, with the device's index.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: IoEngine,
+        device_count: int,
+        limits: ReaderLimits,
+        on_device_error: Callable[[int, DeviceError], None],
+    ) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._on_device_error = on_device_error
+        slot_bytes = HEADER_BYTES + limits.plan.run_bytes_max
+        memory = AlignedMemory(slot_bytes * limits.depth * device_count).view
+        slots = [
+            LaneSlot(
+                memory[start : start + HEADER_BYTES],
+                memory[start + HEADER_BYTES :][: limits.plan.run_bytes_max],
+            )
+            for start in range(0, len(memory), slot_bytes)
+        ]
+        empty = LaneSlot(memoryview(b""), memoryview(b""))
+        self._dram_lane = device_count
+        self._lanes = [
+            Lane(index, slots[index::device_count], self._issue_read)
+            for index in range(device_count)
+        ]
+        self._lanes.append(Lane(self._dram_lane, [empty] * limits.copy_depth, self._issue_copy))
+        self._copies: queue.SimpleQueue[Transfer | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._copy_loop, name=f"kvstored-copy-{number}", daemon=True)
+            for number in range(limits.copy_depth)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def start(
+        self,
+        *,
+        sources: tuple[ChunkSource | None, ...],
+        order: Order,
+        target: ReadTarget,
+        options: StreamOptions,
+        on_damage: Callable[[StoredChunk], None],
+        on_finish: Callable[[ReadStream], None],
+    ) -> ReadStream:
+        """Plans and starts one read; returns at once. A window of 0 is the default one."""
+        plan = plan_runs(
+            lanes=[self._lane_of(source) for source in sources],
+            geometries=[source.geometry if source else None for source in sources],
+            order=order,
+            first_layer=options.first_layer,
+            layer_count=options.layer_count,
+            limits=self._limits.plan,
+        )
+        if options.window_bytes == 0:
+            options = StreamOptions(
+                first_layer=options.first_layer,
+                layer_count=options.layer_count,
+                window_bytes=self._limits.window_bytes,
+                deadline=options.deadline,
+            )
+        stream = ReadStream(
+            sources=sources,
+            plan=plan,
+            target=target,
+            options=options,
+            on_damage=on_damage,
+            on_finish=on_finish,
+        )
+        stream.begin()
+        for lane in stream.lanes:
+            self._lanes[lane].add(stream)
+        return stream
+
+    def wake(self, stream: ReadStream) -> None:
+        """Lets every lane look at a stream again, after it was cancelled."""
+        for lane in stream.lanes:
+            self._lanes[lane].pump()
+
+    def close(self) -> None:
+        """Ends the copy threads; every read must be over."""
+        for _ in self._threads:
+            self._copies.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _lane_of(self, source: ChunkSource | None) -> int | None:
+        if isinstance(source, StoredChunk):
+            return source.record.extent.device_index
+        return None if source is None else self._dram_lane
+
+    def _issue_read(self, lane: int, transfer: Transfer) -> None:
+        stream, run, slot = transfer.stream, transfer.run, transfer.slot
+        source = stream.sources[run.chunk]
+        assert isinstance(source, StoredChunk)
+        start, end = stream.run_range(run)
+        payload_bytes = end - start - (HEADER_BYTES if run.with_header else 0)
+        payload: memoryview | None = None
+        if payload_bytes <= len(slot.bounce):
+            payload = slot.bounce[:payload_bytes]
+            buffers = [payload] if payload_bytes else []
+        else:
+            pieces, arena = run_pieces(stream, run), stream.target.arena
+            buffers = [arena[offset : offset + size] for offset, size in coalesce(pieces)]
+        if run.with_header:
+            buffers.insert(0, slot.header)
+        landing = Landing(
+            run=run, payload=payload, release=lambda: self._transferred(lane, transfer)
+        )
+
+        def done(error: DeviceError | None) -> None:
+            if error is None:
+                stream.landed(landing, bytes(slot.header) if run.with_header else b"")
+            else:
+                stream.failed(landing)
+                self._on_device_error(lane, error)
+
+        self._engine.submit(
+            IoRequest(
+                device_index=lane,
+                operation=Operation.READ,
+                buffers=tuple(buffers),
+                offset=source.record.extent.offset + start,
+                done=done,
+            )
+        )
+
+    def _issue_copy(self, _lane: int, transfer: Transfer) -> None:
+        self._copies.put(transfer)
+
+    def _copy_loop(self) -> None:
+        while self._copy_one():
+            pass
+
+    def _copy_one(self) -> bool:
+        """Copies one run; False at the end of the queue.
+
+        A function of its own so that no transfer, and with it no view of an arena,
+        outlives its copy while the thread waits for the next one.
+        """
+        transfer = self._copies.get()
+        if transfer is None:
+            return False
+        stream, run = transfer.stream, transfer.run
+        source = stream.sources[run.chunk]
+        assert isinstance(source, FramedChunk)
+        copy_run(stream, run, source)
+        self._transferred(self._dram_lane, transfer)
+        stream.copied(run)
+        return True
+
+    def _transferred(self, lane: int, transfer: Transfer) -> None:
+        """Gives back what a transfer used, and issues what may go on now."""
+        self._lanes[lane].done(transfer)
+        transfer.stream.release_window(transfer.run)
+        self.wake(transfer.stream)
+        self._lanes[lane].pump()
+
+
+def run_pieces(stream: ReadStream, run: LayerRun) -> list[tuple[int, int]]:
+    """Where the slices of a run go in the arena, in order."""
+    return [
+        piece
+        for layer in range(run.first_layer, run.end_layer)
+        for piece in stream.pieces(run.chunk, layer)
+    ]
+
+
+def copy_run(stream: ReadStream, run: LayerRun, source: FramedChunk) -> None:
+    """Copies a run from its frame to the arena."""
+    geometry = source.geometry
+    for layer in range(run.first_layer, run.end_layer):
+        start = geometry.slice_offsets[layer]
+        slice_view = source.frame[start : start + geometry.slice_bytes[layer]]
+        scatter(slice_view, stream.target.arena, stream.pieces(run.chunk, layer))

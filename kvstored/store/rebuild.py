@@ -1,0 +1,92 @@
+"""Rebuilding the index from the headers on the devices.
+
+What a rebuild cannot know: sequences and layouts survive only where the old index is
+still readable; chunks that were deleted or quarantined are found again as long as
+their extent was not reused (their bytes are verified when they are read).
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+
+from kvstored.format.chunk_record import ChunkRecord
+from kvstored.format.identity import ChunkId
+from kvstored.io.device import DeviceError
+from kvstored.io.memory import ScratchPool
+from kvstored.store.bounded_map import bounded_map
+from kvstored.store.device_set import DeviceSet
+from kvstored.store.index import Index, IndexChange, IndexMeta
+from kvstored.store.slab_scan import SCAN_BYTES, SlabPlace, scan_slab, slab_places
+
+SCAN_THREADS = 16
+RECORD_BATCH = 10_000
+"""Records that one index transaction stores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """What a rebuild found. Slabs that a device could not read are lost to the index."""
+
+    chunk_count: int
+    slab_count: int
+    unreadable_slab_count: int
+
+
+def rebuild_index(
+    device_set: DeviceSet, index: Index, progress: Callable[[int, int], None]
+) -> Rebuilt:
+    """Replaces the chunks of the index by those that the devices hold.
+
+    ``progress`` is told the slabs scanned and those there are. A rebuild that is
+    interrupted leaves an index without meta data, which must be rebuilt again.
+    Raises IndexFailure.
+    """
+    places = slab_places(device_set)
+    index.clear_chunks()
+    batch: dict[ChunkId, ChunkRecord] = {}
+    unreadable_slab_count = 0
+
+    def scan(place: SlabPlace) -> list[tuple[ChunkId, ChunkRecord]] | None:
+        scratch = pool.acquire()
+        try:
+            return scan_slab(place, scratch)
+        except DeviceError:
+            return None
+        finally:
+            pool.release(scratch)
+
+    with (
+        closing(ScratchPool(SCAN_BYTES, SCAN_THREADS)) as pool,
+        ThreadPoolExecutor(SCAN_THREADS, thread_name_prefix="kvstored-rebuild") as executor,
+    ):
+        results = bounded_map(executor, scan, places, depth=2 * SCAN_THREADS)
+        for done, found in enumerate(results, start=1):
+            unreadable_slab_count += found is None
+            for chunk, record in found or ():
+                if chunk not in batch or batch[chunk].stamp < record.stamp:
+                    batch[chunk] = record
+            if len(batch) >= RECORD_BATCH:
+                _store(index, batch)
+            progress(done, len(places))
+    _store(index, batch)
+    index.apply(
+        IndexChange(meta=IndexMeta(set_id=device_set.set_id, epoch=device_set.epoch, clean=False))
+    )
+    return Rebuilt(
+        chunk_count=index.chunk_count,
+        slab_count=len(places),
+        unreadable_slab_count=unreadable_slab_count,
+    )
+
+
+def _store(index: Index, batch: dict[ChunkId, ChunkRecord]) -> None:
+    """Stores and empties a batch; a newer record that an earlier batch stored stays."""
+    known = index.get_many(list(batch))
+    puts = tuple(
+        (chunk, record)
+        for (chunk, record), old in zip(batch.items(), known, strict=True)
+        if old is None or old.stamp < record.stamp
+    )
+    index.apply(IndexChange(puts=puts))
+    batch.clear()

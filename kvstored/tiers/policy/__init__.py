@@ -1,0 +1,1 @@
+"""Pure eviction policies: which chunk goes first when a tier is full."""

@@ -1,0 +1,177 @@
+"""The read path: each chunk from the fastest tier that has it."""
+
+from collections.abc import Callable
+
+from kvstored.counters import Counters
+from kvstored.format.geometry import class_bytes
+from kvstored.format.identity import ChunkId
+from kvstored.store.chunk_store import ChunkStore
+from kvstored.store.pieces import is_aligned
+from kvstored.store.placement import PlacementError
+from kvstored.store.read_stream import (
+    ChunkSource,
+    FramedChunk,
+    ReadStream,
+    ReadTarget,
+    StoredChunk,
+    StreamOptions,
+)
+from kvstored.store.reader import Reader
+from kvstored.tiers.dram import DramTier, Frame
+from kvstored.tiers.nvme_room import NvmeRoom
+from kvstored.tiers.requests import ReadRequest
+from kvstored_contract.layout import StateLayout
+
+MATCH_BATCH_CHUNKS = 256
+"""Keys that are looked up in one index transaction."""
+
+
+class ReadPath:
+    """Finds and reads chunks. Thread-safe.
+
+    ``on_read`` hears of each chunk that was read, after the read; ``on_damage`` of each
+    whose bytes did not match.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: ChunkStore,
+        dram: DramTier,
+        room: NvmeRoom,
+        reader: Reader,
+        bounce_bytes: int,
+        counters: Counters,
+        on_read: Callable[[ChunkSource, StateLayout], None],
+        on_damage: Callable[[StoredChunk], None],
+    ) -> None:
+        self._store = store
+        self._dram = dram
+        self._room = room
+        self._reader = reader
+        self._bounce_bytes = bounce_bytes
+        self._counters = counters
+        self._on_read = on_read
+        self._on_damage = on_damage
+
+    def match(self, chunks: list[ChunkId]) -> int:
+        """Length of the longest prefix of ``chunks`` that could be read now."""
+        matched = 0
+        for start in range(0, len(chunks), MATCH_BATCH_CHUNKS):
+            batch = chunks[start : start + MATCH_BATCH_CHUNKS]
+            for chunk, record in zip(batch, self._store.find(batch), strict=True):
+                if record is None and not self._dram.contains(chunk):
+                    return matched
+                matched += 1
+        return matched
+
+    def read(self, request: ReadRequest) -> ReadStream:
+        """Plans and starts one read; returns at once.
+
+        Raises PlacementError when the placement needs a copy that the daemon has no
+        buffer for.
+        """
+        self._check_bounce(request)
+        chunks = [ChunkId(request.namespace_id, key) for key in request.keys]
+        frames = {
+            index: frame
+            for index, chunk in enumerate(chunks)
+            if (frame := self._dram.pin(chunk)) is not None
+        }
+        others = [chunk for index, chunk in enumerate(chunks) if index not in frames]
+        self._store.pin(others)
+
+        def finished(stream: ReadStream) -> None:
+            self._dram.unpin(frames.values())
+            self._store.unpin(others)
+            self._account(stream, request.layout)
+
+        try:
+            sources = self._sources(request, chunks, frames)
+        except BaseException:
+            self._dram.unpin(frames.values())
+            self._store.unpin(others)
+            raise
+        return self._reader.start(
+            sources=sources,
+            order=request.order,
+            target=ReadTarget(
+                arena=request.arena,
+                placement=request.placement,
+                board=request.board,
+                notify=request.notify,
+            ),
+            options=StreamOptions(
+                first_layer=request.first_layer,
+                layer_count=request.layer_count,
+                window_bytes=request.window_bytes,
+                deadline=request.deadline,
+            ),
+            on_damage=self._on_damage,
+            on_finish=finished,
+        )
+
+    def _sources(
+        self, request: ReadRequest, chunks: list[ChunkId], frames: dict[int, Frame]
+    ) -> tuple[ChunkSource | None, ...]:
+        """Where each chunk is read from; everything that is found is pinned already."""
+        others = [chunk for index, chunk in enumerate(chunks) if index not in frames]
+        records = iter(self._store.find(others))
+        layout_id = request.layout.layout_id
+        sources: list[ChunkSource | None] = []
+        for index, chunk in enumerate(chunks):
+            source: ChunkSource | None = None
+            if (frame := frames.get(index)) is not None:
+                if frame.layout_id == layout_id:
+                    source = FramedChunk(chunk=chunk, frame=frame.view, geometry=frame.geometry)
+            elif (record := next(records)) is not None and record.layout_id == layout_id:
+                source = self._store.source(chunk, record, request.layout)
+            sources.append(source if source and fits_blocks(source, request) else None)
+        return tuple(sources)
+
+    def cancel(self, stream: ReadStream) -> None:
+        """Gives up what is not in flight."""
+        stream.cancel()
+        self._reader.wake(stream)
+
+    def _check_bounce(self, request: ReadRequest) -> None:
+        layers = range(request.first_layer, request.first_layer + request.layer_count)
+        for layer in layers:
+            slice_bytes = request.layout.slice_bytes(layer)
+            if slice_bytes <= self._bounce_bytes:
+                continue
+            pieces = [
+                piece
+                for chunk in range(len(request.keys))
+                for piece in request.placement.pieces(
+                    chunk=chunk,
+                    layer=layer - request.first_layer,
+                    slice_bytes=slice_bytes,
+                    chunk_count=len(request.keys),
+                )
+            ]
+            if not is_aligned(pieces):
+                raise PlacementError(
+                    f"layer {layer} has slices of {slice_bytes} bytes, which need arena offsets "
+                    f"and lengths that are multiples of 4096; only slices up to "
+                    f"{self._bounce_bytes} bytes may lie elsewhere"
+                )
+
+    def _account(self, stream: ReadStream, layout: StateLayout) -> None:
+        self._counters.add("read_requests")
+        self._counters.add("read_device_bytes", stream.device_bytes)
+        self._counters.add("read_dram_bytes", stream.dram_bytes)
+        self._counters.add("dram_hit_chunks", stream.dram_chunks)
+        self._counters.add("nvme_hit_chunks", stream.nvme_chunks)
+        self._counters.add("missed_chunks", stream.sources.count(None))
+        for source in stream.sources:
+            if source is not None:
+                # Hits in DRAM count too: what is read most must not leave the devices first.
+                self._room.used(source.chunk, class_bytes(layout))
+                self._on_read(source, layout)
+
+
+def fits_blocks(source: ChunkSource, request: ReadRequest) -> bool:
+    """Whether the slices of a chunk, which may be a short one, can be cut into blocks."""
+    pieces = max(len(request.placement.block_offsets) // len(request.keys), 1)
+    return not any(size % pieces for size in source.geometry.slice_bytes)

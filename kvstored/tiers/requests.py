@@ -1,0 +1,86 @@
+"""What the server asks of the tiers, and what it is answered."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum
+
+from kvstored.store.placement import Placement
+from kvstored.store.plan import Order
+from kvstored_contract.board import Board
+from kvstored_contract.layout import StateLayout
+from kvstored_contract.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class NewChunk:
+    """A complete chunk to be stored; ``parent_key`` is empty for the first of a prefix.
+
+    ``stripe`` chooses the device (see ``striping``).
+    """
+
+    key: bytes
+    parent_key: bytes
+    token_count: int
+    stripe: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutRequest:
+    """Chunks of one layout that lie in ``source`` as ``placement`` says.
+
+    ``deadline`` is on the monotonic clock and bounds the wait for room in DRAM.
+    """
+
+    namespace_id: bytes
+    layout: StateLayout
+    chunks: tuple[NewChunk, ...]
+    source: memoryview
+    placement: Placement
+    deadline: float
+
+
+class PutOutcome(Enum):
+    """What became of one chunk of a put; values are those of the protobuf enum."""
+
+    STORED = 1
+    EXISTED = 2
+    REJECTED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutTicket:
+    """Answer for one chunk.
+
+    ``durable`` resolves to UNSPECIFIED when the chunk survives power loss, else to the
+    reason why it never will; it is None for rejected chunks.
+    """
+
+    outcome: PutOutcome
+    reason: Reason = Reason.UNSPECIFIED
+    durable: Future[Reason] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """Chunks to be brought into ``arena`` as ``placement`` says, with progress on ``board``.
+
+    ``window_bytes`` bounds what is in flight; 0 means the daemon's default.
+    """
+
+    namespace_id: bytes
+    layout: StateLayout
+    keys: tuple[bytes, ...]
+    order: Order
+    first_layer: int
+    layer_count: int
+    arena: memoryview
+    placement: Placement
+    board: Board
+    notify: Callable[[], None]
+    window_bytes: int
+    deadline: float
+
+
+class LayoutRefusedError(ValueError):
+    """A layout that this store cannot hold; the message says why."""

@@ -1,0 +1,59 @@
+"""What the store tells about itself."""
+
+from dataclasses import dataclass
+
+from kvstored.format.extent_header import SliceSum
+from kvstored.format.identity import ChunkId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceStatus:
+    """One device: its space, and what was transferred since start."""
+
+    path: str
+    capacity_bytes: int
+    used_bytes: int
+    read_bytes: int
+    written_bytes: int
+    read_requests: int
+    write_requests: int
+    flush_requests: int
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStats:
+    """The whole store at one moment; counters count since start."""
+
+    epoch: int
+    chunk_count: int
+    sequence_count: int
+    dram_capacity_bytes: int
+    dram_used_bytes: int
+    dram_chunk_count: int
+    counters: dict[str, int]
+    devices: tuple[DeviceStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkStatus:
+    """One chunk as the index knows it."""
+
+    chunk: ChunkId
+    layout_id: bytes
+    token_count: int
+    device_index: int
+    offset: int
+    extent_bytes: int
+    epoch: int
+    quarantined: bool
+    in_dram: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkDetail:
+    """One chunk with what its header on the device says; no slices if that is damaged."""
+
+    status: ChunkStatus
+    parent_key: bytes
+    slices: tuple[SliceSum, ...]

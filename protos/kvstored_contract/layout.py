@@ -1,0 +1,203 @@
+"""State layouts: how the attention state of one model is cut into chunks and slices."""
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kvstored_contract.limits import (
+    ALIGNMENT_BYTES,
+    CHUNK_TOKENS_MAX,
+    LAYERS_MAX,
+    LAYOUT_TEXT_BYTES_MAX,
+    SHARDS_MAX,
+    TOKEN_BYTES_MAX,
+)
+from kvstored_protos.v1 import common_pb2
+
+
+class StateKind(IntEnum):
+    """What is stored of a layer. Values are those of the protobuf enum."""
+
+    KV = 1
+    HIDDEN = 2
+    NONE = 3
+
+
+class Rotary(IntEnum):
+    """Whether stored keys carry the rotary embedding. Values are those of the protobuf enum."""
+
+    ROTATED = 1
+    UNROTATED = 2
+    ABSENT = 3
+
+
+class LayoutError(ValueError):
+    """A layout that cannot be stored; the message says which property is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """State of one layer: its kind and the bytes that one token takes (0 for NONE)."""
+
+    kind: StateKind
+    token_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """The part of the model that the states belong to; the default is all of it."""
+
+    tensor_rank: int = 0
+    tensor_size: int = 1
+    pipeline_first_layer: int = 0
+    pipeline_layer_count: int = 0
+
+    def __post_init__(self) -> None:
+        numbers = (
+            self.tensor_rank,
+            self.tensor_size,
+            self.pipeline_first_layer,
+            self.pipeline_layer_count,
+        )
+        if not all(0 <= number <= SHARDS_MAX for number in numbers):
+            raise LayoutError(f"the numbers of a shard must be 0 to {SHARDS_MAX}, not {numbers}")
+
+
+def align_up(byte_count: int) -> int:
+    """Rounds ``byte_count`` up to the next multiple of the slice alignment."""
+    return -(-byte_count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateLayout:
+    """How the states of one model lie in chunks.
+
+    A chunk is ``chunk_tokens`` consecutive tokens of all layers; a slice is one
+    layer of one chunk. ``model`` is a fingerprint of everything that changes the
+    values (weights revision, architecture, rope parameters, adapter version).
+    Raises LayoutError for a layout that no store accepts.
+    """
+
+    model: str
+    dtype: str
+    layers: tuple[LayerState, ...]
+    chunk_tokens: int = 64
+    rotary: Rotary = Rotary.UNROTATED
+    shard: Shard = Shard()
+
+    def __post_init__(self) -> None:
+        for name, text in (("model", self.model), ("dtype", self.dtype)):
+            if len(text.encode()) > LAYOUT_TEXT_BYTES_MAX:
+                raise LayoutError(
+                    f"{name} has {len(text.encode())} bytes; at most {LAYOUT_TEXT_BYTES_MAX} "
+                    "are stored, so use a digest"
+                )
+        if not 1 <= len(self.layers) <= LAYERS_MAX:
+            raise LayoutError(f"a layout has 1 to {LAYERS_MAX} layers, not {len(self.layers)}")
+        if not 1 <= self.chunk_tokens <= CHUNK_TOKENS_MAX:
+            raise LayoutError(
+                f"chunk_tokens must be 1 to {CHUNK_TOKENS_MAX}, not {self.chunk_tokens}"
+            )
+        for index, layer in enumerate(self.layers):
+            is_possible = 0 <= layer.token_bytes <= TOKEN_BYTES_MAX
+            if not is_possible or (layer.token_bytes == 0) != (layer.kind is StateKind.NONE):
+                raise LayoutError(
+                    f"layer {index} of kind {layer.kind.name} cannot have "
+                    f"{layer.token_bytes} bytes a token"
+                )
+        if all(layer.kind is StateKind.NONE for layer in self.layers):
+            raise LayoutError("a layout must store at least one layer")
+
+    @property
+    def layer_count(self) -> int:
+        """Number of layers, those of kind NONE included."""
+        return len(self.layers)
+
+    def slice_bytes(self, layer: int, token_count: int | None = None) -> int:
+        """Bytes of one slice of ``token_count`` tokens (default: a complete chunk)."""
+        tokens = self.chunk_tokens if token_count is None else token_count
+        return self.layers[layer].token_bytes * tokens
+
+    def chunk_bytes(self, token_count: int | None = None) -> int:
+        """Payload bytes of one chunk without any alignment."""
+        return sum(self.slice_bytes(layer, token_count) for layer in range(self.layer_count))
+
+    @property
+    def layer_stride(self) -> int:
+        """Aligned bytes of the largest slice: the natural stride of layers in an arena."""
+        return max(align_up(self.slice_bytes(layer)) for layer in range(self.layer_count))
+
+    @property
+    def layout_id(self) -> bytes:
+        """SHA-256 over every property, each field length-prefixed (32 bytes)."""
+        shard = self.shard
+        fields = [
+            b"kvstored.layout.1",
+            self.model.encode(),
+            self.dtype.encode(),
+            struct.pack("<IB", self.chunk_tokens, self.rotary),
+            struct.pack(
+                "<IIII",
+                shard.tensor_rank,
+                shard.tensor_size,
+                shard.pipeline_first_layer,
+                shard.pipeline_layer_count,
+            ),
+            b"".join(struct.pack("<BI", layer.kind, layer.token_bytes) for layer in self.layers),
+        ]
+        return hash_fields(fields)
+
+    def to_proto(self) -> common_pb2.StateLayout:
+        """The layout as a protobuf message."""
+        return common_pb2.StateLayout(
+            model=self.model,
+            dtype=self.dtype,
+            layers=[
+                common_pb2.LayerState(
+                    kind=common_pb2.StateKind.ValueType(layer.kind), token_bytes=layer.token_bytes
+                )
+                for layer in self.layers
+            ],
+            chunk_tokens=self.chunk_tokens,
+            rotary=common_pb2.Rotary.ValueType(self.rotary),
+            shard=common_pb2.Shard(
+                tensor_rank=self.shard.tensor_rank,
+                tensor_size=self.shard.tensor_size,
+                pipeline_first_layer=self.shard.pipeline_first_layer,
+                pipeline_layer_count=self.shard.pipeline_layer_count,
+            ),
+        )
+
+    @classmethod
+    def from_proto(cls, message: common_pb2.StateLayout) -> "StateLayout":
+        """Parses and validates a message; raises LayoutError."""
+        try:
+            layers = tuple(
+                LayerState(StateKind(layer.kind), layer.token_bytes) for layer in message.layers
+            )
+            rotary = Rotary(message.rotary)
+        except ValueError as error:
+            raise LayoutError(str(error)) from error
+        return cls(
+            model=message.model,
+            dtype=message.dtype,
+            layers=layers,
+            chunk_tokens=message.chunk_tokens,
+            rotary=rotary,
+            shard=Shard(
+                tensor_rank=message.shard.tensor_rank,
+                tensor_size=message.shard.tensor_size,
+                pipeline_first_layer=message.shard.pipeline_first_layer,
+                pipeline_layer_count=message.shard.pipeline_layer_count,
+            ),
+        )
+
+
+def hash_fields(fields: list[bytes]) -> bytes:
+    """SHA-256 over ``fields``, each preceded by its length, so that no two lists collide."""
+    digest = hashlib.sha256()
+    for field in fields:
+        digest.update(struct.pack("<Q", len(field)))
+        digest.update(field)
+    return digest.digest()

@@ -1,0 +1,46 @@
+"""Every limit that both sides know, in one place."""
+
+PROTOCOL_VERSION = 1
+"""Version of the session handshake and of the board; must be equal on both sides."""
+
+KEY_BYTES = 32
+"""Length of chunk keys and of layout ids (SHA-256)."""
+
+ALIGNMENT_BYTES = 4096
+"""Alignment of slices on devices, and of arena offsets that are read into without a copy."""
+
+LAYERS_MAX = 256
+"""Layers of one layout; bounded by what fits into the 4 KiB extent header."""
+
+CHUNK_TOKENS_MAX = 4096
+"""Tokens of one chunk."""
+
+LAYOUT_TEXT_BYTES_MAX = 512
+"""Length of a layout's model fingerprint and of its dtype in UTF-8."""
+
+TOKEN_BYTES_MAX = 512 * 1024
+"""Bytes of one token in one layer; a slice then stays below 4 GiB."""
+
+SHARDS_MAX = 65_536
+"""Ranks and layers that a shard can name."""
+
+CHUNKS_PER_CALL_MAX = 16_384
+"""Chunk keys in one call."""
+
+BLOCKS_PER_CALL_MAX = 262_144
+"""Block offsets in one placement."""
+
+SEQUENCE_NAME_BYTES_MAX = 200
+"""Length of a sequence name in UTF-8."""
+
+LEASE_MS_MAX = 600_000
+"""Longest lease."""
+
+DEADLINE_MS_MAX = 600_000
+"""Longest deadline of a put or a read."""
+
+CLIENT_NAME_BYTES_MAX = 100
+"""Length of the name that a client gives itself."""
+
+GRPC_MESSAGE_BYTES_MAX = 8 * 1024 * 1024
+"""Largest gRPC message; payload never travels in one."""

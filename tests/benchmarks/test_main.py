@@ -1,0 +1,60 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks.benchmark import Benchmark, BenchmarkError, Settings
+from benchmarks.registry import MODULES, find_benchmark
+from benchmarks.report import Series
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, benchmark: Benchmark) -> None:
+    monkeypatch.setattr(command, "find_benchmark", lambda name: benchmark)
+
+
+def measured(settings: Settings) -> tuple[Series, ...]:
+    samples = (float(settings.quick), float(settings.seed))
+    return (Series(key="speed", unit="GB/s", samples=samples, is_figure=True),)
+
+
+def refused(settings: Settings) -> tuple[Series, ...]:
+    raise BenchmarkError(f"no room in {settings.folder}")
+
+
+def test_every_registered_benchmark_has_its_name_and_figures() -> None:
+    for name in MODULES:
+        assert find_benchmark(name).name == name
+        assert find_benchmark(name).figures
+
+
+def test_it_writes_json_and_prints_seed_and_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(monkeypatch, Benchmark(name="storage", figures=("speed",), run=measured))
+    file = tmp_path / "result.json"
+    assert command.main(["storage", "--quick", "--seed", "3", "--json", str(file)]) == 0
+    assert json.loads(file.read_text()) == {
+        "benchmark": "storage",
+        "quick": True,
+        "command": f"python -m benchmarks storage --quick --seed 3 --json {file}",
+        "figures": {"speed": 2.0},
+        "samples": {"speed": [1.0, 3.0]},
+    }
+    output = capsys.readouterr().out
+    assert "seed: 3" in output
+    assert "speed" in output
+
+
+def test_a_benchmark_that_cannot_run_fails_with_its_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(monkeypatch, Benchmark(name="storage", figures=(), run=refused))
+    assert command.main(["storage", "--folder", "nowhere"]) == 1
+    assert capsys.readouterr().err == "benchmark storage: no room in nowhere\n"
+
+
+def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["speed"])
+    assert "invalid choice" in capsys.readouterr().err

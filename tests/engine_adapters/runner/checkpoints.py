@@ -1,0 +1,53 @@
+"""Tiny random checkpoints, written by transformers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+
+TINY: Mapping[str, object] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.4,
+    "tie_word_embeddings": False,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+def write_llama(
+    directory: Path, *, shard_bytes: str = "1GB", **changes: object
+) -> LlamaForCausalLM:
+    """Writes a checkpoint into ``directory`` and returns the model that it holds."""
+    torch.manual_seed(7)
+    model = LlamaForCausalLM(LlamaConfig(**{**TINY, **changes})).eval()
+    with torch.no_grad():
+        # Biases start at zero, and norms at one: a test must see that they are used.
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter.normal_(mean=0.5, std=0.3)
+    model.save_pretrained(directory, max_shard_size=shard_bytes)
+    return model
+
+
+def write_mistral(directory: Path, **changes: object) -> MistralForCausalLM:
+    """As ``write_llama``, of the Mistral architecture."""
+    torch.manual_seed(8)
+    model = MistralForCausalLM(MistralConfig(**{**TINY, **changes})).eval()
+    model.save_pretrained(directory)
+    return model

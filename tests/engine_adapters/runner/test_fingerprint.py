@@ -1,0 +1,73 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine_adapters.runner.fingerprint import fingerprint, model_fingerprint
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.rotary import LinearScaling, RotaryConfig
+from engine_adapters.runner.state_format import StateFormat
+from kvstored_client import Rotary, StateKind
+from tests.engine_adapters.runner.checkpoints import write_llama
+
+
+def test_equal_directories_have_equal_fingerprints(tmp_path: Path) -> None:
+    prints = []
+    for name in ("first", "second"):
+        write_llama(tmp_path / name)
+        model = Model.from_directory(tmp_path / name)
+        prints.append(model_fingerprint(tmp_path / name, model.config))
+    assert prints[0] == prints[1]
+    assert len(prints[0]) == 64
+
+
+def test_one_changed_bit_of_the_weights_is_another_model(tmp_path: Path) -> None:
+    write_llama(tmp_path)
+    config = Model.from_directory(tmp_path).config
+    before = model_fingerprint(tmp_path, config)
+    path = tmp_path / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert model_fingerprint(tmp_path, config) != before
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rotary": RotaryConfig(theta=1.0)},
+        {"rotary": RotaryConfig(theta=10_000.0, scaling=LinearScaling(factor=2.0))},
+        {"norm_epsilon": 1e-3},
+        {"head_count": 2},
+        {"kv_head_count": 1},
+        {"head_dim": 4},
+        {"has_attention_bias": True},
+    ],
+)
+def test_what_changes_states_changes_the_fingerprint(
+    changes: dict[str, object], model: Model
+) -> None:
+    changed = replace(model.config, **changes)
+    assert fingerprint(changed, ["digest"]) != fingerprint(model.config, ["digest"])
+
+
+def test_what_does_not_change_states_does_not(model: Model) -> None:
+    changed = replace(model.config, stop_token_ids=(1,), position_count=9)
+    assert fingerprint(changed, ["digest"]) == fingerprint(model.config, ["digest"])
+
+
+def test_layout_says_what_is_stored(model: Model, directory: Path) -> None:
+    layout = StateFormat.of_directory(model, directory).layout
+    assert layout.chunk_tokens == 64
+    assert layout.rotary is Rotary.UNROTATED
+    assert layout.dtype == "float32"
+    assert [layer.kind for layer in layout.layers] == [StateKind.KV] * 3
+    assert layout.layers[0].token_bytes == 2 * 2 * 8 * 4
+
+
+def test_dtype_is_part_of_the_layout(model: Model, directory: Path) -> None:
+    narrow = Model.from_directory(directory, dtype=torch.bfloat16)
+    layouts = [StateFormat.of_directory(each, directory).layout for each in (model, narrow)]
+    assert layouts[0].model == layouts[1].model
+    assert layouts[0].layout_id != layouts[1].layout_id

@@ -1,0 +1,278 @@
+"""Saved states come back, and whatever does not come back is computed: the tokens never change."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from engine_adapters.runner.chunk_writer import SaveReport
+from engine_adapters.runner.engine import Engine
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.request import Completion
+from engine_adapters.runner.restorer import StateRestorer
+from engine_adapters.runner.saver import StateSaver
+from engine_adapters.runner.state_format import StateFormat
+from kvstored_client import Order
+from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
+from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+
+MakeTokens = Callable[[int, int], list[int]]
+PROMPT_TOKENS = 100
+NEW_TOKENS = 20
+WHOLE_CHUNKS = (PROMPT_TOKENS + NEW_TOKENS - 1) // CHUNK_TOKENS
+
+
+@dataclass
+class Runner:
+    """Runs prompts against one store, each time with a new client as a new process would."""
+
+    model: Model
+    state_format: StateFormat
+    store: FakeStore
+
+    def turn(
+        self,
+        prompt: list[int],
+        client: FakeClient | None,
+        *,
+        saves: bool = True,
+        order: Order = Order.TAIL_FIRST,
+        span_chunks: int = 3,
+        token_budget: int = 32,
+    ) -> tuple[Completion, SaveReport]:
+        saver = restorer = None
+        if client is not None:
+            restorer = StateRestorer(
+                client,
+                self.state_format,
+                self.model.rotary,
+                order=order,
+                span_bytes=self.state_format.region_bytes(span_chunks),
+            )
+            saver = StateSaver(client, self.state_format) if saves else None
+        engine = Engine(
+            self.model,
+            cache_tokens=256,
+            token_budget=token_budget,
+            requests_max=4,
+            sink=saver,
+            restorer=restorer,
+        )
+        engine.add_request([5, 6, 7], new_tokens_max=1)
+        request_id = engine.add_request(prompt, new_tokens_max=NEW_TOKENS)
+        completions = {done.request_id: done for done in engine.run()}
+        report = SaveReport()
+        if saver is not None:
+            report = saver.finish()
+            saver.close()
+        if client is not None:
+            assert client.regions_in_use == 0
+            assert client.reads_in_flight == 0
+            assert client.leases_taken == len(client.leases_released)
+        return completions[request_id], report
+
+
+@pytest.fixture
+def runner(model: Model, state_format: StateFormat) -> Runner:
+    return Runner(model, state_format, FakeStore())
+
+
+@pytest.fixture
+def prompt(make_tokens: MakeTokens) -> list[int]:
+    return make_tokens(PROMPT_TOKENS, 1)
+
+
+@pytest.fixture
+def history(runner: Runner, prompt: list[int], make_tokens: MakeTokens) -> list[int]:
+    """Prompt of a second turn whose first turn is stored."""
+    first, report = runner.turn(prompt, FakeClient(runner.store))
+    assert report == SaveReport(stored_chunks=WHOLE_CHUNKS)
+    return [*first.token_ids, *make_tokens(11, 2)]
+
+
+@pytest.fixture
+def expected(runner: Runner, history: list[int]) -> tuple[int, ...]:
+    return runner.turn(history, None)[0].token_ids
+
+
+def test_chunks_are_chained_and_complete(runner: Runner, history: list[int]) -> None:
+    assert set(runner.store.tokens.values()) == {CHUNK_TOKENS}
+    keys = FakeClient(runner.store).prefix_keys(runner.state_format.layout, history)
+    stored = keys[:WHOLE_CHUNKS]
+    assert set(runner.store.chunks) == set(stored)
+    assert [runner.store.parents[key] for key in stored] == [b"", *stored[:-1]]
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_second_turn_computes_only_what_is_new(
+    order: Order, runner: Runner, history: list[int], expected: tuple[int, ...]
+) -> None:
+    client = FakeClient(runner.store)
+    completion, report = runner.turn(history, client, order=order)
+    restored = WHOLE_CHUNKS * CHUNK_TOKENS
+    assert completion.token_ids == expected
+    assert completion.restore.restored_tokens == restored
+    assert completion.computed_tokens == len(expected) - 1 - restored
+    assert completion.restore.device_bytes == restored * 3 * 2 * 2 * 8 * 4
+    assert set(client.orders) == {order}
+    assert report.existed_chunks == 0
+    assert report.stored_chunks == (len(expected) - 1) // CHUNK_TOKENS - WHOLE_CHUNKS
+
+
+def test_restored_states_are_those_that_were_computed(
+    model: Model, state_format: StateFormat, prompt: list[int]
+) -> None:
+    """Bit for bit: both rotations of a key meet the same angles."""
+    client = FakeClient(FakeStore())
+    saver = StateSaver(client, state_format)
+    engine = Engine(model, cache_tokens=120, token_budget=32, requests_max=1, sink=saver)
+    engine.add_request(prompt, new_tokens_max=20)
+    (completion,) = engine.run()
+    saver.close()
+    cache = model.make_cache(125)
+    restorer = StateRestorer(client, state_format, model.rotary)
+    report = restorer.restore(completion.token_ids, cache=cache, first_slot=3)
+    count = report.restored_tokens
+    assert count == WHOLE_CHUNKS * CHUNK_TOKENS
+    for restored, computed in (
+        (cache.keys, engine._cache.keys),
+        (cache.values, engine._cache.values),
+    ):
+        assert torch.equal(restored[:, 3 : 3 + count], computed[:, :count])
+        assert torch.count_nonzero(restored[:, :3]) == 0
+        assert torch.count_nonzero(restored[:, 3 + count :]) == 0
+
+
+def test_last_token_is_always_computed(runner: Runner, prompt: list[int]) -> None:
+    whole = prompt[: 10 * CHUNK_TOKENS]
+    runner.turn(whole, FakeClient(runner.store))
+    again, report = runner.turn(whole, FakeClient(runner.store))
+    assert again.restore.restored_tokens == 9 * CHUNK_TOKENS
+    assert report.existed_chunks > 0
+    assert again.token_ids == runner.turn(whole, None)[0].token_ids
+
+
+def test_span_size_changes_nothing(
+    runner: Runner, history: list[int], expected: tuple[int, ...]
+) -> None:
+    for span_chunks, sizes in ((1, [1] * 14), (5, [5, 5, 4]), (100, [14])):
+        client = FakeClient(runner.store)
+        completion, _ = runner.turn(history, client, span_chunks=span_chunks, saves=False)
+        assert completion.token_ids == expected
+        assert completion.restore.restored_tokens == WHOLE_CHUNKS * CHUNK_TOKENS
+        assert client.read_sizes == sizes
+
+
+@pytest.mark.parametrize("arena_chunks", [0, 1, 2, 3, 7])
+def test_arena_smaller_than_the_history(
+    arena_chunks: int, runner: Runner, history: list[int], expected: tuple[int, ...]
+) -> None:
+    arena_bytes = runner.state_format.region_bytes(arena_chunks)
+    client = FakeClient(runner.store, arena_bytes=arena_bytes)
+    completion, _ = runner.turn(history, client, span_chunks=4, saves=False)
+    assert completion.token_ids == expected
+    restored = WHOLE_CHUNKS * CHUNK_TOKENS if arena_chunks else 0
+    assert completion.restore.restored_tokens == restored
+
+
+def test_absent_daemon(runner: Runner, history: list[int], expected: tuple[int, ...]) -> None:
+    completion, report = runner.turn(history, FakeClient(runner.store, present=False))
+    assert completion.token_ids == expected
+    assert completion.restore.restored_tokens == 0
+    assert report.stored_chunks == 0
+    assert report.dropped_chunks > 0
+
+
+def test_chunk_evicted_between_match_and_read(
+    runner: Runner, history: list[int], expected: tuple[int, ...]
+) -> None:
+    client = FakeClient(runner.store)
+    keys = client.prefix_keys(runner.state_format.layout, history)
+    client.before_read = lambda: runner.store.chunks.pop(keys[4], None) and None
+    completion, report = runner.turn(history, client)
+    assert completion.token_ids == expected
+    assert completion.restore.restored_tokens == 4 * CHUNK_TOKENS
+    assert report.existed_chunks == WHOLE_CHUNKS - 5
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+def test_one_damaged_slice_spoils_its_chunk(
+    layer: int, runner: Runner, history: list[int], expected: tuple[int, ...]
+) -> None:
+    client = FakeClient(runner.store)
+    keys = client.prefix_keys(runner.state_format.layout, history)
+    client.missing_layers = {(keys[7], layer)}
+    completion, _ = runner.turn(history, client)
+    assert completion.token_ids == expected
+    assert completion.restore.restored_tokens == 7 * CHUNK_TOKENS
+
+
+def test_daemon_dies_during_the_second_read(
+    runner: Runner, history: list[int], expected: tuple[int, ...]
+) -> None:
+    client = FakeClient(runner.store)
+    ends: Iterator[bool] = iter([True, True])
+
+    def die_at_the_third_read() -> None:
+        client.alive = next(ends, False)
+
+    client.before_read = die_at_the_third_read
+    completion, report = runner.turn(history, client)
+    assert completion.token_ids == expected
+    assert completion.restore.restored_tokens == 3 * CHUNK_TOKENS
+    assert report.stored_chunks == 0
+
+
+def test_nothing_is_loaded_from_a_region_of_a_lost_session(
+    runner: Runner, history: list[int], expected: tuple[int, ...]
+) -> None:
+    client = FakeClient(runner.store)
+
+    def die() -> None:
+        client.alive = False
+
+    client.after_read = die
+    completion, _ = runner.turn(history, client)
+    assert completion.token_ids == expected
+    assert completion.restore.restored_tokens == 0
+
+
+def test_resident_part_of_an_unfinished_read_is_used(
+    runner: Runner, history: list[int], expected: tuple[int, ...]
+) -> None:
+    client = FakeClient(runner.store)
+    client.never_finishes = True
+    keys = client.prefix_keys(runner.state_format.layout, history)
+    client.missing_layers = {(keys[2], 1)}
+    completion, _ = runner.turn(history, client)
+    assert completion.token_ids == expected
+    assert completion.restore.restored_tokens == 2 * CHUNK_TOKENS
+
+
+def test_no_read_starts_behind_the_deadline(runner: Runner, history: list[int]) -> None:
+    client = FakeClient(runner.store)
+    times = iter([0.0, 0.5, 1.5, 1.6, 1.7, 1.8, 1.9])
+    restorer = StateRestorer(
+        client,
+        runner.state_format,
+        runner.model.rotary,
+        span_bytes=1,
+        timeout_s=1.0,
+        clock=lambda: next(times),
+    )
+    report = restorer.restore(history, cache=runner.model.make_cache(120), first_slot=0)
+    assert client.read_sizes == [1]
+    assert report.restored_tokens == CHUNK_TOKENS
+    assert client.regions_in_use == 0
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 601.0])
+def test_refuses_a_timeout_that_no_daemon_accepts(timeout_s: float, runner: Runner) -> None:
+    with pytest.raises(ValueError, match="timeout_s must be above 0"):
+        StateRestorer(
+            FakeClient(runner.store),
+            runner.state_format,
+            runner.model.rotary,
+            timeout_s=timeout_s,
+        )

@@ -1,0 +1,53 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_adapters.runner.scheduler import Progress, plan_step
+
+
+def progress(request_id: int, token_count: int, computed_count: int) -> Progress:
+    return Progress(
+        request_id=request_id,
+        first_slot=1000 * request_id,
+        token_count=token_count,
+        computed_count=computed_count,
+    )
+
+
+def test_decodes_come_before_prefills() -> None:
+    running = [progress(0, 100, 0), progress(1, 51, 50), progress(2, 100, 0)]
+    segments = plan_step(running, token_budget=8)
+    assert [(part.request_id, part.token_count) for part in segments] == [(1, 1), (0, 7)]
+
+
+def test_a_prefill_continues_where_it_stopped() -> None:
+    (segment,) = plan_step([progress(3, 100, 96)], token_budget=8)
+    assert segment.first_position == 96
+    assert segment.stop_position == 100
+    assert segment.first_slot == 3000
+    assert segment.rows == slice(0, 4)
+
+
+def test_refuses_more_sequences_than_tokens() -> None:
+    with pytest.raises(ValueError, match="3 sequences cannot share 2 tokens"):
+        plan_step([progress(index, 2, 1) for index in range(3)], token_budget=2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1, max_size=8),
+    st.integers(8, 60),
+)
+def test_every_step_fills_the_budget_and_starves_no_decode(
+    sequences: list[tuple[int, int]], token_budget: int
+) -> None:
+    running = [
+        progress(index, computed + pending, computed)
+        for index, (computed, pending) in enumerate(sequences)
+    ]
+    segments = plan_step(running, token_budget=token_budget)
+    rows = [row for part in segments for row in range(part.rows.start, part.rows.stop)]
+    pending = sum(item.pending_count for item in running)
+    assert rows == list(range(min(token_budget, pending)))
+    planned = {part.request_id for part in segments}
+    assert len(planned) == len(segments)
+    assert planned >= {item.request_id for item in running if item.pending_count == 1}

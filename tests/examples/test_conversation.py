@@ -1,0 +1,68 @@
+"""``make demo`` on a small scale, and what it calls a failure."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples.conversation.__main__ import faults, main, make_table
+from examples.conversation.job import Turn
+from examples.conversation.runner_process import TurnResult
+
+
+def result(
+    *, restored: int = 64, generated: tuple[int, ...] = (1, 2), dropped: int = 0
+) -> TurnResult:
+    return TurnResult(
+        restored_tokens=restored,
+        computed_tokens=10,
+        device_bytes=1,
+        dram_bytes=1,
+        ttft_s=0.1,
+        generated_ids=generated,
+        dropped_chunks=dropped,
+    )
+
+
+def turn(number: int, stored: TurnResult) -> Turn:
+    return Turn(number=number, history_tokens=100, stored=stored, recomputed=result(restored=0))
+
+
+def test_a_good_job_has_no_faults() -> None:
+    turns = [turn(1, result(restored=0)), turn(2, result()), turn(3, result())]
+    assert faults(turns) == []
+    assert make_table(turns).row_count == 3
+
+
+@pytest.mark.parametrize(
+    ("stored", "fault"),
+    [
+        (result(generated=(1, 3)), "other tokens"),
+        (result(restored=0), "restored nothing"),
+        (result(dropped=2), "2 chunks of turn 2 could not be saved"),
+    ],
+)
+def test_every_fault_is_named(stored: TurnResult, fault: str) -> None:
+    (found,) = faults([turn(1, result(restored=0)), turn(2, stored)])
+    assert fault in found
+
+
+def test_the_demo_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--document-tokens", "300", "--new-tokens", "4", "--device-gib", "0.25"]
+    arguments = ["demo", "--folder", str(tmp_path / "demo"), "--kv-heads", "2", *options]
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert main() == 0
+    assert "generated the same tokens as without a store" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_a_model_that_is_none_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["demo", "--folder", str(tmp_path / "demo"), "--model", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--device-gib", "0.25"])
+    assert main() == 2
+    assert "tokenizer.json" in capsys.readouterr().out

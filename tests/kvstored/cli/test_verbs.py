@@ -1,0 +1,137 @@
+"""The verbs against real devices and a real daemon."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvstored.cli.main import main
+from tests.support.daemon import MIB, DaemonProcess
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[DaemonProcess]:
+    """Configured, neither formatted nor started."""
+    process = DaemonProcess(tmp_path)
+    yield process
+    process.close()
+
+
+def answer(process: DaemonProcess, *arguments: str) -> dict[str, Any]:
+    """The JSON that a verb prints."""
+    result = process.run_verb(*arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def refusal(process: DaemonProcess, *arguments: str) -> str:
+    """The one sentence with which a verb refuses."""
+    result = process.run_verb(*arguments)
+    assert result.returncode == 2, result.stdout
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"kvstored {arguments[0]}: ")
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def test_format(fresh: DaemonProcess) -> None:
+    document = answer(fresh, "format")
+    assert len(document["set_id"]) == 32
+    assert [row["device"] for row in document["rows"]] == [str(path) for path in fresh.devices]
+    assert all(path.stat().st_size == 128 * MIB for path in fresh.devices)
+    assert all(path.stat().st_blocks * 512 >= 128 * MIB for path in fresh.devices)
+
+
+def test_format_loses_nothing_unless_forced(fresh: DaemonProcess) -> None:
+    first = answer(fresh, "format")
+    assert "force" in refusal(fresh, "format")
+    assert answer(fresh, "format", "--force")["set_id"] != first["set_id"]
+
+
+def test_format_takes_the_index_into_account(fresh: DaemonProcess) -> None:
+    fresh.format()
+    fresh.start()
+    assert fresh.terminate() == 0
+    for path in fresh.devices:
+        path.unlink()
+    assert "holds the index" in refusal(fresh, "format")
+    answer(fresh, "format", "--force")
+    fresh.start()
+    assert fresh.terminate() == 0
+
+
+def test_format_leaves_a_running_daemon_alone(daemon: DaemonProcess) -> None:
+    assert "another process" in refusal(daemon, "format", "--force")
+    assert answer(daemon, "ping")["epoch"] == 1
+
+
+def test_ping_stats_ls_inspect(daemon: DaemonProcess) -> None:
+    ping = answer(daemon, "ping")
+    assert (ping["epoch"], ping["namespace"], ping["admin"]) == (1, "default", True)
+    stats = answer(daemon, "stats")
+    assert (stats["epoch"], stats["chunk_count"], stats["session_count"]) == (1, 0, 1)
+    assert [row["path"] for row in stats["rows"]] == [str(path) for path in daemon.devices]
+    assert answer(daemon, "ls") == {"truncated": False, "rows": []}
+    assert "no stored chunk" in refusal(daemon, "inspect", "ab")
+    assert "hexadecimal" in refusal(daemon, "ls", "xyz")
+    assert "limit" in refusal(daemon, "ls", "--limit", "0")
+
+
+@pytest.mark.parametrize("verb", ["ping", "stats", "ls"])
+def test_without_a_daemon(fresh: DaemonProcess, verb: str) -> None:
+    assert "kvstored run" in refusal(fresh, verb)
+
+
+def test_check(daemon: DaemonProcess) -> None:
+    assert "another process" in refusal(daemon, "check")
+    assert daemon.terminate() == 0
+    document = answer(daemon, "check")
+    assert (document["sound"], document["problem_count"]) == (True, 0)
+
+
+def test_check_finds_a_damaged_superblock(daemon: DaemonProcess) -> None:
+    assert daemon.terminate() == 0
+    with daemon.devices[1].open("r+b") as file:
+        file.seek(-4096 + 40, 2)
+        byte = file.read(1)[0]
+        file.seek(-4096 + 40, 2)
+        file.write(bytes([byte ^ 1]))
+    result = daemon.run_verb("check", "--json")
+    assert result.returncode == 1
+    document = json.loads(result.stdout)
+    assert document["problem_count"] == 1
+    assert document["rows"][0]["kind"] == "superblock"
+    assert str(daemon.devices[1]) in document["rows"][0]["where"]
+
+
+def test_bench_leaves_devices_and_folder_as_they_were(fresh: DaemonProcess) -> None:
+    fresh.format()
+    before = {path: path.stat().st_mtime_ns for path in fresh.folder.iterdir()}
+    document = answer(fresh, "bench", "--bytes", "8MiB")
+    assert document["total_bytes"] == 16 * MIB
+    assert document["write_gb_per_s"] > 0
+    assert document["read_gb_per_s"] > 0
+    assert {path: path.stat().st_mtime_ns for path in fresh.folder.iterdir()} == before
+
+
+def test_bench_refuses(fresh: DaemonProcess) -> None:
+    assert "512MiB" in refusal(fresh, "bench", "--bytes", "much")
+    assert "at least" in refusal(fresh, "bench", "--bytes", "1KiB")
+    Path(f"{fresh.devices[1]}.bench").write_text("")
+    assert "exists" in refusal(fresh, "bench", "--bytes", "8MiB")
+    assert not Path(f"{fresh.devices[0]}.bench").exists()
+
+
+def test_a_verb_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as info:
+        main([])
+    assert info.value.code == 2
+    assert "VERB" in capsys.readouterr().err
+
+
+def test_missing_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--config", str(tmp_path / "absent.toml")]) == 2
+    assert "does not exist" in capsys.readouterr().err

@@ -1,0 +1,215 @@
+"""A store of dictionaries, for tests of what lies above it."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import cast
+
+from kvstored.format.extent_header import SliceSum
+from kvstored.format.identity import ChunkId
+from kvstored.format.sequence_record import SequenceRecord
+from kvstored.store import sequences
+from kvstored.store.read_stream import ReadStream
+from kvstored.tiers.requests import (
+    LayoutRefusedError,
+    PutOutcome,
+    PutRequest,
+    PutTicket,
+    ReadRequest,
+)
+from kvstored.tiers.status import ChunkDetail, ChunkStatus, DeviceStatus, StoreStats
+from kvstored_contract.board import BoardWord, SliceState
+from kvstored_contract.layout import StateLayout
+from kvstored_contract.reasons import Reason
+
+
+class FakeStream:
+    """A read that a test finishes, or that ends when it is cancelled."""
+
+    dram_chunks = 1
+    nvme_chunks = 2
+
+    def __init__(self, request: ReadRequest | None = None) -> None:
+        self.request = request
+        self.finished = threading.Event()
+
+    def finish(self) -> None:
+        if self.request is not None:
+            self.request.board.states[:] = SliceState.RESIDENT
+            self.request.board.words[BoardWord.FINISHED] = 1
+            self.request.notify()
+        self.finished.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        return self.finished.wait(timeout_s)
+
+
+class FakeSequences:
+    """Sequences by namespace and name."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[bytes, str], SequenceRecord] = {}
+
+    def get(self, namespace_id: bytes, name: str) -> SequenceRecord:
+        if (namespace_id, name) not in self.records:
+            raise sequences.SequenceUnknownError("no such sequence")
+        return self.records[namespace_id, name]
+
+    def list(self, namespace_id: bytes) -> list[str]:
+        return sorted(name for owner, name in self.records if owner == namespace_id)
+
+    def create(self, namespace_id: bytes, name: str, layout_id: bytes) -> SequenceRecord:
+        if (namespace_id, name) in self.records:
+            raise sequences.SequenceExistsError("taken")
+        return self._store(namespace_id, name, sequences.create(layout_id))
+
+    def append(
+        self, namespace_id: bytes, name: str, keys: Sequence[bytes], expected_chunks: int
+    ) -> SequenceRecord:
+        record = sequences.append(self.get(namespace_id, name), keys, expected_chunks)
+        return self._store(namespace_id, name, record)
+
+    def fork(
+        self, namespace_id: bytes, name: str, new_name: str, keep_chunks: int
+    ) -> SequenceRecord:
+        record = sequences.fork(self.get(namespace_id, name), keep_chunks)
+        return self._store(namespace_id, new_name, record)
+
+    def truncate_front(self, namespace_id: bytes, name: str, drop_chunks: int) -> SequenceRecord:
+        record = sequences.truncate_front(self.get(namespace_id, name), drop_chunks)
+        return self._store(namespace_id, name, record)
+
+    def truncate_back(self, namespace_id: bytes, name: str, drop_chunks: int) -> SequenceRecord:
+        record = sequences.truncate_back(self.get(namespace_id, name), drop_chunks)
+        return self._store(namespace_id, name, record)
+
+    def delete(self, namespace_id: bytes, name: str) -> None:
+        self.get(namespace_id, name)
+        del self.records[namespace_id, name]
+
+    def _store(self, namespace_id: bytes, name: str, record: SequenceRecord) -> SequenceRecord:
+        self.records[namespace_id, name] = record
+        return record
+
+
+class FakeStore:
+    """Keys in a set; ``durable`` resolves what puts wait for, ``hold`` keeps puts waiting."""
+
+    layout_tokens_max = 1000
+
+    def __init__(self) -> None:
+        self.stored: set[ChunkId] = set()
+        self.pins: Counter[ChunkId] = Counter()
+        self.streams: list[FakeStream] = []
+        self.durable: Reason | None = Reason.UNSPECIFIED
+        self.hold = threading.Event()
+        self.hold.set()
+        self.puts_begun = threading.Semaphore(0)
+        self.evicted_before_pin: set[bytes] = set()
+        self.failure: Exception | None = None
+        self.sequences = FakeSequences()
+
+    def register_layout(self, layout: StateLayout) -> None:
+        if layout.chunk_tokens > self.layout_tokens_max:
+            raise LayoutRefusedError("too large")
+
+    def put(self, request: PutRequest) -> list[PutTicket]:
+        self.puts_begun.release()
+        self.hold.wait()
+        tickets = []
+        for new in request.chunks:
+            chunk = ChunkId(request.namespace_id, new.key)
+            durable: Future[Reason] = Future()
+            if self.durable is not None:
+                durable.set_result(self.durable)
+            known = chunk in self.stored
+            tickets.append(
+                PutTicket(
+                    outcome=PutOutcome.EXISTED if known else PutOutcome.STORED, durable=durable
+                )
+            )
+            self.stored.add(chunk)
+        return tickets
+
+    def match(self, namespace_id: bytes, keys: Sequence[bytes]) -> int:
+        if self.failure is not None:
+            raise self.failure
+        for index, key in enumerate(keys):
+            if ChunkId(namespace_id, key) not in self.stored:
+                return index
+        return len(keys)
+
+    def read(self, request: ReadRequest) -> ReadStream:
+        self.streams.append(FakeStream(request))
+        return cast("ReadStream", self.streams[-1])
+
+    def cancel(self, stream: ReadStream) -> None:
+        cast("FakeStream", stream).finish()
+
+    def pin(self, namespace_id: bytes, keys: Sequence[bytes]) -> tuple[ChunkId, ...]:
+        chunks = tuple(
+            chunk
+            for key in keys
+            if (chunk := ChunkId(namespace_id, key)) in self.stored
+            and key not in self.evicted_before_pin
+        )
+        self.pins.update(chunks)
+        return chunks
+
+    def unpin(self, chunks: Iterable[ChunkId]) -> None:
+        self.pins.subtract(chunks)
+
+    def delete(self, namespace_id: bytes, keys: Sequence[bytes]) -> Future[int]:
+        chunks = {ChunkId(namespace_id, key) for key in keys} & self.stored
+        self.stored -= chunks
+        future: Future[int] = Future()
+        future.set_result(len(chunks))
+        return future
+
+    def stats(self) -> StoreStats:
+        device = DeviceStatus(
+            path="/dev/x",
+            capacity_bytes=100,
+            used_bytes=50,
+            read_bytes=1,
+            written_bytes=2,
+            read_requests=3,
+            write_requests=4,
+            flush_requests=5,
+            failed=False,
+        )
+        return StoreStats(
+            epoch=7,
+            chunk_count=len(self.stored),
+            sequence_count=0,
+            dram_capacity_bytes=10,
+            dram_used_bytes=5,
+            dram_chunk_count=1,
+            counters={"hits": 3},
+            devices=(device,),
+        )
+
+    def list_chunks(self, key_prefix: str, limit: int) -> tuple[list[ChunkStatus], bool]:
+        found = [chunk for chunk in self.stored if chunk.key.hex().startswith(key_prefix)]
+        return [status_of(chunk) for chunk in found[:limit]], len(found) > limit
+
+    def inspect(self, key_prefix: str) -> ChunkDetail | None:
+        found, _ = self.list_chunks(key_prefix, 1)
+        if not found:
+            return None
+        return ChunkDetail(status=found[0], parent_key=b"p" * 32, slices=(SliceSum(64, 9),))
+
+
+def status_of(chunk: ChunkId) -> ChunkStatus:
+    return ChunkStatus(
+        chunk=chunk,
+        layout_id=b"l" * 32,
+        token_count=4,
+        device_index=0,
+        offset=4096,
+        extent_bytes=8192,
+        epoch=7,
+        quarantined=False,
+        in_dram=True,
+    )

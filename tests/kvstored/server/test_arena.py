@@ -1,0 +1,85 @@
+"""The arena: sealed, resident, and alive as long as a view of it."""
+
+import errno
+import mmap
+import os
+from pathlib import Path
+
+import pytest
+
+from kvstored.server import arena as arena_module
+from kvstored.server.arena import Arena
+
+PAGE = 4096
+
+
+@pytest.mark.parametrize("byte_count", [0, 1, PAGE + 1])
+def test_sizes_that_are_no_pages_are_refused(byte_count: int) -> None:
+    with pytest.raises(ValueError, match="multiple"):
+        Arena(byte_count)
+
+
+@pytest.mark.parametrize("byte_count", [0, PAGE, 16 * PAGE])
+def test_its_size_cannot_be_changed(byte_count: int) -> None:
+    arena = Arena(4 * PAGE)
+    with pytest.raises(PermissionError):
+        os.ftruncate(arena.descriptor, byte_count)
+    assert os.fstat(arena.descriptor).st_size == 4 * PAGE
+    arena.close()
+
+
+def test_both_sides_see_the_same_bytes() -> None:
+    arena = Arena(2 * PAGE)
+    with mmap.mmap(arena.descriptor, 2 * PAGE) as other:
+        other[PAGE : PAGE + 5] = b"hello"
+        assert bytes(arena.view[PAGE : PAGE + 5]) == b"hello"
+        arena.view[:3] = b"yes"
+        assert other[:3] == b"yes"
+    arena.close()
+
+
+def test_every_page_is_resident_from_the_start() -> None:
+    arena = Arena(64 * PAGE)
+    assert os.fstat(arena.descriptor).st_blocks * 512 >= 64 * PAGE
+    arena.close()
+
+
+def test_views_outlive_close() -> None:
+    arena = Arena(PAGE)
+    view = arena.view[:8]
+    arena.close()
+    view[:] = b"12345678"
+    assert bytes(view) == b"12345678"
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+class OldKernelMap(mmap.mmap):
+    """A mapping on a kernel that knows neither advice."""
+
+    def madvise(self, *_: int) -> None:
+        raise OSError(errno.EINVAL, "unknown advice")
+
+
+class FullMap(mmap.mmap):
+    """A mapping that cannot be populated."""
+
+    def madvise(self, option: int, *_: int) -> None:
+        raise OSError(errno.ENOMEM, "no memory")
+
+
+def test_old_kernels_populate_by_touch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena_module.mmap, "mmap", OldKernelMap)
+    arena = Arena(8 * PAGE)
+    assert os.fstat(arena.descriptor).st_blocks * 512 >= 8 * PAGE
+    arena.close()
+
+
+def test_lack_of_memory_is_an_error_and_leaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena_module.mmap, "mmap", FullMap)
+    before = open_descriptors()
+    with pytest.raises(OSError, match="no memory"):
+        Arena(PAGE)
+    assert open_descriptors() == before

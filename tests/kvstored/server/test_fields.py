@@ -1,0 +1,129 @@
+"""Validation of request fields."""
+
+from collections.abc import Callable
+
+import pytest
+
+from kvstored.server import fields
+from kvstored.server.errors import RefusedError
+from kvstored.store.placement import PlacementError
+from kvstored.store.plan import Order
+from kvstored.tiers.requests import NewChunk
+from kvstored_contract.board import board_bytes
+from kvstored_contract.layout import LayerState, StateKind, StateLayout
+from kvstored_contract.limits import BLOCKS_PER_CALL_MAX, CHUNKS_PER_CALL_MAX
+from kvstored_contract.reasons import Reason
+from kvstored_protos.v1 import common_pb2, store_pb2
+
+KEY = b"k" * 32
+LAYOUT = StateLayout(
+    model="m", dtype="f", layers=(LayerState(StateKind.KV, 16),) * 3, chunk_tokens=4
+)
+
+
+def reason_of(call: Callable[[], object]) -> Reason:
+    with pytest.raises(RefusedError) as info:
+        call()
+    assert str(info.value)
+    return info.value.reason
+
+
+def test_keys() -> None:
+    assert fields.checked_keys([KEY, KEY]) == (KEY, KEY)
+    assert reason_of(lambda: fields.checked_keys([])) is Reason.FIELD_INVALID
+    assert reason_of(lambda: fields.checked_keys([KEY, KEY[:-1]])) is Reason.FIELD_INVALID
+    many = [KEY] * (CHUNKS_PER_CALL_MAX + 1)
+    assert reason_of(lambda: fields.checked_keys(many)) is Reason.LIMIT_EXCEEDED
+    assert len(fields.checked_keys(many[1:])) == CHUNKS_PER_CALL_MAX
+
+
+def test_new_chunks() -> None:
+    chunk = store_pb2.PutChunk(key=KEY, token_count=4, stripe=9)
+    child = store_pb2.PutChunk(key=KEY, parent_key=KEY, token_count=1)
+    assert fields.new_chunks([chunk, child], layout=LAYOUT) == (
+        NewChunk(KEY, b"", 4, 9),
+        NewChunk(KEY, KEY, 1, 0),
+    )
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        store_pb2.PutChunk(key=KEY, token_count=0),
+        store_pb2.PutChunk(key=KEY, token_count=5),
+        store_pb2.PutChunk(key=KEY + b"x", token_count=1),
+        store_pb2.PutChunk(key=KEY, parent_key=b"x", token_count=1),
+    ],
+)
+def test_bad_new_chunks(chunk: store_pb2.PutChunk) -> None:
+    assert reason_of(lambda: fields.new_chunks([chunk], layout=LAYOUT)) is Reason.FIELD_INVALID
+
+
+def test_enum_values() -> None:
+    assert fields.enum_value(Order, 1, "order") is Order.TAIL_FIRST
+    for value in (0, 4, -1):
+        with pytest.raises(RefusedError, match="order is"):
+            fields.enum_value(Order, value, "order")
+
+
+def test_bounded() -> None:
+    assert fields.bounded(3, "x", least=3, most=3) == 3
+    for value in (2, 4):
+        with pytest.raises(RefusedError, match="x is"):
+            fields.bounded(value, "x", least=3, most=3)
+
+
+def test_placement_inside_the_arena() -> None:
+    message = common_pb2.Placement(base=64, layer_stride=64, chunk_stride=192)
+    placement = fields.checked_placement(
+        message, arena_bytes=64 + 2 * 192, chunk_count=2, slice_bytes=[64] * 3
+    )
+    assert placement.base == 64
+    with pytest.raises(PlacementError):
+        fields.checked_placement(
+            message, arena_bytes=64 + 2 * 192 - 1, chunk_count=2, slice_bytes=[64] * 3
+        )
+
+
+def test_too_many_blocks() -> None:
+    message = common_pb2.Placement(block_offsets=[0] * (BLOCKS_PER_CALL_MAX + 1))
+    assert (
+        reason_of(
+            lambda: fields.checked_placement(
+                message, arena_bytes=4096, chunk_count=1, slice_bytes=[64]
+            )
+        )
+        is Reason.LIMIT_EXCEEDED
+    )
+
+
+def test_board_range() -> None:
+    size = board_bytes(chunk_count=2, layer_count=3)
+    assert fields.board_range(8, arena_bytes=8 + size, chunk_count=2, layer_count=3) == (
+        8,
+        8 + size,
+    )
+    for offset in (9, 16):
+        assert (
+            reason_of(
+                lambda offset=offset: fields.board_range(
+                    offset, arena_bytes=8 + size, chunk_count=2, layer_count=3
+                )
+            )
+            is Reason.ARENA_RANGE
+        )
+
+
+def test_layers() -> None:
+    fields.check_layers(0, 3, LAYOUT)
+    fields.check_layers(2, 1, LAYOUT)
+    for first, count in ((0, 0), (0, 4), (3, 1), (2, 2)):
+        with pytest.raises(RefusedError, match="layers"):
+            fields.check_layers(first, count, LAYOUT)
+
+
+def test_sequence_names() -> None:
+    assert fields.sequence_name("é" * 100) == "é" * 100
+    for name in ("", "é" * 101):
+        with pytest.raises(RefusedError, match="sequence name"):
+            fields.sequence_name(name)

@@ -1,0 +1,164 @@
+"""The commit order, recorded: flushes before the transaction, acks after it."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kvstored.format.identity import ChunkId
+from kvstored.io.device import DeviceError
+from kvstored.io.memory_device import MemoryDevice
+from kvstored.store.committer import Commit, CommitLimits, Committer
+from kvstored.store.index import IndexChange, IndexFailure
+from kvstored_contract.reasons import Reason
+from tests.support.stores import NAMESPACE, key
+
+
+class RecordingDevice(MemoryDevice):
+    def __init__(self, name: str, events: list[str]) -> None:
+        super().__init__(name, 4096)
+        self.events = events
+        self.is_broken = False
+
+    def flush(self) -> None:
+        self.events.append(f"flush {self.name}")
+        if self.is_broken:
+            raise DeviceError(self.name, "flush", "broken", sticky=True)
+
+
+class RecordingIndex:
+    """Stands in for the index; ``gate`` holds a transaction open."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Semaphore(0)
+        self.is_broken = False
+
+    def apply(self, change: IndexChange) -> None:
+        self.entered.release()
+        self.gate.wait(10)
+        self.events.append(f"commit {len(change.deletes)}")
+        if self.is_broken:
+            raise IndexFailure("broken")
+
+
+class Lab:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.devices = [RecordingDevice(name, self.events) for name in ("a", "b")]
+        self.index = RecordingIndex(self.events)
+        self.errors: list[int] = []
+        self.pending = 0
+        self.committer = Committer(
+            index=self.index,
+            devices=self.devices,
+            limits=CommitLimits(interval_s=5.0, group_bytes=100),
+            pending_writes=lambda: self.pending,
+            on_device_error=lambda device, _: self.errors.append(device),
+        )
+        self.outcomes: dict[str, Reason] = {}
+        self.settled = threading.Semaphore(0)
+
+    def submit(self, name: str, *devices: int, byte_count: int = 1) -> None:
+        def done(reason: Reason) -> None:
+            self.events.append(f"ack {name}")
+            self.outcomes[name] = reason
+            self.settled.release()
+
+        self.committer.submit(
+            Commit(
+                change=IndexChange(deletes=(ChunkId(NAMESPACE, key(hash(name) % 2**60)),)),
+                done=done,
+                device_indices=frozenset(devices),
+                byte_count=byte_count,
+            )
+        )
+
+    def wait(self, count: int) -> None:
+        for _ in range(count):
+            assert self.settled.acquire(timeout=10)
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    lab = Lab()
+    yield lab
+    lab.index.gate.set()
+    lab.pending = 0
+    lab.committer.close()
+
+
+def test_flush_then_transaction_then_ack(lab: Lab) -> None:
+    lab.submit("x", 1)
+    lab.wait(1)
+    assert lab.events == ["flush b", "commit 1", "ack x"]
+    assert lab.outcomes == {"x": Reason.UNSPECIFIED}
+
+
+def test_what_arrives_during_a_commit_is_one_group(lab: Lab) -> None:
+    lab.index.gate.clear()
+    lab.submit("first", 0)
+    assert lab.index.entered.acquire(timeout=10)
+    for name in ("second", "third"):
+        lab.submit(name, 0, 1)
+    lab.index.gate.set()
+    lab.wait(3)
+    assert lab.events[3:] == ["flush a", "flush b", "commit 2", "ack second", "ack third"]
+
+
+def test_group_waits_for_writes_in_flight(lab: Lab) -> None:
+    """The long interval would fail this test by its timeout if bytes did not end the wait."""
+    lab.pending = 1
+    lab.submit("first", 0, byte_count=60)
+    lab.submit("second", 0, byte_count=60)
+    lab.wait(2)
+    assert lab.events == ["flush a", "commit 2", "ack first", "ack second"]
+
+
+def test_failed_flush_is_not_retried_and_commits_nothing_that_needs_it(lab: Lab) -> None:
+    lab.devices[0].is_broken = True
+    lab.index.gate.clear()
+    lab.submit("first", 1)
+    assert lab.index.entered.acquire(timeout=10)
+    lab.submit("broken", 0)
+    lab.submit("both", 0, 1)
+    lab.submit("sound", 1)
+    lab.index.gate.set()
+    lab.wait(4)
+    assert lab.events.count("flush a") == 1
+    assert lab.errors == [0]
+    assert lab.outcomes == {
+        "first": Reason.UNSPECIFIED,
+        "broken": Reason.DEVICE_FAILED,
+        "both": Reason.DEVICE_FAILED,
+        "sound": Reason.UNSPECIFIED,
+    }
+
+
+def test_only_failed_changes_leave_the_index_alone(lab: Lab) -> None:
+    lab.devices[0].is_broken = True
+    lab.submit("broken", 0)
+    lab.wait(1)
+    assert lab.events == ["flush a", "ack broken"]
+
+
+def test_failed_index_acks_nothing(lab: Lab) -> None:
+    lab.index.is_broken = True
+    lab.submit("x", 0)
+    lab.wait(1)
+    assert lab.outcomes == {"x": Reason.INTERNAL}
+
+
+def test_close_commits_what_was_submitted() -> None:
+    lab = Lab()
+    lab.index.gate.clear()
+    lab.submit("first")
+    assert lab.index.entered.acquire(timeout=10)
+    lab.submit("second")
+    closing = threading.Thread(target=lab.committer.close)
+    closing.start()
+    lab.index.gate.set()
+    closing.join(10)
+    assert lab.outcomes == {"first": Reason.UNSPECIFIED, "second": Reason.UNSPECIFIED}

@@ -1,0 +1,129 @@
+from pathlib import Path
+
+import pytest
+
+from kvstored.format.sequence_record import SequenceRecord
+from kvstored.io.device import DeviceError
+from kvstored.store import rebuild as rebuild_module
+from kvstored.store.index import Index, IndexChange
+from kvstored.store.rebuild import rebuild_index
+from kvstored.store.recover import recover
+from tests.kvstored.store.index_stores import (
+    LAYOUT_ID,
+    MAP_BYTES,
+    NAMESPACE_ID,
+    SLAB_COUNT,
+    WrittenStore,
+    chunk_id,
+    extent_at,
+    media,
+    memory_device_set,
+    meta,
+    record_at,
+    write_chunk,
+    write_slab_header,
+)
+
+
+@pytest.fixture
+def index(tmp_path: Path):
+    opened = Index.open(tmp_path / "index", map_bytes=MAP_BYTES)
+    yield opened
+    opened.close()
+
+
+def no_progress(done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def test_rebuilt_index_has_the_records_of_the_lost_one(index: Index) -> None:
+    store = WrittenStore()
+    for number in range(1, 41):
+        store.write(number)
+    steps: list[tuple[int, int]] = []
+    rebuilt = rebuild_index(store.device_set, index, lambda *step: steps.append(step))
+    assert dict(index.records()) == store.records
+    assert rebuilt.chunk_count == 40
+    assert rebuilt.unreadable_slab_count == 0
+    assert steps == [(n, 2 * SLAB_COUNT) for n in range(1, 2 * SLAB_COUNT + 1)]
+    recovered = recover(index, store.device_set)
+    assert [chunk for chunk, _ in recovered.chunks] == [chunk_id(n) for n in range(1, 41)]
+    assert recovered.next_stamp == 41
+
+
+def test_batches_of_any_size_give_the_same_index(index: Index, monkeypatch) -> None:
+    monkeypatch.setattr(rebuild_module, "RECORD_BATCH", 1)
+    store = WrittenStore()
+    for number in range(1, 41):
+        store.write(number)
+    rebuild_index(store.device_set, index, no_progress)
+    assert dict(index.records()) == store.records
+
+
+@pytest.mark.parametrize("record_batch", [1, 100])
+@pytest.mark.parametrize("newer_slab", [0, 1])
+def test_the_newest_copy_of_a_chunk_wins(
+    index: Index, monkeypatch, record_batch: int, newer_slab: int
+) -> None:
+    monkeypatch.setattr(rebuild_module, "RECORD_BATCH", record_batch)
+    device_set = memory_device_set()
+    for slab in (0, 1):
+        write_slab_header(device_set, device=0, slab=slab)
+        stamp = 9 if slab == newer_slab else 5
+        write_chunk(device_set, chunk_id(1), extent_at(0, slab=slab), stamp=stamp)
+    rebuild_index(device_set, index, no_progress)
+    record = index.get(chunk_id(1))
+    assert record is not None
+    assert (record.stamp, record.extent) == (9, extent_at(0, slab=newer_slab))
+
+
+def test_old_chunks_of_the_index_go_but_sequences_stay(index: Index) -> None:
+    index.apply(
+        IndexChange(
+            puts=((chunk_id(99), record_at(extent_at(0))),),
+            sequence_puts=((NAMESPACE_ID, "talk", SequenceRecord(layout_id=LAYOUT_ID)),),
+        )
+    )
+    device_set = memory_device_set()
+    assert rebuild_index(device_set, index, no_progress).chunk_count == 0
+    assert index.meta() == meta()
+    assert index.sequences(NAMESPACE_ID) == ["talk"]
+
+
+def test_damaged_headers_cost_only_their_own_chunks(index: Index) -> None:
+    store = WrittenStore()
+    for number in range(1, 11):
+        store.write(number)
+    lost = store.records.pop(chunk_id(4)).extent
+    media(store.device_set, lost.device_index)[lost.offset] ^= 0xFF
+    rebuild_index(store.device_set, index, no_progress)
+    assert dict(index.records()) == store.records
+
+
+def test_unreadable_slabs_are_counted(index: Index, monkeypatch) -> None:
+    store = WrittenStore()
+    for number in range(1, 11):
+        store.write(number)
+    device = store.device_set.devices[0]
+
+    def fail(buffers: object, offset: int) -> None:
+        raise DeviceError(device.name, "read", "medium error")
+
+    monkeypatch.setattr(device, "readv", fail)
+    rebuilt = rebuild_index(store.device_set, index, no_progress)
+    assert rebuilt.unreadable_slab_count == SLAB_COUNT
+    assert rebuilt.chunk_count == 5
+    assert {record.extent.device_index for _, record in index.records()} == {1}
+
+
+def test_an_interrupted_rebuild_leaves_an_incomplete_index(index: Index) -> None:
+    store = WrittenStore()
+    store.write(1)
+    index.apply(IndexChange(meta=meta()))
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rebuild_index(store.device_set, index, stop)
+    assert index.meta() is None

@@ -1,0 +1,129 @@
+"""The configuration: what it accepts, and the sentence for what it refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from kvstored.config import Config, ConfigError, load_config
+
+MINIMAL = """
+[store]
+devices = ["device0", "/dev/other"]
+device_bytes = "1GiB"
+index = "index"
+"""
+
+
+@pytest.fixture
+def config_path(tmp_path: Path) -> Path:
+    return tmp_path / "kvstored.toml"
+
+
+def load(path: Path, text: str) -> Config:
+    path.write_text(text)
+    return load_config(path)
+
+
+def sentence(path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as info:
+        load(path, text)
+    message = str(info.value)
+    assert "\n" not in message
+    return message
+
+
+def test_defaults_and_paths(config_path: Path) -> None:
+    config = load(config_path, MINIMAL)
+    assert config.store.devices == (config_path.parent / "device0", Path("/dev/other"))
+    assert config.store.index == config_path.parent / "index"
+    assert config.store.device_bytes == 1 << 30
+    assert config.server.socket == Path("/run/kvstored/kvstored.sock")
+    assert config.server.mode == 0o660
+    assert config.access.tenants == ()
+
+
+def test_sizes_are_numbers_or_text(config_path: Path) -> None:
+    config = load(config_path, MINIMAL + '[dram]\ncapacity_bytes = "1.5 GiB"\n')
+    assert config.dram.capacity_bytes == 3 << 29
+    config = load(config_path, MINIMAL + "[dram]\ncapacity_bytes = 134217728\n")
+    assert config.dram.capacity_bytes == 1 << 27
+
+
+def test_variables_override_the_file(config_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVSTORED_DRAM__CAPACITY_BYTES", "2GiB")
+    monkeypatch.setenv("KVSTORED_STORE__DEVICES", '["one", "/two"]')
+    monkeypatch.setenv("KVSTORED_SOCKET", "for clients")
+    config = load(config_path, MINIMAL + '[dram]\ncapacity_bytes = "1GiB"\n')
+    assert config.dram.capacity_bytes == 2 << 30
+    assert config.store.devices == (config_path.parent / "one", Path("/two"))
+    assert config.store.device_bytes == 1 << 30
+
+
+def test_tenants(config_path: Path) -> None:
+    config = load(
+        config_path,
+        MINIMAL
+        + '[[access.tenants]]\nnamespace = "a"\nusers = ["bob", 1000]\n'
+        + '[[access.tenants]]\nnamespace = "b"\ngroups = ["llm"]\n',
+    )
+    assert [tenant.namespace for tenant in config.access.tenants] == ["a", "b"]
+    assert config.access.tenants[0].users == ("bob", 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "section [store] is missing"),
+        ("[store]\n", "store.devices is missing"),
+        ("a b", "not valid TOML"),
+        (MINIMAL + "speed = 1\n", "store.speed is unknown"),
+        ("fast = true\n" + MINIMAL, "fast is unknown"),
+        (MINIMAL + "[dram]\ncapacity_bytes = '2 GB of it'\n", "'2 GB of it' is no size"),
+        (MINIMAL + "[dram]\ncapacity_bytes = 0\n", "dram.capacity_bytes"),
+        (MINIMAL + "[dram]\ncapacity_bytes = '1MiB'\n", "smaller than one slab"),
+        (MINIMAL + "slab_bytes = '1GiB'\n", "no room for one slab"),
+        (MINIMAL + "slab_bytes = '512KiB'\n", "slab_bytes must be"),
+        (MINIMAL + "slab_bytes = 1048577\n", "slab_bytes must be"),
+        (MINIMAL.replace('"1GiB"', "1073741825"), "device_bytes must be"),
+        (MINIMAL.replace("/dev/other", "device0"), "same path twice"),
+        (MINIMAL.replace('"device0", "/dev/other"', ""), "store.devices"),
+        (MINIMAL + "[io]\ncommit_interval_ms = 51\n", "io.commit_interval_ms"),
+        (MINIMAL + "[io]\ndepth_per_device = 0\n", "io.depth_per_device"),
+        (MINIMAL + "[io]\nread_bytes_max = '8MiB'\n", "io.read_bytes_max"),
+        (MINIMAL + "[server]\nsocket_mode = '999'\n", "server.socket_mode"),
+        (MINIMAL + "[server]\nsocket = '/a'\ngrpc_socket = '/a'\n", "the same path"),
+        (MINIMAL + f"[server]\nsocket = '/{'x' * 107}'\n", "longer than 107"),
+        (MINIMAL + "[server]\narena_bytes_max = '64GiB'\n", "is larger than"),
+        (MINIMAL + "[server]\nsessions_max = 0\n", "server.sessions_max"),
+        (MINIMAL + "[[access.tenants]]\nnamespace = 'a'\n", "neither users nor groups"),
+        (MINIMAL + "[[access.tenants]]\nnamespace = 'a/b'\nusers = [1]\n", "access.tenants.0"),
+        (MINIMAL + "[[access.tenants]]\nusers = [1]\n", "namespace is missing"),
+    ],
+)
+def test_refused(config_path: Path, text: str, words: str) -> None:
+    message = sentence(config_path, text)
+    assert words in message
+    assert str(config_path) in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("KVSTORED_DRAM__SIZE", "1GiB", "KVSTORED_DRAM__SIZE names no known key"),
+        ("KVSTORED_CACHE__SIZE", "1", "KVSTORED_CACHE__SIZE names no section"),
+        ("KVSTORED_IO__DEPTH_PER_DEVICE", "many", "KVSTORED_IO__DEPTH_PER_DEVICE: io"),
+        ("KVSTORED_STORE__DEVICES", "device0", "KVSTORED_STORE__DEVICES"),
+    ],
+)
+def test_refused_variables(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert words in sentence(config_path, MINIMAL)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_config(tmp_path / "absent.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path)

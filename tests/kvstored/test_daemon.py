@@ -1,0 +1,193 @@
+"""The daemon as a process: start, stop, death, and what it refuses."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.daemon import MIB, START_TIMEOUT_S, DaemonProcess
+
+
+def ping(daemon: DaemonProcess) -> dict[str, Any]:
+    result = daemon.run_verb("ping", "--json")
+    assert result.returncode == 0, result.stderr
+    answer: dict[str, Any] = json.loads(result.stdout)
+    return answer
+
+
+def refusal(daemon: DaemonProcess) -> str:
+    """The sentence with which ``kvstored run`` ends."""
+    result = daemon.run_verb("run")
+    assert result.returncode == 2, result.stderr
+    sentence = result.stderr.splitlines()[-1]
+    assert sentence.startswith("kvstored run: ")
+    assert "Traceback" not in result.stderr
+    return sentence
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[DaemonProcess]:
+    """Configured, neither formatted nor started."""
+    folder = tmp_path / "fresh"
+    folder.mkdir()
+    process = DaemonProcess(folder)
+    yield process
+    process.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_drains_and_exits_with_0(daemon: DaemonProcess, number: signal.Signals) -> None:
+    assert daemon.process is not None
+    daemon.process.send_signal(number)
+    assert daemon.process.wait(60) == 0
+    assert not daemon.socket_path.exists()
+    assert not daemon.grpc_socket_path.exists()
+    daemon.process = None
+    daemon.start()
+    assert ping(daemon)["epoch"] == 2
+    assert "not clean" not in daemon.log
+
+
+def test_after_a_kill_it_looks_through_the_index(daemon: DaemonProcess) -> None:
+    daemon.restart()
+    assert ping(daemon)["epoch"] == 2
+    assert "the last stop was not clean" in daemon.log
+
+
+def test_a_lost_index_is_rebuilt(daemon: DaemonProcess) -> None:
+    daemon.kill()
+    for path in daemon.index.iterdir():
+        path.unlink()
+    daemon.start()
+    assert ping(daemon)["epoch"] == 2
+
+
+def test_a_damaged_index_is_set_aside_and_rebuilt(daemon: DaemonProcess) -> None:
+    daemon.kill()
+    data = daemon.index / "data.mdb"
+    data.write_bytes(b"\xff" * data.stat().st_size)
+    daemon.start()
+    assert ping(daemon)["epoch"] == 2
+    assert (daemon.folder / "index.damaged-1" / "data.mdb").exists()
+
+
+def test_a_second_daemon_on_the_same_devices_is_refused(daemon: DaemonProcess) -> None:
+    other = DaemonProcess(daemon.folder)
+    try:
+        assert "another process uses it" in refusal(other)
+    finally:
+        other.close()
+    daemon.configure({})
+    assert ping(daemon)["epoch"] == 1
+
+
+def test_a_second_daemon_on_the_same_socket_is_refused(
+    daemon: DaemonProcess, fresh: DaemonProcess
+) -> None:
+    fresh.configure({"server": {"socket": str(daemon.socket_path)}})
+    fresh.format()
+    assert f"another process listens on {daemon.socket_path}" in refusal(fresh)
+    assert ping(daemon)["epoch"] == 1
+
+
+def test_devices_that_were_never_formatted(fresh: DaemonProcess) -> None:
+    assert "No such file" in refusal(fresh)
+
+
+def test_a_device_of_another_set(daemon: DaemonProcess, fresh: DaemonProcess) -> None:
+    daemon.kill()
+    fresh.format()
+    mixed = [str(daemon.devices[0]), str(fresh.devices[1])]
+    daemon.configure({"store": {"devices": mixed}})
+    assert "belongs to device set" in refusal(daemon)
+
+
+def test_an_index_of_another_set(daemon: DaemonProcess, fresh: DaemonProcess) -> None:
+    assert daemon.terminate() == 0
+    fresh.format()
+    daemon.configure({"store": {"devices": [str(path) for path in fresh.devices]}})
+    assert "belongs to device set" in refusal(daemon)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"dram": {"capacity_bytes": 1 << 60}}, "dram.capacity_bytes"),
+        ({"server": {"socket_group": "no-such-group"}}, "'no-such-group'"),
+        ({"access": {"tenants": [{"namespace": "a", "users": ["no-such-user"]}]}}, "no-such-user"),
+        ({"access": {"tenants": [{"namespace": "a", "groups": ["no-such-one"]}]}}, "no-such-one"),
+    ],
+)
+def test_what_this_machine_does_not_have(
+    fresh: DaemonProcess, overrides: dict[str, dict[str, Any]], words: str
+) -> None:
+    fresh.configure(overrides)
+    assert words in refusal(fresh)
+
+
+def test_tenants_may_be_named(fresh: DaemonProcess) -> None:
+    tenant = {"namespace": "mine", "users": ["root", os.getuid()], "groups": ["root"]}
+    fresh.configure({"access": {"tenants": [tenant]}, "dram": {"capacity_bytes": 16 * MIB}})
+    fresh.format()
+    fresh.start()
+    assert ping(fresh)["namespace"] == "mine"
+
+
+def test_systemd_hears_of_readiness_pulse_and_end(fresh: DaemonProcess) -> None:
+    fresh.format()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        address = str(fresh.socket_path.with_name("notify"))
+        manager.bind(address)
+        manager.settimeout(START_TIMEOUT_S)
+        fresh.start(environment={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "30000"})
+        heard = [manager.recv(100).split(b"\n")[0] for _ in range(4)]
+        assert heard.count(b"READY=1") == 1
+        assert heard.count(b"WATCHDOG=1") == 3
+        assert fresh.terminate() == 0
+        while (message := manager.recv(100).split(b"\n")[0]) != b"STOPPING=1":
+            assert message == b"WATCHDOG=1"
+
+
+def test_the_grpc_socket_of_another_daemon_is_left_alone(
+    daemon: DaemonProcess, fresh: DaemonProcess
+) -> None:
+    fresh.configure({"server": {"grpc_socket": str(daemon.grpc_socket_path)}})
+    fresh.format()
+    assert f"another process listens on {daemon.grpc_socket_path}" in refusal(fresh)
+    assert not fresh.socket_path.exists()
+    assert ping(daemon)["epoch"] == 1
+
+
+# Becomes the daemon with descriptor 3 as systemd passes it.
+ACTIVATE = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
+
+def test_the_socket_of_systemd_is_served_and_outlives_the_daemon(fresh: DaemonProcess) -> None:
+    fresh.format()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(fresh.socket_path))
+        listener.listen()
+        command = fresh.command("run")[1:]
+        with subprocess.Popen(
+            [sys.executable, "-c", ACTIVATE, str(listener.fileno()), *command],
+            pass_fds=[listener.fileno()],
+        ) as process:
+            try:
+                assert ping(fresh)["epoch"] == 1
+                process.terminate()
+                assert process.wait(60) == 0
+            finally:
+                process.kill()
+        assert fresh.socket_path.is_socket()

@@ -1,0 +1,232 @@
+"""Who has to go when a tier is full, and who comes back into DRAM."""
+
+from pathlib import Path
+
+import pytest
+
+from kvstored.format.geometry import HEADER_BYTES
+from kvstored.io.device import Device
+from kvstored.store.index import IndexFailure
+from kvstored.tiers.requests import PutOutcome
+from kvstored_contract.board import SliceState
+from kvstored_contract.layout import LayerState, StateKind, StateLayout
+from kvstored_contract.reasons import Reason
+from tests.support.devices import FailingDevice, GatedDevice
+from tests.support.stores import (
+    BASE,
+    LAYOUT,
+    MIB,
+    NAMESPACE,
+    StoreUnderTest,
+    forget_dram,
+    key,
+    new_board,
+    open_store,
+    put_durable,
+)
+from tests.support.waiting import wait_until
+
+
+def test_full_devices_evict_the_least_recently_used(opened: StoreUnderTest) -> None:
+    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
+    capacity = per_slab * 8
+    numbers = list(range(capacity + 20))
+    opened.fill(1)
+    for number in numbers[:capacity]:
+        put_durable(opened, [number])
+    assert opened.read([0], base=BASE, board=new_board(1)).wait(5)
+    forget_dram(opened, [0])
+    assert opened.read([0], base=BASE, board=new_board(1)).wait(5)
+    for number in numbers[capacity:]:
+        put_durable(opened, [number])
+    stats = opened.store.stats()
+    assert stats.counters["evicted_chunks"] >= 20
+    assert opened.store.match(NAMESPACE, [key(0)]) == 1
+    assert opened.store.match(NAMESPACE, [key(1)]) == 0
+    assert opened.store.match(NAMESPACE, [key(numbers[-1])]) == 1
+
+
+def test_another_size_class_takes_over_the_oldest_slab(opened: StoreUnderTest) -> None:
+    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
+    opened.fill(8)
+    for number in range(per_slab * 8):
+        put_durable(opened, [number])
+    wide = StateLayout(
+        model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
+    )
+    ticket = opened.put([1000], layout=wide)[0]
+    assert ticket.outcome is PutOutcome.STORED
+    assert ticket.durable is not None
+    assert ticket.durable.result(5) is Reason.UNSPECIFIED
+
+
+def test_pinned_chunk_outlives_its_deletion(opened: StoreUnderTest) -> None:
+    opened.fill(1)
+    put_durable(opened, [0])
+    pinned = opened.store.pin(NAMESPACE, [key(0), key(5)])
+    assert [chunk.key for chunk in pinned] == [key(0)]
+    assert opened.store.delete(NAMESPACE, [key(0)]).result(5) == 1
+    assert sum(device.used_bytes for device in opened.store.stats().devices) > 0
+    opened.store.unpin(pinned)
+    assert sum(device.used_bytes for device in opened.store.stats().devices) == 0
+
+
+def test_dram_full_of_unwritten_chunks_rejects(tmp_path: Path) -> None:
+    gates: list[GatedDevice] = []
+
+    def wrap(device: Device) -> Device:
+        gates.append(GatedDevice(device))
+        return gates[-1]
+
+    with open_store(tmp_path, wrap=wrap, dram_bytes=MIB) as opened:
+        opened.fill(40)
+        tickets = opened.put(list(range(40)), timeout_s=0.05)
+        for gate in gates:
+            gate.gate.set()
+        outcomes = [ticket.outcome for ticket in tickets]
+        stored = outcomes.count(PutOutcome.STORED)
+        assert 20 < stored < 40
+        assert outcomes == [PutOutcome.STORED] * stored + [PutOutcome.REJECTED] * (40 - stored)
+        assert {ticket.reason for ticket in tickets[stored:]} == {Reason.DRAM_FULL}
+
+
+def test_second_read_from_a_device_promotes(opened: StoreUnderTest) -> None:
+    opened.fill(1)
+    put_durable(opened, [0])
+    forget_dram(opened, [0])
+    for _ in range(2):
+        assert opened.read([0], base=BASE, board=new_board(1)).wait(5)
+    wait_until(lambda: opened.store.stats().counters.get("promoted_chunks") == 1)
+    stream = opened.read([0], base=BASE, board=new_board(1))
+    assert stream.wait(5)
+    assert stream.dram_chunks == 1
+
+
+def test_histories_that_exceed_dram_do_not_chase_each_other(tmp_path: Path) -> None:
+    """Reading more than fits, round after round, promotes only into free frames."""
+    with open_store(tmp_path, dram_bytes=MIB) as opened:
+        numbers = list(range(40))
+        opened.fill(40)
+        for start in range(0, 40, 10):
+            put_durable(opened, numbers[start : start + 10])
+        board = new_board(40)
+        for _ in range(4):
+            board.clear()
+            assert opened.read(numbers, base=BASE, board=board).wait(5)
+        stats = opened.store.stats()
+        assert stats.dram_chunk_count * 2 > 40
+        hits = opened.read(numbers, base=BASE, board=new_board(40)).dram_chunks
+        assert hits == stats.dram_chunk_count
+        assert opened.store.stats().counters.get("promoted_chunks", 0) < 40
+
+
+def test_pinned_chunks_are_passed_over_by_eviction(opened: StoreUnderTest) -> None:
+    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
+    numbers = list(range(per_slab * 8))
+    opened.fill(1)
+    for number in numbers:
+        put_durable(opened, [number])
+    pinned = opened.store.pin(NAMESPACE, [key(number) for number in numbers])
+    rejected = opened.put([5000])[0]
+    assert (rejected.outcome, rejected.reason) == (PutOutcome.REJECTED, Reason.STORE_FULL)
+    opened.store.unpin(pinned[-1:])
+    put_durable(opened, [5000])
+    forget_dram(opened, numbers)
+    assert opened.store.match(NAMESPACE, [key(numbers[-1])]) == 0
+    assert opened.store.match(NAMESPACE, [key(number) for number in numbers]) == len(numbers) - 1
+
+
+def test_damage_seen_by_a_promotion_is_quarantined(opened: StoreUnderTest) -> None:
+    opened.fill(1)
+    put_durable(opened, [0])
+    forget_dram(opened, [0])
+    assert opened.read([0], base=BASE, board=new_board(1)).wait(5)
+    status, _ = opened.store.list_chunks(key(0).hex(), 1)
+    media = opened.devices[status[0].device_index].media
+    position = status[0].offset + HEADER_BYTES + LAYOUT.slice_bytes(0) * 3
+    # The second read skips the damaged layer, so that only the promotion meets it.
+    media[position] ^= 1
+    board = new_board(1, 1)
+    assert opened.read([0], base=BASE, board=board, layer_count=1).wait(5)
+    assert (board.states == SliceState.RESIDENT).all()
+    wait_until(lambda: opened.store.stats().counters.get("quarantined_chunks") == 1)
+    assert opened.store.match(NAMESPACE, [key(0)]) == 0
+
+
+def test_hits_in_dram_keep_a_chunk_on_the_devices(opened: StoreUnderTest) -> None:
+    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
+    capacity = per_slab * 8
+    opened.fill(1)
+    for number in range(capacity):
+        put_durable(opened, [number])
+        assert opened.read([0], base=BASE, board=new_board(1)).wait(5)
+    put_durable(opened, [5000])
+    forget_dram(opened, [0, 1])
+    assert opened.store.match(NAMESPACE, [key(0)]) == 1
+    assert opened.store.match(NAMESPACE, [key(1)]) == 0
+
+
+def test_chunks_of_a_failed_device_do_not_stand_in_the_way_of_eviction(tmp_path: Path) -> None:
+    broken: list[FailingDevice] = []
+
+    def wrap(device: Device) -> Device:
+        broken.append(FailingDevice(device))
+        return broken[-1]
+
+    with open_store(tmp_path, wrap=wrap) as opened:
+        per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
+        opened.fill(2)
+        for number in range(0, per_slab * 8, 2):
+            put_durable(opened, [number, number + 1])
+        broken[0].broken.add("flush")
+        opened.put([9000])[0].durable.result(5)
+        for number in range(5000, 5000 + per_slab):
+            put_durable(opened, [number])
+        assert opened.store.match(NAMESPACE, [key(5000 + per_slab - 1)]) == 1
+
+
+def test_slab_with_a_pinned_chunk_is_not_taken_over(opened: StoreUnderTest) -> None:
+    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
+    opened.fill(8)
+    for number in range(per_slab * 8):
+        put_durable(opened, [number])
+    pinned = opened.store.pin(NAMESPACE, [key(0)])
+    wide = StateLayout(
+        model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
+    )
+    (ticket,) = opened.put([1000], layout=wide)
+    assert ticket.durable is not None
+    assert ticket.durable.result(5) is Reason.UNSPECIFIED
+    forget_dram(opened, [0])
+    assert opened.store.match(NAMESPACE, [key(0)]) == 1
+    opened.store.unpin(pinned)
+
+
+def test_index_that_cannot_be_read_leaves_nothing_pinned_or_claimed(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.fill(2)
+    put_durable(opened, [0])
+    index = opened.store._store.index
+
+    def fail(*_: object) -> None:
+        raise IndexFailure("unreadable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "get_many", fail)
+        with pytest.raises(IndexFailure):
+            opened.read([0, 1], base=BASE, board=new_board(2))
+        with pytest.raises(IndexFailure):
+            opened.store.pin(NAMESPACE, [key(0)])
+        patch.setattr(opened.store._store, "find", lambda chunks: [None] * len(chunks))
+        patch.setattr(opened.store._store, "pending", fail)
+        with pytest.raises(IndexFailure):
+            opened.put([1])
+        patch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "get", fail)
+        assert opened.store.delete(NAMESPACE, [key(0)]).result(5) == 0
+    put_durable(opened, [1])
+    assert opened.store.delete(NAMESPACE, [key(1)]).result(5) == 1
+    assert not opened.store._store._pins
+    assert opened.store.stats().dram_chunk_count == 0

@@ -1,0 +1,56 @@
+"""A fake daemon and clients of it."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from kvstored_client import AsyncClient, Client, LayerState, StateKind, StateLayout
+from tests.kvstored_client.fake_daemon import FakeDaemon
+
+ARENA_BYTES = 1 << 20
+PAYLOAD_BYTES = ARENA_BYTES - ARENA_BYTES // 16
+"""What is not kept for boards."""
+
+
+@pytest.fixture
+def layout() -> StateLayout:
+    """Three layers of 4096, 8192 and 2048 bytes in a chunk of 16 tokens."""
+    return StateLayout(
+        model="m",
+        dtype="float32",
+        layers=(
+            LayerState(StateKind.KV, 256),
+            LayerState(StateKind.HIDDEN, 512),
+            LayerState(StateKind.KV, 128),
+        ),
+        chunk_tokens=16,
+    )
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
+    daemon = FakeDaemon(tmp_path)
+    yield daemon
+    daemon.stop()
+
+
+@pytest.fixture
+def client(daemon: FakeDaemon) -> Iterator[Client]:
+    with Client(daemon.socket_path, arena_bytes=ARENA_BYTES, reconnect_interval_s=0) as client:
+        yield client
+
+
+@pytest.fixture
+def strict_client(daemon: FakeDaemon) -> Iterator[Client]:
+    with Client(daemon.socket_path, arena_bytes=ARENA_BYTES, strict=True) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def async_client(daemon: FakeDaemon) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(
+        daemon.socket_path, arena_bytes=ARENA_BYTES, reconnect_interval_s=0
+    ) as client:
+        yield client

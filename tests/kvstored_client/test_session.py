@@ -1,0 +1,92 @@
+import gc
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from kvstored_client.errors import DaemonAbsentError, DaemonFaultError, SessionRefusedError
+from kvstored_client.options import Options
+from kvstored_client.session import open_session
+from kvstored_contract.reasons import Reason
+from kvstored_protos.v1 import session_pb2
+from tests.kvstored_client.fake_daemon import FakeDaemon
+
+
+def options(path: Path) -> Options:
+    return Options(socket=path, arena_bytes=8192, name="engine")
+
+
+def open_descriptors() -> set[str]:
+    gc.collect()
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
+def test_the_handshake_maps_the_arena(daemon: FakeDaemon) -> None:
+    session = open_session(options(daemon.socket_path))
+    assert daemon.requests[0] == session_pb2.Hello(
+        protocol_version=1, client_name="engine", arena_bytes=8192
+    )
+    assert (session.epoch, session.namespace, session.token) == (1, "default", "token-1-0")
+    region = session.arena.allocate(4096)
+    assert region is not None
+    region.view[:3] = b"abc"
+    assert bytes(daemon.sessions[session.token].arena[:3]) == b"abc"
+    assert not os.get_inheritable(session.presence.eventfd)
+    assert session.presence.check()
+    session.presence.end()
+    assert not region.is_current
+    assert bytes(region.view[:3]) == b"abc"
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    before = open_descriptors()
+    with pytest.raises(DaemonAbsentError, match=r"no daemon at .*none\.sock"):
+        open_session(options(tmp_path / "none.sock"))
+    assert open_descriptors() == before
+
+
+def test_a_refused_session_tells_the_daemons_sentence(daemon: FakeDaemon) -> None:
+    daemon.refusal = "too many sessions; close one"
+    with pytest.raises(SessionRefusedError, match="too many sessions; close one") as caught:
+        open_session(options(daemon.socket_path))
+    assert caught.value.reason is Reason.LIMIT_EXCEEDED
+
+
+def test_a_welcome_without_its_descriptors_is_the_daemons_fault(daemon: FakeDaemon) -> None:
+    daemon.descriptor_count = 1
+    with pytest.raises(DaemonFaultError, match="1 descriptors instead of 2"):
+        open_session(options(daemon.socket_path))
+
+
+def test_an_arena_smaller_than_announced_is_not_touched(daemon: FakeDaemon) -> None:
+    daemon.announced_extra_bytes = 4096
+    with pytest.raises(DaemonFaultError, match="holds 8192 bytes, not the announced 12288"):
+        open_session(options(daemon.socket_path))
+
+
+def test_a_daemon_that_dies_in_the_handshake_is_absent(tmp_path: Path) -> None:
+    path = tmp_path / "dying.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def die() -> None:
+            listener.accept()[0].close()
+
+        thread = threading.Thread(target=die)
+        thread.start()
+        with pytest.raises(DaemonAbsentError):
+            open_session(options(path))
+        thread.join()
+
+
+def test_an_ended_session_gives_its_descriptors_back(daemon: FakeDaemon) -> None:
+    session = open_session(options(daemon.socket_path))
+    closing = session.presence._close
+    session.presence.end()
+    assert closing.alive
+    del session
+    gc.collect()
+    assert not closing.alive

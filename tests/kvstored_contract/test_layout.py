@@ -1,0 +1,166 @@
+import hashlib
+import struct
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from kvstored_contract.layout import (
+    LayerState,
+    LayoutError,
+    Rotary,
+    Shard,
+    StateKind,
+    StateLayout,
+    align_up,
+    hash_fields,
+)
+from kvstored_contract.limits import (
+    CHUNK_TOKENS_MAX,
+    LAYERS_MAX,
+    LAYOUT_TEXT_BYTES_MAX,
+    SHARDS_MAX,
+    TOKEN_BYTES_MAX,
+)
+from kvstored_protos.v1 import common_pb2
+from tests.kvstored.format.strategies import layouts
+
+KV = LayerState(StateKind.KV, 100)
+HIDDEN = LayerState(StateKind.HIDDEN, 64)
+NONE = LayerState(StateKind.NONE, 0)
+LAYOUT = StateLayout(model="m", dtype="float32", layers=(KV, NONE, HIDDEN), chunk_tokens=64)
+
+
+@given(layouts)
+def test_round_trip_through_protobuf(layout: StateLayout) -> None:
+    message = common_pb2.StateLayout.FromString(layout.to_proto().SerializeToString())
+    assert StateLayout.from_proto(message) == layout
+    assert StateLayout.from_proto(message).layout_id == layout.layout_id
+
+
+@given(layouts, layouts)
+def test_different_layouts_have_different_ids(first: StateLayout, second: StateLayout) -> None:
+    assert (first.layout_id == second.layout_id) == (first == second)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "n"},
+        {"model": "mf", "dtype": "loat32"},
+        {"dtype": "bfloat16"},
+        {"layers": (KV, NONE, replace(HIDDEN, token_bytes=65))},
+        {"layers": (KV, NONE, replace(HIDDEN, kind=StateKind.KV))},
+        {"layers": (NONE, KV, HIDDEN)},
+        {"chunk_tokens": 32},
+        {"rotary": Rotary.ROTATED},
+        {"shard": Shard(tensor_rank=1)},
+        {"shard": Shard(tensor_size=2)},
+        {"shard": Shard(pipeline_first_layer=1)},
+        {"shard": Shard(pipeline_layer_count=1)},
+    ],
+)
+def test_every_property_changes_the_id(change: dict[str, object]) -> None:
+    assert replace(LAYOUT, **change).layout_id != LAYOUT.layout_id
+
+
+def test_the_id_is_what_the_documentation_says() -> None:
+    """Clients in other languages and stores of earlier releases depend on these bytes."""
+    fields = [
+        b"kvstored.layout.1",
+        b"m",
+        b"float32",
+        struct.pack("<IB", 64, 2),
+        struct.pack("<IIII", 0, 1, 0, 0),
+        struct.pack("<BIBIBI", 1, 100, 3, 0, 2, 64),
+    ]
+    data = b"".join(struct.pack("<Q", len(field)) + field for field in fields)
+    assert LAYOUT.layout_id == hashlib.sha256(data).digest()
+
+
+def test_sizes() -> None:
+    assert LAYOUT.layer_count == 3
+    assert [LAYOUT.slice_bytes(layer) for layer in range(3)] == [6400, 0, 4096]
+    assert LAYOUT.slice_bytes(0, 1) == 100
+    assert LAYOUT.slice_bytes(0, 0) == 0
+    assert LAYOUT.chunk_bytes() == 10_496
+    assert LAYOUT.chunk_bytes(2) == 328
+    assert LAYOUT.layer_stride == 8192
+
+
+@pytest.mark.parametrize(("byte_count", "aligned"), [(0, 0), (1, 4096), (4096, 4096), (4097, 8192)])
+def test_align_up(byte_count: int, aligned: int) -> None:
+    assert align_up(byte_count) == aligned
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": ()}, f"1 to {LAYERS_MAX} layers, not 0"),
+        ({"layers": (KV,) * (LAYERS_MAX + 1)}, f"not {LAYERS_MAX + 1}"),
+        ({"chunk_tokens": 0}, "not 0"),
+        ({"chunk_tokens": CHUNK_TOKENS_MAX + 1}, f"not {CHUNK_TOKENS_MAX + 1}"),
+        ({"layers": (KV, LayerState(StateKind.KV, 0))}, "layer 1 of kind KV cannot have 0"),
+        ({"layers": (KV, LayerState(StateKind.NONE, 8))}, "layer 1 of kind NONE cannot have 8"),
+        ({"layers": (LayerState(StateKind.HIDDEN, -1),)}, "layer 0 of kind HIDDEN cannot have -1"),
+        ({"layers": (NONE, NONE)}, "at least one layer"),
+    ],
+)
+def test_impossible_layouts_are_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(LayoutError, match=message):
+        replace(LAYOUT, **change)
+
+
+def test_the_largest_layout_is_accepted() -> None:
+    largest = replace(LAYOUT, layers=(KV,) * LAYERS_MAX, chunk_tokens=CHUNK_TOKENS_MAX)
+    assert largest.chunk_bytes() == 100 * LAYERS_MAX * CHUNK_TOKENS_MAX
+
+
+@pytest.mark.parametrize("field", ["kind", "rotary", "layers"])
+def test_messages_with_nonsense_are_refused(field: str) -> None:
+    message = LAYOUT.to_proto()
+    if field == "kind":
+        message.layers[0].kind = 77  # type: ignore[assignment]
+    elif field == "rotary":
+        message.rotary = 0  # type: ignore[assignment]
+    else:
+        del message.layers[:]
+    with pytest.raises(LayoutError):
+        StateLayout.from_proto(message)
+
+
+@pytest.mark.parametrize(
+    ("python", "proto"), [(StateKind, common_pb2.StateKind), (Rotary, common_pb2.Rotary)]
+)
+def test_enums_have_the_values_of_protobuf(
+    python: type[StateKind] | type[Rotary], proto: object
+) -> None:
+    values = {name.rpartition("_")[2]: value for name, value in proto.items()}  # type: ignore[attr-defined]
+    values.pop("UNSPECIFIED")
+    assert {member.name: member.value for member in python} == values
+
+
+def test_fields_are_hashed_with_their_lengths() -> None:
+    assert hash_fields([b"ab", b"c"]) != hash_fields([b"a", b"bc"])
+    assert hash_fields([b"", b"a"]) != hash_fields([b"a", b""]) != hash_fields([b"a"])
+
+
+@pytest.mark.parametrize("number", [-1, SHARDS_MAX + 1])
+def test_shard_numbers_have_a_limit(number: int) -> None:
+    with pytest.raises(LayoutError, match="numbers of a shard"):
+        Shard(tensor_rank=number)
+
+
+def test_token_bytes_have_a_limit() -> None:
+    """So that no slice length overflows the four bytes that a header has for it."""
+    layers = (LayerState(StateKind.KV, TOKEN_BYTES_MAX + 1),)
+    with pytest.raises(LayoutError, match="layer 0"):
+        StateLayout(model="m", dtype="f", layers=layers)
+    assert TOKEN_BYTES_MAX * CHUNK_TOKENS_MAX < 2**32
+
+
+@pytest.mark.parametrize("field", ["model", "dtype"])
+def test_texts_have_a_limit(field: str) -> None:
+    texts = {"model": "m", "dtype": "f", field: "x" * (LAYOUT_TEXT_BYTES_MAX + 1)}
+    with pytest.raises(LayoutError, match=f"{field} has 513 bytes"):
+        StateLayout(layers=(LayerState(StateKind.KV, 1),), **texts)

@@ -1,0 +1,92 @@
+"""One prompt through a tiny model, with a store or without."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine_adapters.runner.chunk_writer import SaveReport
+from engine_adapters.runner.engine import Engine
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.request import RestoreReport
+from engine_adapters.runner.restorer import StateRestorer
+from engine_adapters.runner.saver import StateSaver
+from engine_adapters.runner.state_format import StateFormat
+from kvstored_client import Client
+
+CHUNK_TOKENS = 16
+PROMPT_CHUNKS = 24
+NEW_TOKENS = 12
+SHAPE = RandomModelShape(
+    vocab_size=320,
+    hidden_size=64,
+    intermediate_size=96,
+    layer_count=4,
+    head_count=4,
+    kv_head_count=2,
+    position_count=2048,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one run generated, restored and saved."""
+
+    generated_ids: tuple[int, ...]
+    restore: RestoreReport
+    save: SaveReport
+
+
+class Laboratory:
+    """A model and a prompt; every run is a fresh engine."""
+
+    def __init__(self, folder: Path) -> None:
+        directory = folder / "model"
+        write_random_model(directory, SHAPE, ["the quick brown fox " * 50])
+        self.model = Model.from_directory(directory)
+        self.format = StateFormat.of_directory(self.model, directory, chunk_tokens=CHUNK_TOKENS)
+        vocabulary = self.model.config.vocab_size
+        self.prompt = [
+            (7 * n * n + 3 * n) % vocabulary for n in range(CHUNK_TOKENS * PROMPT_CHUNKS)
+        ]
+        # A last, incomplete chunk: its tokens are always computed.
+        self.prompt += [1, 2, 3]
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Arena bytes of one chunk."""
+        return self.format.region_bytes(1)
+
+    def keys(self, client: Client) -> list[bytes]:
+        """Keys of the prompt's chunks."""
+        return client.prefix_keys(self.format.layout, self.prompt)
+
+    def run(
+        self, client: Client | None, *, span_chunks: int = 1000, timeout_s: float = 20.0
+    ) -> Outcome:
+        """Restores what the store has, computes the rest, generates, and saves."""
+        saver = restorer = None
+        if client is not None:
+            saver = StateSaver(client, self.format)
+            restorer = StateRestorer(
+                client,
+                self.format,
+                self.model.rotary,
+                span_bytes=span_chunks * self.chunk_bytes,
+                timeout_s=timeout_s,
+            )
+        engine = Engine(
+            self.model,
+            cache_tokens=len(self.prompt) + NEW_TOKENS,
+            token_budget=128,
+            sink=saver,
+            restorer=restorer,
+        )
+        engine.add_request(self.prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
+        (completion,) = engine.run()
+        save = SaveReport()
+        if saver is not None:
+            save = saver.finish()
+            saver.close()
+        return Outcome(
+            generated_ids=completion.generated_ids, restore=completion.restore, save=save
+        )

@@ -1,0 +1,152 @@
+"""What was acknowledged as durable is there after any kill, and why it is."""
+
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvstored_client import (
+    Ack,
+    Client,
+    LayerState,
+    NewChunk,
+    Placement,
+    PutOutcome,
+    StateKind,
+    StateLayout,
+)
+from tests.support.daemon import DaemonProcess
+
+LAYOUT = StateLayout(
+    model="durability", dtype="float32", layers=(LayerState(StateKind.KV, 1024),) * 4
+)
+CHUNK_BYTES = Placement.contiguous_bytes(LAYOUT, 1)
+
+
+def key_of(number: int) -> bytes:
+    return number.to_bytes(32, "big")
+
+
+def payload_of(number: int) -> bytes:
+    return np.random.default_rng(number).bytes(CHUNK_BYTES)
+
+
+def put(client: Client, number: int) -> bool:
+    """Whether the chunk was acknowledged as durable."""
+    region = client.allocate(CHUNK_BYTES)
+    if region is None:
+        return False
+    with region:
+        region.view[:] = payload_of(number)
+        chunk = NewChunk(key=key_of(number), token_count=64, stripe=number)
+        report = client.put(LAYOUT, [chunk], Placement.contiguous(region, LAYOUT), ack=Ack.DURABLE)
+    return report.results[0].outcome is not PutOutcome.REJECTED
+
+
+def is_stored(client: Client, number: int) -> bool:
+    """Whether the chunk can be read; fails when its bytes are not those that were put."""
+    region = client.allocate(CHUNK_BYTES)
+    assert region is not None
+    with (
+        region,
+        client.read(LAYOUT, [key_of(number)], Placement.contiguous(region, LAYOUT)) as read,
+    ):
+        if not read.wait().resident[0]:
+            return False
+        assert bytes(region.view) == payload_of(number)
+        return True
+
+
+@pytest.mark.parametrize("puts_before_kill", [1, 7, 40])
+def test_sigkill_among_durable_puts_loses_nothing_that_was_acked(
+    daemon: DaemonProcess, puts_before_kill: int
+) -> None:
+    acked: list[int] = []
+    enough = threading.Event()
+
+    def write(first: int) -> None:
+        with Client(daemon.socket_path, arena_bytes="4MiB", reconnect_interval_s=60) as client:
+            for number in range(first, first + 10_000):
+                if not put(client, number):
+                    return
+                acked.append(number)
+                if len(acked) >= puts_before_kill:
+                    enough.set()
+
+    writers = [threading.Thread(target=write, args=(first,)) for first in (0, 100_000, 200_000)]
+    for writer in writers:
+        writer.start()
+    assert enough.wait(60)
+    daemon.kill()
+    for writer in writers:
+        writer.join(60)
+    daemon.start()
+    with Client(daemon.socket_path, arena_bytes="4MiB") as client:
+        assert [number for number in acked if not is_stored(client, number)] == []
+    assert daemon.terminate() == 0
+    check = daemon.run_verb("check", "--json")
+    assert check.returncode == 0, check.stdout
+
+
+def traced_calls(trace: Path) -> list[tuple[str, str]]:
+    """(system call, path of its first descriptor) of completed calls, in order."""
+    calls = []
+    unfinished: dict[str, tuple[str, str]] = {}
+    for line in trace.read_text().splitlines():
+        thread, rest = line.split(maxsplit=1)
+        if started := re.match(r"(\w+)\(\d+<([^>]*)>", rest):
+            call = (started[1], started[2])
+            if rest.endswith("<unfinished ...>"):
+                unfinished[thread] = call
+            else:
+                calls.append(call)
+        elif rest.startswith("<...") and thread in unfinished:
+            calls.append(unfinished.pop(thread))
+    return calls
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_commit_order_as_the_kernel_sees_it(daemon: DaemonProcess, tmp_path: Path) -> None:
+    """Slices written, device synced, index written, index synced; then the ack."""
+    trace = tmp_path / "trace"
+    names = "pwritev,pwrite64,pwritev2,writev,fdatasync,fsync"
+    with Client(daemon.socket_path, arena_bytes="4MiB") as client:
+        assert put(client, 1)
+        tracer = subprocess.Popen(
+            ["strace", "-f", "-y", "-e", f"trace={names}", "-o", trace, "-p", str(daemon.pid)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert tracer.stderr is not None
+        try:
+            if "attached" not in tracer.stderr.readline():
+                pytest.skip("strace may not attach to processes here")
+            # Threads are attached one after the other; the last takes a moment.
+            time.sleep(0.5)
+            assert put(client, 2)
+        finally:
+            tracer.send_signal(signal.SIGINT)
+            tracer.wait(20)
+    calls = [
+        (name, "device" if "/device" in path else "index")
+        for name, path in traced_calls(trace)
+        if "/device" in path or path.endswith("data.mdb")
+    ]
+    device_writes = [
+        i for i, call in enumerate(calls) if call[1] == "device" and "write" in call[0]
+    ]
+    device_syncs = [i for i, call in enumerate(calls) if call == ("fdatasync", "device")]
+    index_writes = [i for i, call in enumerate(calls) if call[1] == "index" and "write" in call[0]]
+    assert device_writes, calls
+    assert device_writes[-1] < device_syncs[0] < index_writes[0], calls
+    index_syncs = [
+        i for i, (name, where) in enumerate(calls) if where == "index" and "sync" in name
+    ]
+    # LMDB writes its pages, syncs, and writes the meta page through a synchronous descriptor.
+    assert index_writes[0] < index_syncs[0] < index_writes[-1], calls

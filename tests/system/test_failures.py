@@ -1,0 +1,201 @@
+"""Whatever happens to the store, the generation ends with the same tokens.
+
+Every test runs a real daemon process and a real model runner.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvstored_client import Ack, Client, NewChunk, Placement
+from tests.support.daemon import DaemonProcess
+from tests.support.waiting import wait_until
+from tests.system.conversation import CHUNK_TOKENS, PROMPT_CHUNKS, Laboratory
+
+PROMPT_TOKENS = CHUNK_TOKENS * PROMPT_CHUNKS
+HEADER_BYTES = 4096
+
+
+@pytest.fixture(scope="module")
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    return Laboratory(tmp_path_factory.mktemp("laboratory"))
+
+
+@pytest.fixture(scope="module")
+def expected_ids(laboratory: Laboratory) -> tuple[int, ...]:
+    """What is generated without any store."""
+    return laboratory.run(None).generated_ids
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Iterator[Client]:
+    with Client(daemon.socket_path, arena_bytes="32MiB", reconnect_interval_s=0.0) as client:
+        assert client.available()
+        yield client
+
+
+class InterferingClient:
+    """A client to which something happens at a chosen call of a chosen verb."""
+
+    def __init__(self, client: Client, verb: str, call: int, interfere: Callable[[], None]) -> None:
+        self._client = client
+        self._verb = verb
+        self._remaining = call
+        self._interfere = interfere
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._client, name)
+        if name != self._verb:
+            return attribute
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = attribute(*arguments, **options)
+            self._remaining -= 1
+            if self._remaining == 0:
+                self._interfere()
+            return result
+
+        return call
+
+
+def test_stored_history_is_restored(
+    laboratory: Laboratory, expected_ids: tuple[int, ...], client: Client
+) -> None:
+    first = laboratory.run(client)
+    assert first.generated_ids == expected_ids
+    assert first.restore.restored_tokens == 0
+    assert first.save.stored_chunks == PROMPT_CHUNKS
+    second = laboratory.run(client)
+    assert second.generated_ids == expected_ids
+    assert second.restore.restored_tokens == PROMPT_TOKENS
+    assert second.restore.dram_bytes > 0
+
+
+def test_durable_history_survives_sigkill(
+    laboratory: Laboratory, expected_ids: tuple[int, ...], daemon: DaemonProcess, client: Client
+) -> None:
+    laboratory.run(client)
+    daemon.restart()
+    outcome = laboratory.run(client)
+    assert outcome.generated_ids == expected_ids
+    assert outcome.restore.restored_tokens == PROMPT_TOKENS
+    assert outcome.restore.device_bytes > 0
+    assert outcome.restore.dram_bytes == 0
+
+
+def test_daemon_absent(
+    laboratory: Laboratory, expected_ids: tuple[int, ...], tmp_path: Path
+) -> None:
+    with Client(tmp_path / "nobody.sock") as client:
+        outcome = laboratory.run(client)
+    assert outcome.generated_ids == expected_ids
+    assert outcome.restore.restored_tokens == 0
+    assert outcome.save.stored_chunks == 0
+    assert outcome.save.dropped_chunks > 0
+
+
+def test_daemon_killed_in_the_middle_of_a_restore(
+    laboratory: Laboratory, expected_ids: tuple[int, ...], daemon: DaemonProcess, client: Client
+) -> None:
+    laboratory.run(client)
+    victim = InterferingClient(client, "read", 3, daemon.kill)
+    outcome = laboratory.run(victim, span_chunks=4)
+    assert outcome.generated_ids == expected_ids
+    assert 0 < outcome.restore.restored_tokens < PROMPT_TOKENS
+
+
+def test_chunk_gone_between_match_and_read(
+    laboratory: Laboratory, expected_ids: tuple[int, ...], daemon: DaemonProcess, client: Client
+) -> None:
+    laboratory.run(client)
+    gone = laboratory.keys(client)[10]
+    with Client(daemon.socket_path) as other:
+        victim = InterferingClient(client, "match", 1, lambda: other.delete([gone]))
+        outcome = laboratory.run(victim)
+    assert outcome.generated_ids == expected_ids
+    assert outcome.restore.restored_tokens == 10 * CHUNK_TOKENS
+
+
+def test_flipped_bit_in_the_device_file(
+    laboratory: Laboratory, expected_ids: tuple[int, ...], daemon: DaemonProcess, client: Client
+) -> None:
+    laboratory.run(client)
+    damaged = client.admin.inspect(laboratory.keys(client)[5].hex()).chunk
+    assert daemon.terminate() == 0
+    with daemon.devices[damaged.device_index].open("r+b") as device:
+        device.seek(damaged.offset + HEADER_BYTES + 1234)
+        byte = device.read(1)[0]
+        device.seek(-1, 1)
+        device.write(bytes([byte ^ 0x10]))
+    daemon.start()
+    outcome = laboratory.run(client)
+    assert outcome.generated_ids == expected_ids
+    assert outcome.restore.restored_tokens == 5 * CHUNK_TOKENS
+    wait_until(lambda: client.admin.stats().counters.get("quarantined_chunks") == 1)
+    assert outcome.save.stored_chunks == 1
+    assert laboratory.run(client).restore.restored_tokens == PROMPT_TOKENS
+
+
+def test_arena_that_is_full(
+    laboratory: Laboratory, expected_ids: tuple[int, ...], client: Client
+) -> None:
+    laboratory.run(client)
+    step = 1024 * 1024
+    hoard = [client.allocate(step)]
+    while hoard[-1] is not None:
+        hoard.append(client.allocate(step if len(hoard) < 31 else 4096))
+    outcome = laboratory.run(client)
+    assert outcome.generated_ids == expected_ids
+    assert outcome.restore.restored_tokens == 0
+    assert outcome.save.dropped_chunks > 0
+
+
+def test_arena_smaller_than_the_history(
+    laboratory: Laboratory, expected_ids: tuple[int, ...], daemon: DaemonProcess
+) -> None:
+    """The history comes in several reads; of what is saved, the arena bounds the rest."""
+    with Client(daemon.socket_path, arena_bytes="32MiB") as large:
+        laboratory.run(large)
+    with Client(daemon.socket_path, arena_bytes=8 * laboratory.chunk_bytes) as small:
+        outcome = laboratory.run(small)
+    assert outcome.generated_ids == expected_ids
+    assert outcome.restore.restored_tokens == PROMPT_TOKENS
+
+
+def test_chunks_evicted_between_match_and_read(
+    laboratory: Laboratory, expected_ids: tuple[int, ...], tmp_path: Path
+) -> None:
+    """A history that lost its lease is pushed out of DRAM and devices by other chunks."""
+    mib = 1024 * 1024
+    small = {
+        "store": {"device_bytes": 10 * mib, "slab_bytes": 8 * mib},
+        "dram": {"capacity_bytes": 8 * mib},
+    }
+    with (
+        DaemonProcess(tmp_path, overrides=small) as daemon,
+        Client(daemon.socket_path, arena_bytes="32MiB") as client,
+        Client(daemon.socket_path, arena_bytes="4MiB", salt="other", strict=True) as other,
+    ):
+        assert laboratory.run(client).save.stored_chunks == PROMPT_CHUNKS
+
+        def push_out() -> None:
+            layout = laboratory.format.layout
+            with other.allocate(laboratory.chunk_bytes) as region:
+                source = Placement.contiguous(region, layout)
+                for number in range(2 * 16 * mib // laboratory.chunk_bytes):
+                    chunk = NewChunk(key=number.to_bytes(32, "big"), token_count=CHUNK_TOKENS)
+                    other.put(layout, [chunk], source, ack=Ack.DURABLE)
+
+        class LeaselessClient(InterferingClient):
+            def match(self, *arguments: Any, **options: Any) -> Any:
+                found = client.match(*arguments, **{**options, "lease_ms": 0})
+                push_out()
+                return found
+
+        outcome = laboratory.run(LeaselessClient(client, "", 0, push_out))
+        evicted = client.admin.stats().counters["evicted_chunks"]
+    assert evicted > 0
+    assert outcome.generated_ids == expected_ids
+    assert outcome.restore.restored_tokens < PROMPT_TOKENS
