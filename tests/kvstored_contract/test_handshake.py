@@ -1,7 +1,6 @@
 import os
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -16,6 +15,7 @@ from kvstored_contract.handshake import (
     receive,
 )
 from kvstored_protos.v1 import session_pb2
+from tests.support.descriptors import open_descriptors
 
 HELLO = session_pb2.Hello(protocol_version=1)
 
@@ -102,8 +102,8 @@ def test_descriptors_of_a_message_that_is_none_are_closed(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     here, there = ends
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_descriptors()
     socket.send_fds(there, [LENGTH.pack(2) + b"\xff\xff"], [there.fileno()])
     with pytest.raises(HandshakeError, match="not a Hello"):
         receive(here, session_pb2.Hello)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert not open_descriptors() - before

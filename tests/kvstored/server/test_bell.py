@@ -12,8 +12,11 @@ def is_readable(descriptor: int, timeout_s: float = 5.0) -> bool:
     return bool(select.select([descriptor], [], [], timeout_s)[0])
 
 
-def bell_threads() -> int:
-    return sum(thread.name == "kvstored-bell" for thread in threading.enumerate())
+def bell_with_its_thread() -> tuple[Bell, threading.Thread]:
+    before = set(threading.enumerate())
+    bell = Bell()
+    (thread,) = set(threading.enumerate()) - before
+    return bell, thread
 
 
 def test_a_ring_wakes_the_client() -> None:
@@ -26,13 +29,12 @@ def test_a_ring_wakes_the_client() -> None:
 
 
 def test_a_closed_bell_is_silent_and_its_thread_ends() -> None:
-    before = bell_threads()
-    bell = Bell()
+    bell, thread = bell_with_its_thread()
     client = os.dup(bell.descriptor)
     bell.close()
     bell.close()
     bell.ring()
-    wait_until(lambda: bell_threads() == before)
+    thread.join()
     assert not is_readable(client, 0)
     os.close(client)
 
@@ -47,8 +49,7 @@ def test_a_full_counter_does_not_block() -> None:
 
 def test_a_client_that_holds_the_bell_holds_nobody_else() -> None:
     """The flags are shared: the client makes the eventfd blocking and fills it."""
-    before = bell_threads()
-    bell = Bell()
+    bell, thread = bell_with_its_thread()
     client = os.dup(bell.descriptor)
     os.set_blocking(client, True)
     os.eventfd_write(client, 2**64 - 2)
@@ -57,5 +58,5 @@ def test_a_client_that_holds_the_bell_holds_nobody_else() -> None:
     wait_until(lambda: bell._is_writing)
     bell.ring()
     bell.close()
-    wait_until(lambda: bell_threads() == before)
+    thread.join()
     os.close(client)
