@@ -10,10 +10,16 @@ from kvstored_client.call import ResultT, Verb
 from kvstored_client.connection import Connection, LinkT
 from kvstored_client.counters import Counters
 from kvstored_client.errors import DaemonAbsentError, RequestInvalidError, StoreError
-from kvstored_client.options import DEFAULT_ARENA_BYTES, Options, parse_bytes, resolve_socket
+from kvstored_client.options import (
+    DEFAULT_ARENA_BYTES,
+    Options,
+    parse_bytes,
+    resolve_socket,
+    whole_pages,
+)
 from kvstored_client.session import Session
 from kvstored_contract import keys as contract_keys
-from kvstored_contract.layout import StateLayout, align_up
+from kvstored_contract.layout import StateLayout
 
 LOGGER = logging.getLogger("kvstored_client")
 
@@ -34,7 +40,7 @@ class ClientBase(Generic[LinkT]):
     ) -> None:
         self._options = Options(
             socket=resolve_socket(socket),
-            arena_bytes=align_up(parse_bytes(arena_bytes)),
+            arena_bytes=whole_pages(parse_bytes(arena_bytes)),
             name=name,
             salt=salt,
             strict=strict,

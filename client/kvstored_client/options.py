@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvstored_contract.limits import CLIENT_NAME_BYTES_MAX
+from kvstored_contract.limits import ALIGNMENT_BYTES, CLIENT_NAME_BYTES_MAX, HUGE_PAGE_BYTES
 
 DEFAULT_SOCKET = "/run/kvstored/kvstored.sock"
 SOCKET_VARIABLE = "KVSTORED_SOCKET"
@@ -28,6 +28,12 @@ def parse_bytes(size: int | str) -> int:
     if match is None:
         raise OptionError(f"{size!r} is no size; write it like 256MiB or 2GiB")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def whole_pages(arena_bytes: int) -> int:
+    """The size that the daemon is asked for: huge pages where at least one is filled."""
+    page_bytes = HUGE_PAGE_BYTES if arena_bytes >= HUGE_PAGE_BYTES else ALIGNMENT_BYTES
+    return -(-arena_bytes // page_bytes) * page_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from kvstored.cli import (
 )
 from kvstored.cli.errors import EXIT_REFUSED, EXPECTED_ERRORS
 from kvstored.config import DEFAULT_CONFIG_PATH
+from kvstored.streaming_copies import restart_with_streaming_copies
 
 _VERBS = (
     format_command,
@@ -34,6 +35,8 @@ _VERBS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb; returns its exit status."""
     options = parser().parse_args(arguments)
+    if arguments is None and options.run is run_command.run:
+        restart_with_streaming_copies()
     try:
         status: int = options.run(options)
     except EXPECTED_ERRORS as error:

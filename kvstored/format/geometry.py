@@ -41,6 +41,12 @@ class ChunkGeometry:
         """Aligned bytes of the header and of all slices."""
         return self.slice_offsets[-1]
 
+    def starts_in_run(self, first_layer: int, layer_count: int) -> tuple[int, ...]:
+        """Offset of each slice of a run of layers from the first of them."""
+        first = self.slice_offsets[first_layer]
+        ends = self.slice_offsets[first_layer : first_layer + layer_count]
+        return tuple(offset - first for offset in ends)
+
 
 def class_bytes(layout: StateLayout) -> int:
     """Size class of a layout: the extent of a complete chunk. Short chunks use it too."""

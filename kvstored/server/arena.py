@@ -5,7 +5,7 @@ import fcntl
 import mmap
 import os
 
-from kvstored_contract.limits import ALIGNMENT_BYTES
+from kvstored_contract.limits import ALIGNMENT_BYTES, HUGE_PAGE_BYTES
 
 # Missing from the mmap module of Python 3.11; the value is fixed by the Linux ABI (5.14).
 _MADV_POPULATE_WRITE = 23
@@ -20,6 +20,9 @@ class Arena:
     The seals are set before the client sees the descriptor: a client that could
     shrink the file would kill the daemon with SIGBUS. ``view`` is a writable
     memoryview of ``byte_count`` bytes. Every page is resident from the start.
+
+    ``is_on_huge_pages`` tells whether the system granted huge pages, which devices
+    transfer into at full speed; they are asked for where whole ones fill the arena.
     """
 
     def __init__(self, byte_count: int) -> None:
@@ -27,16 +30,12 @@ class Arena:
         if byte_count < ALIGNMENT_BYTES or byte_count % ALIGNMENT_BYTES:
             raise ValueError(f"an arena has a multiple of {ALIGNMENT_BYTES} bytes: {byte_count}")
         self.byte_count = byte_count
-        self.descriptor = os.memfd_create("kvstored-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(self.descriptor, byte_count)
-            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEALS)
-            area = mmap.mmap(self.descriptor, byte_count)
-            _advise_huge_pages(area)
-            _populate(area)
-        except BaseException:
-            os.close(self.descriptor)
-            raise
+        self.is_on_huge_pages = True
+        memory = None if byte_count % HUGE_PAGE_BYTES else _on_huge_pages(byte_count)
+        if memory is None:
+            self.is_on_huge_pages = False
+            memory = _resident(byte_count, 0)
+        self.descriptor, area = memory
         self.view = memoryview(area)
 
     def close(self) -> None:
@@ -46,6 +45,29 @@ class Arena:
         """
         os.close(self.descriptor)
         self.view = memoryview(b"")
+
+
+def _on_huge_pages(byte_count: int) -> tuple[int, mmap.mmap] | None:
+    """Memory from the system's pool of huge pages; None when that has not enough."""
+    try:
+        return _resident(byte_count, os.MFD_HUGETLB | os.MFD_HUGE_2MB)
+    except OSError:
+        return None
+
+
+def _resident(byte_count: int, flags: int) -> tuple[int, mmap.mmap]:
+    """A sealed memfd and its mapping with every page resident."""
+    descriptor = os.memfd_create("kvstored-arena", flags | os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, byte_count)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        area = mmap.mmap(descriptor, byte_count)
+        _advise_huge_pages(area)
+        _populate(area)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, area
 
 
 def _advise_huge_pages(area: mmap.mmap) -> None:

@@ -207,6 +207,7 @@ def read_request(request: store_pb2.ReadRequest, session: Session) -> ReadReques
         first_layer=request.first_layer,
         layer_count=request.layer_count,
         arena=arena.view,
+        takes_transfers=arena.is_on_huge_pages,
         placement=placement,
         board=Board(arena.view[start:end], chunk_count=len(keys), layer_count=request.layer_count),
         notify=session.bell.ring,

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import xxhash
 
+from kvstored.format.checksum import checksum
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
 Pieces = tuple[tuple[int, int], ...]
@@ -19,12 +20,28 @@ def copy(destination: memoryview, source: memoryview) -> None:
     np.copyto(np.frombuffer(destination, np.uint8), np.frombuffer(source, np.uint8))
 
 
-def scatter(source: memoryview, arena: memoryview, pieces: Pieces) -> None:
-    """Copies a contiguous slice to its pieces."""
-    start = 0
-    for offset, byte_count in pieces:
+def scatter(source: memoryview, arena: memoryview, slices: Iterable[tuple[int, Pieces]]) -> None:
+    """Copies slices, each given by where it starts in ``source``, to their pieces.
+
+    Slices that follow each other on both sides become one copy, because the longer a
+    copy is, the less it costs.
+    """
+    for start, offset, byte_count in moves(slices):
         copy(arena[offset : offset + byte_count], source[start : start + byte_count])
-        start += byte_count
+
+
+def moves(slices: Iterable[tuple[int, Pieces]]) -> list[tuple[int, int, int]]:
+    """The fewest copies that scatter slices: (start in the source, arena offset, bytes)."""
+    joined: list[tuple[int, int, int]] = []
+    for start, pieces in slices:
+        for offset, byte_count in pieces:
+            last = joined[-1] if joined else (0, 0, 0)
+            if last[2] and last[0] + last[2] == start and last[1] + last[2] == offset:
+                joined[-1] = (last[0], last[1], last[2] + byte_count)
+            else:
+                joined.append((start, offset, byte_count))
+            start += byte_count
+    return joined
 
 
 def gather(arena: memoryview, pieces: Pieces, destination: memoryview) -> None:
@@ -37,6 +54,9 @@ def gather(arena: memoryview, pieces: Pieces, destination: memoryview) -> None:
 
 def pieces_checksum(arena: memoryview, pieces: Pieces) -> int:
     """xxh3-64 over the pieces as if they were contiguous."""
+    if len(pieces) == 1:
+        offset, byte_count = pieces[0]
+        return checksum(arena[offset : offset + byte_count])
     digest = xxhash.xxh3_64()
     for offset, byte_count in pieces:
         digest.update(arena[offset : offset + byte_count])

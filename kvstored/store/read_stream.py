@@ -51,21 +51,29 @@ ChunkSource = StoredChunk | FramedChunk
 class Landing:
     """A run that was read from a device and is not verified yet.
 
-    ``payload`` holds its slices as they lie on the device, in memory that no client can
-    write; None when they went straight into the arena. ``release`` gives that memory
-    back and is called once, when the run needs it no more.
+    ``pieces`` tell for each of its layers where the slice goes in the arena. ``payload``
+    holds the slices as they lie on the device, in memory that no client can write; None
+    when they went straight into the arena. ``release`` gives that memory back and is
+    called once, when the run needs it no more.
     """
 
     run: LayerRun
+    pieces: tuple[Pieces, ...]
     payload: memoryview | None
     release: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTarget:
-    """Where bytes and progress go. ``notify`` wakes the client and must not block."""
+    """Where bytes and progress go. ``notify`` wakes the client and must not block.
+
+    An arena that ``takes_transfers`` lies on huge pages: devices transfer into it
+    directly. Pages of 4 KiB make a transfer slower than a copy through private memory
+    on huge pages, because the kernel hands them to the device one by one.
+    """
 
     arena: memoryview
+    takes_transfers: bool
     placement: Placement
     board: Board
     notify: Callable[[], None]
@@ -185,15 +193,18 @@ class ReadStream:
         end = offsets[run.end_layer] if run.layer_count else offsets[0]
         return start, end
 
-    def pieces(self, chunk: int, layer: int) -> Pieces:
-        """Where one slice goes in the arena."""
-        source = self.sources[chunk]
+    def run_pieces(self, run: LayerRun) -> tuple[Pieces, ...]:
+        """Where the slices of a run go in the arena, one entry for each layer."""
+        source = self.sources[run.chunk]
         assert source is not None
-        return self.target.placement.pieces(
-            chunk=chunk,
-            layer=layer - self._options.first_layer,
-            slice_bytes=source.geometry.slice_bytes[layer],
-            chunk_count=len(self.sources),
+        return tuple(
+            self.target.placement.pieces(
+                chunk=run.chunk,
+                layer=layer - self._options.first_layer,
+                slice_bytes=source.geometry.slice_bytes[layer],
+                chunk_count=len(self.sources),
+            )
+            for layer in range(run.first_layer, run.end_layer)
         )
 
     def landed(self, landing: Landing, header_page: bytes) -> None:
@@ -284,28 +295,25 @@ class ReadStream:
             self._mark_damaged(chunk, source)
 
     def _verify(self, landing: Landing, source: StoredChunk) -> SliceState:
-        """Compares every slice with the header, and copies it while it is in the cache."""
-        run, geometry = landing.run, source.geometry
+        """Compares every slice with the header; those that are not in the arena go there."""
+        run, payload, arena = landing.run, landing.payload, self.target.arena
         header = self._headers.get(run.chunk)
         if header is None:
             return SliceState.MISSING
-        start = geometry.slice_offsets[run.first_layer]
-        for layer in range(run.first_layer, run.end_layer):
-            slice_bytes = geometry.slice_bytes[layer]
-            if not slice_bytes:
+        starts = source.geometry.starts_in_run(run.first_layer, run.layer_count)
+        sums = header.slices[run.first_layer : run.end_layer]
+        for start, pieces, expected in zip(starts, landing.pieces, sums, strict=True):
+            if not expected.byte_count:
                 continue
-            pieces = self.pieces(run.chunk, layer)
-            if landing.payload is None:
-                found = pieces_checksum(self.target.arena, pieces)
+            if payload is None:
+                found = pieces_checksum(arena, pieces)
             else:
-                inside = geometry.slice_offsets[layer] - start
-                payload = landing.payload[inside : inside + slice_bytes]
-                found = checksum(payload)
-            if found != header.slices[layer].checksum:
+                found = checksum(payload[start : start + expected.byte_count])
+            if found != expected.checksum:
                 self._mark_damaged(run.chunk, source)
                 return SliceState.MISSING
-            if landing.payload is not None:
-                scatter(payload, self.target.arena, pieces)
+        if payload is not None:
+            scatter(payload, arena, zip(starts, landing.pieces, strict=True))
         return SliceState.RESIDENT
 
     def _mark_damaged(self, chunk: int, source: StoredChunk) -> None:

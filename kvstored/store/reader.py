@@ -2,15 +2,16 @@
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest, Operation
 from kvstored.io.memory import AlignedMemory
 from kvstored.store.lane import Lane, LaneSlot, Transfer
-from kvstored.store.pieces import coalesce, scatter
+from kvstored.store.pieces import Pieces, coalesce, is_aligned, scatter
 from kvstored.store.plan import LayerRun, Order, PlanLimits, plan_runs
 from kvstored.store.read_stream import (
     ChunkSource,
@@ -140,17 +141,22 @@ class Reader:
         assert isinstance(source, StoredChunk)
         start, end = stream.run_range(run)
         payload_bytes = end - start - (HEADER_BYTES if run.with_header else 0)
+        pieces = stream.run_pieces(run)
         payload: memoryview | None = None
-        if payload_bytes <= len(slot.bounce):
+        if lands_in_arena(stream.target, pieces, payload_bytes, len(slot.bounce)):
+            arena = stream.target.arena
+            joined = coalesce(chain.from_iterable(pieces))
+            buffers = [arena[offset : offset + size] for offset, size in joined]
+        else:
             payload = slot.bounce[:payload_bytes]
             buffers = [payload] if payload_bytes else []
-        else:
-            pieces, arena = run_pieces(stream, run), stream.target.arena
-            buffers = [arena[offset : offset + size] for offset, size in coalesce(pieces)]
         if run.with_header:
             buffers.insert(0, slot.header)
         landing = Landing(
-            run=run, payload=payload, release=lambda: self._transferred(lane, transfer)
+            run=run,
+            pieces=pieces,
+            payload=payload,
+            release=lambda: self._transferred(lane, transfer),
         )
 
         def done(error: DeviceError | None) -> None:
@@ -202,19 +208,16 @@ class Reader:
         self._lanes[lane].pump()
 
 
-def run_pieces(stream: ReadStream, run: LayerRun) -> list[tuple[int, int]]:
-    """Where the slices of a run go in the arena, in order."""
-    return [
-        piece
-        for layer in range(run.first_layer, run.end_layer)
-        for piece in stream.pieces(run.chunk, layer)
-    ]
+def lands_in_arena(
+    target: ReadTarget, pieces: Iterable[Pieces], payload_bytes: int, bounce_bytes: int
+) -> bool:
+    """Whether a device transfers a run straight into the arena, to be verified there."""
+    if payload_bytes > bounce_bytes:
+        return True
+    return target.takes_transfers and all(map(is_aligned, pieces))
 
 
 def copy_run(stream: ReadStream, run: LayerRun, source: FramedChunk) -> None:
     """Copies a run from its frame to the arena."""
-    geometry = source.geometry
-    for layer in range(run.first_layer, run.end_layer):
-        start = geometry.slice_offsets[layer]
-        slice_view = source.frame[start : start + geometry.slice_bytes[layer]]
-        scatter(slice_view, stream.target.arena, stream.pieces(run.chunk, layer))
+    starts = source.geometry.slice_offsets[run.first_layer : run.end_layer]
+    scatter(source.frame, stream.target.arena, zip(starts, stream.run_pieces(run), strict=True))

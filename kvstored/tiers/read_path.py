@@ -97,6 +97,7 @@ class ReadPath:
             order=request.order,
             target=ReadTarget(
                 arena=request.arena,
+                takes_transfers=request.takes_transfers,
                 placement=request.placement,
                 board=request.board,
                 notify=request.notify,

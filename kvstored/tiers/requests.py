@@ -65,7 +65,7 @@ class PutTicket:
 class ReadRequest:
     """Chunks to be brought into ``arena`` as ``placement`` says, with progress on ``board``.
 
-    ``window_bytes`` bounds what is in flight; 0 means the daemon's default.
+    ``takes_transfers`` arenas lie on huge pages (see ``ReadTarget``). ``window_bytes`` bounds what is in flight; 0 means the daemon's default.
     """
 
     namespace_id: bytes
@@ -75,6 +75,7 @@ class ReadRequest:
     first_layer: int
     layer_count: int
     arena: memoryview
+    takes_transfers: bool
     placement: Placement
     board: Board
     notify: Callable[[], None]

@@ -9,6 +9,9 @@ KEY_BYTES = 32
 ALIGNMENT_BYTES = 4096
 """Alignment of slices on devices, and of arena offsets that are read into without a copy."""
 
+HUGE_PAGE_BYTES = 2 * 1024 * 1024
+"""Size of a huge page; arenas of whole ones can lie on them."""
+
 LAYERS_MAX = 256
 """Layers of one layout; bounded by what fits into the 4 KiB extent header."""
 

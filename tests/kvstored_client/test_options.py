@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from kvstored_client import Client, OptionError
-from kvstored_client.options import DEFAULT_SOCKET, parse_bytes, resolve_socket
+from kvstored_client.options import DEFAULT_SOCKET, parse_bytes, resolve_socket, whole_pages
+from kvstored_contract.limits import HUGE_PAGE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,21 @@ def test_sizes(size: int | str, byte_count: int) -> None:
 def test_what_is_no_size_is_refused_by_name(size: str) -> None:
     with pytest.raises(OptionError, match="write it like 256MiB"):
         parse_bytes(size)
+
+
+@pytest.mark.parametrize(
+    ("wanted_bytes", "asked_bytes"),
+    [
+        (1, 4096),
+        (4097, 8192),
+        (HUGE_PAGE_BYTES - 4096, HUGE_PAGE_BYTES - 4096),
+        (HUGE_PAGE_BYTES + 1, 2 * HUGE_PAGE_BYTES),
+    ],
+)
+def test_arenas_are_whole_pages_and_whole_huge_pages_if_large(
+    wanted_bytes: int, asked_bytes: int
+) -> None:
+    assert whole_pages(wanted_bytes) == asked_bytes
 
 
 def test_the_socket_is_given_or_in_the_environment_or_the_services() -> None:

@@ -117,6 +117,7 @@ class StoreUnderTest:
         layout: StateLayout = LAYOUT,
         window_bytes: int = 0,
         timeout_s: float = 5.0,
+        takes_transfers: bool = False,
     ) -> ReadStream:
         """Starts a read."""
         return self.store.read(
@@ -128,6 +129,7 @@ class StoreUnderTest:
                 first_layer=first_layer,
                 layer_count=layout.layer_count if layer_count is None else layer_count,
                 arena=self.arena,
+                takes_transfers=takes_transfers,
                 placement=placement or self.placement(base, layout),
                 board=board,
                 notify=lambda: None,

@@ -8,6 +8,7 @@ import pytest
 
 from kvstored.server import arena as arena_module
 from kvstored.server.arena import Arena
+from kvstored_contract.limits import HUGE_PAGE_BYTES
 from tests.support.descriptors import open_descriptors
 
 PAGE = 4096
@@ -70,6 +71,33 @@ def test_old_kernels_populate_by_touch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arena_module.mmap, "mmap", OldKernelMap)
     arena = Arena(8 * PAGE)
     assert os.fstat(arena.descriptor).st_blocks * 512 >= 8 * PAGE
+    arena.close()
+
+
+@pytest.mark.parametrize("is_granted", [True, False])
+def test_huge_pages_where_the_system_grants_them(
+    monkeypatch: pytest.MonkeyPatch, is_granted: bool
+) -> None:
+    create, asked = os.memfd_create, []
+
+    def pool(name: str, flags: int) -> int:
+        asked.append(bool(flags & os.MFD_HUGETLB))
+        if asked[-1] and not is_granted:
+            raise OSError(errno.ENOMEM, "no huge pages")
+        return create(name, flags & ~(os.MFD_HUGETLB | os.MFD_HUGE_2MB))
+
+    monkeypatch.setattr(arena_module.os, "memfd_create", pool)
+    arena = Arena(HUGE_PAGE_BYTES)
+    assert arena.is_on_huge_pages is is_granted
+    assert asked == [True] if is_granted else [True, False]
+    assert len(arena.view) == HUGE_PAGE_BYTES
+    arena.close()
+
+
+def test_arenas_that_do_not_fill_huge_pages_ask_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(arena_module.os, "MFD_HUGETLB")
+    arena = Arena(HUGE_PAGE_BYTES + PAGE)
+    assert not arena.is_on_huge_pages
     arena.close()
 
 

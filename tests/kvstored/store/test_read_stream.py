@@ -73,6 +73,7 @@ class Lab:
             plan={0: [HEADER_RUN, SECOND_RUN]},
             target=ReadTarget(
                 arena=arena,
+                takes_transfers=False,
                 placement=Placement(base=0, layer_stride=SLICE),
                 board=self.board,
                 notify=lambda: None,
@@ -88,7 +89,12 @@ class Lab:
     def landing(self, run: LayerRun) -> Landing:
         start = GEOMETRY.slice_offsets[run.first_layer] - 4096
         payload = memoryview(bytearray(PAYLOAD))[start:]
-        return Landing(run=run, payload=payload, release=lambda: self.released.append(run))
+        return Landing(
+            run=run,
+            pieces=self.stream.run_pieces(run),
+            payload=payload,
+            release=lambda: self.released.append(run),
+        )
 
     def land(self, run: LayerRun, header_page: bytes) -> None:
         self.stream.landed(self.landing(run), header_page)

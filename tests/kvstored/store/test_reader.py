@@ -1,12 +1,28 @@
 """Reads through the whole reader, as far as other tests do not cover them."""
 
 import mmap
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kvstored.format.identity import ChunkId
-from tests.support.stores import LAYOUT, MIB, NAMESPACE, key, new_board, open_store
+from kvstored.io.device import Device
+from kvstored.store.plan import Order
+from kvstored_contract.board import SliceState
+from tests.support.devices import WrappedDevice
+from tests.support.stores import (
+    BASE,
+    LAYOUT,
+    MIB,
+    NAMESPACE,
+    forget_dram,
+    key,
+    new_board,
+    open_store,
+    put_durable,
+)
 from tests.support.waiting import wait_until
 
 
@@ -36,3 +52,54 @@ def test_no_view_of_an_arena_outlives_its_read(tmp_path: Path, from_dram: bool) 
             return True
 
         wait_until(is_free)
+
+
+class WatchedDevice(WrappedDevice):
+    """Keeps which memory the device transferred into."""
+
+    def __init__(self, inner: Device) -> None:
+        super().__init__(inner)
+        self.landed: list[np.ndarray] = []
+
+    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
+        self.landed.extend(np.frombuffer(buffer, np.uint8) for buffer in buffers)
+        super().readv(buffers, offset)
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize(
+    ("takes_transfers", "base", "goes_direct"),
+    [(True, BASE, True), (True, BASE + 512, False), (False, BASE, False)],
+)
+def test_devices_transfer_into_arenas_that_take_it(
+    tmp_path: Path, order: Order, takes_transfers: bool, base: int, goes_direct: bool
+) -> None:
+    devices: list[WatchedDevice] = []
+
+    def watched(device: Device) -> Device:
+        devices.append(WatchedDevice(device))
+        return devices[-1]
+
+    with open_store(tmp_path, wrap=watched) as opened:
+        payload = opened.fill(3)
+        put_durable(opened, [0, 1, 2])
+        forget_dram(opened, [0, 1, 2])
+        stream = opened.read(
+            [0, 1, 2],
+            base=base,
+            board=new_board(3, LAYOUT.layer_count),
+            order=order,
+            takes_transfers=takes_transfers,
+        )
+        assert stream.wait(5)
+        assert (stream.target.board.states == SliceState.RESIDENT).all()
+        size = len(payload)
+        assert bytes(opened.arena[base : base + size]) == payload
+        arena = np.frombuffer(opened.arena, np.uint8)
+        direct_bytes = sum(
+            part.nbytes
+            for device in devices
+            for part in device.landed
+            if np.shares_memory(part, arena)
+        )
+        assert direct_bytes == (size if goes_direct else 0)

@@ -35,8 +35,9 @@ from tests.support.waiting import wait_until
 
 @pytest.mark.parametrize("part", ["header", "slice"])
 @pytest.mark.parametrize("order", [Order.TAIL_FIRST, Order.LAYER_FIRST])
+@pytest.mark.parametrize("takes_transfers", [False, True])
 def test_damaged_chunk_is_a_miss_and_quarantined(
-    opened: StoreUnderTest, part: str, order: Order
+    opened: StoreUnderTest, part: str, order: Order, takes_transfers: bool
 ) -> None:
     opened.fill(3)
     put_durable(opened, [0, 1, 2])
@@ -45,7 +46,9 @@ def test_damaged_chunk_is_a_miss_and_quarantined(
     position = status[0].offset + (100 if part == "header" else HEADER_BYTES + 3 * 8192 + 17)
     opened.devices[status[0].device_index].media[position] ^= 1
     board = new_board(3)
-    assert opened.read([0, 1, 2], base=BASE, board=board, order=order).wait(5)
+    assert opened.read(
+        [0, 1, 2], base=BASE, board=board, order=order, takes_transfers=takes_transfers
+    ).wait(5)
     assert (board.states[[0, 2]] == SliceState.RESIDENT).all()
     assert SliceState.MISSING in board.states[1]
     wait_until(lambda: opened.store.stats().counters.get("quarantined_chunks") == 1)
