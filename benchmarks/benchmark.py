@@ -1,8 +1,8 @@
 """What a benchmark is: a name, the figures that it promises, and how to run it."""
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -20,13 +20,15 @@ class Settings:
 
     ``quick`` benchmarks end within 5 minutes on 2 cores. ``folder`` is where scratch
     folders are made; its file system is the one that is measured. ``seed`` decides
-    every order and every payload. Progress goes to ``console``.
+    every order and every payload. Progress goes to ``console``. ``parts`` are those that
+    were chosen; none are all.
     """
 
     quick: bool
     folder: Path
     seed: int
     console: Console
+    parts: tuple[str, ...] = ()
 
     def random(self) -> random.Random:
         """A generator that starts from the seed."""
@@ -35,8 +37,23 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """One benchmark. ``figures`` are stable keys that others may read."""
+    """One benchmark. ``figures`` are stable keys that others may read.
+
+    ``parts`` names the parts that can be run alone, with the figures of each; together
+    they have all figures.
+    """
 
     name: str
     figures: tuple[str, ...]
     run: Callable[[Settings], tuple[Series, ...]]
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def promised(self, parts: Sequence[str]) -> tuple[str, ...]:
+        """The figures of these parts, of all when none is named; raises BenchmarkError."""
+        if not parts:
+            return self.figures
+        for part in parts:
+            if part not in self.parts:
+                known = ", ".join(self.parts) or "it has none"
+                raise BenchmarkError(f"there is no part {part!r}; its parts: {known}")
+        return tuple(figure for part in dict.fromkeys(parts) for figure in self.parts[part])

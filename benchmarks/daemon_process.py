@@ -28,13 +28,22 @@ def _short_path() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonOptions:
-    """A daemon on ``device_count`` new devices in ``folder``, which exists."""
+    """A daemon on ``device_count`` devices in ``folder``, which exists.
+
+    The devices are new unless ``is_formatted``.
+    """
 
     folder: Path
     device_bytes: int
     dram_bytes: int
     arena_bytes_max: int
     device_count: int = 2
+    slab_bytes: int = 64 * 1024 * 1024
+    device_bytes_per_s_max: int | None = None
+    """Each device is limited to this rate."""
+    is_formatted: bool = False
+    index_map_bytes: int = 1024 * 1024 * 1024
+    start_timeout_s: float = _START_TIMEOUT_S
     sockets: Path = field(default_factory=_short_path)
     """Folder of the sockets, whose paths must be short; made by ``format`` and removed at
     the end of the process."""
@@ -52,15 +61,19 @@ class DaemonOptions:
     def document(self) -> str:
         """The configuration as TOML; its paths are relative to the folder."""
         devices = ", ".join(f'"device{index}"' for index in range(self.device_count))
+        limit = self.device_bytes_per_s_max
         return "\n".join(
             [
                 "[store]",
                 f"devices = [{devices}]",
                 f"device_bytes = {self.device_bytes}",
+                f"slab_bytes = {self.slab_bytes}",
                 'index = "index"',
-                'index_map_bytes = "1GiB"',
+                f"index_map_bytes = {self.index_map_bytes}",
                 "[dram]",
                 f"capacity_bytes = {self.dram_bytes}",
+                "[io]",
+                *([] if limit is None else [f"device_bytes_per_s_max = {limit}"]),
                 "[server]",
                 f'socket = "{self.socket}"',
                 f'grpc_socket = "{self.sockets / "grpc.sock"}"',
@@ -85,11 +98,15 @@ class DaemonProcess:
         self._notify_address = options.sockets / "notify.sock"
         self._notifications = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
-    def format(self) -> None:
-        """Writes the configuration and formats the devices."""
+    def prepare(self) -> None:
+        """Writes the configuration; devices that are formatted already can be served then."""
         self.options.config.write_text(self.options.document())
         self.options.sockets.mkdir(mode=0o700)
         self._notifications.bind(str(self._notify_address))
+
+    def format(self) -> None:
+        """Writes the configuration and formats the devices."""
+        self.prepare()
         with self._log.open("ab") as log:
             status = self._spawn("format", log).wait()
         if status != 0:
@@ -156,7 +173,7 @@ class DaemonProcess:
         )
 
     def _wait_until_ready(self, child: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        deadline = time.monotonic() + self.options.start_timeout_s
         # Short waits, so that a daemon that ends without a word is noticed.
         self._notifications.settimeout(0.1)
         while time.monotonic() < deadline:
@@ -168,7 +185,7 @@ class DaemonProcess:
                     raise self._failure(
                         f"the daemon ended with status {child.returncode} before it was ready"
                     ) from None
-        raise self._failure(f"the daemon was not ready in {_START_TIMEOUT_S:.0f} s")
+        raise self._failure(f"the daemon was not ready in {self.options.start_timeout_s:.0f} s")
 
     def _failure(self, what: str) -> BenchmarkError:
         lines = self._log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
@@ -176,7 +193,10 @@ class DaemonProcess:
 
     def __enter__(self) -> Self:
         try:
-            self.format()
+            if self.options.is_formatted:
+                self.prepare()
+            else:
+                self.format()
             self.start()
         except BaseException:
             self._clean_up()

@@ -56,20 +56,23 @@ def interleave(
     rounds: Rounds,
     generator: random.Random,
     announce: Callable[[str], None],
+    prepare: Callable[[], None] = _nothing,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, tuple[float, ...]]:
     """Runs all rounds; returns the samples of each key, one for each counted round.
 
-    ``announce`` hears of every round before it starts.
+    ``announce`` hears of every round before it starts; ``prepare`` runs before each.
     """
     deadline = clock() + rounds.time_limit_s
     samples: dict[str, list[float]] = {}
     announce("warming up")
+    prepare()
     _run_round(groups, generator)
     for number in range(rounds.count):
         if number >= rounds.count_min and clock() > deadline:
             break
         announce(f"round {number + 1} of {rounds.count}")
+        prepare()
         for key, value in _run_round(groups, generator).items():
             samples.setdefault(key, []).append(value)
     return {key: tuple(values) for key, values in samples.items()}

@@ -6,6 +6,8 @@ from benchmarks.benchmark import Benchmark
 
 MODULES = {
     "conversation": "benchmarks.conversation",
+    "engines": "benchmarks.engines",
+    "index_scale": "benchmarks.index_scale",
     "storage": "benchmarks.storage",
 }
 """Every module has a ``BENCHMARK``."""

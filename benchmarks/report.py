@@ -14,6 +14,7 @@ class Summary(Enum):
 
     MEDIAN = "median"
     LEAST = "least"
+    MOST = "most"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +39,23 @@ class Series:
         """The one number that stands for the samples."""
         if self.summary is Summary.LEAST:
             return min(self.samples)
+        if self.summary is Summary.MOST:
+            return max(self.samples)
         return statistics.median(self.samples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The result of one run. ``command`` repeats it."""
+    """The result of one run. ``command`` repeats it.
+
+    ``parts`` are those that ran when not all did.
+    """
 
     benchmark: str
     quick: bool
     command: str
     series: tuple[Series, ...]
+    parts: tuple[str, ...] = ()
 
     @property
     def figures(self) -> dict[str, float]:
@@ -64,10 +71,11 @@ class Report:
             )
 
     def to_json(self) -> str:
-        """Figures and all samples, as others read them."""
+        """Figures and all samples, as others read them. ``parts`` only when not all ran."""
         document = {
             "benchmark": self.benchmark,
             "quick": self.quick,
+            **({"parts": list(self.parts)} if self.parts else {}),
             "command": self.command,
             "figures": self.figures,
             "samples": {series.key: list(series.samples) for series in self.series},
@@ -76,10 +84,13 @@ class Report:
 
     def table(self) -> Table:
         """One row for each series, figures first."""
-        table = Table(box=None, pad_edge=False, header_style="bold", title=self.command)
-        table.add_column("")
+        caption = f"only: {', '.join(self.parts)}" if self.parts else None
+        table = Table(
+            box=None, pad_edge=False, header_style="bold", title=self.command, caption=caption
+        )
+        table.add_column("", min_width=max(len(series.key) for series in self.series))
         table.add_column("unit")
-        for column in ("median", "min", "max", "samples"):
+        for column in ("value", "median", "min", "max", "samples"):
             table.add_column(column, justify="right")
         for series in sorted(self.series, key=lambda series: not series.is_figure):
             samples = series.samples
@@ -88,7 +99,12 @@ class Report:
                 series.unit,
                 *(
                     f"{number:.3f}"
-                    for number in (statistics.median(samples), min(samples), max(samples))
+                    for number in (
+                        series.value,
+                        statistics.median(samples),
+                        min(samples),
+                        max(samples),
+                    )
                 ),
                 str(len(samples)),
                 style="bold" if series.is_figure else "",

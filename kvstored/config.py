@@ -25,6 +25,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pydantic_settings.exceptions import SettingsError
 
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
+from kvstored.io.open_engine import EngineKind
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
 DEFAULT_CONFIG_PATH = Path("/etc/kvstored/kvstored.toml")
@@ -36,6 +37,7 @@ SLAB_BYTES_MIN = 1024 * 1024
 COMMIT_INTERVAL_MS_MAX = 50
 DEPTH_MAX = 256
 SESSIONS_MAX = 4096
+WRITE_COST_MAX = 100
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -53,6 +55,7 @@ def _whole_size(value: object) -> object:
 
 Size = Annotated[ByteSize, BeforeValidator(_whole_size)]
 Bytes = Annotated[Size, Field(gt=0)]
+Share = Annotated[float, Field(gt=0, lt=1)]
 Account = Annotated[str | int, Field(union_mode="left_to_right")]
 """A Unix user or group: its name, or its number."""
 
@@ -106,12 +109,31 @@ class DramSection(_Section):
 class IoSection(_Section):
     """How devices are driven and commits are grouped."""
 
+    engine: EngineKind = EngineKind.AUTO
+    """What runs the transfers; io_uring where system and devices offer it."""
     depth_per_device: Annotated[int, Field(ge=1, le=DEPTH_MAX)] = 8
     read_bytes_max: Annotated[Size, Field(ge=64 * _KIB, le=4 * _MIB)] = ByteSize(2 * _MIB)
     """Neighbouring slices are merged into reads of at most so many bytes."""
     commit_interval_ms: Annotated[int, Field(ge=0, le=COMMIT_INTERVAL_MS_MAX)] = 5
     commit_bytes: Bytes = ByteSize(64 * _MIB)
     """A group of writes is committed early when it has so many bytes."""
+    device_bytes_per_s_max: Bytes | None = None
+    """Rate that each device is limited to, reads and writes each; unset leaves it free."""
+    write_share: Share = 0.15
+    """Part of a busy device's time that puts get while clients read; at most, and at least."""
+    background_share: Share = 0.05
+    """The same for promotion and other reads that nobody waits for."""
+    write_cost: Annotated[float, Field(gt=0, le=WRITE_COST_MAX)] = 1.5
+    """How many times as long as a read byte a written byte takes a device."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "IoSection":
+        if self.write_share + self.background_share >= 1:
+            raise ValueError(
+                f"write_share ({self.write_share}) and background_share "
+                f"({self.background_share}) leave nothing to reads"
+            )
+        return self
 
 
 class ServerSection(_Section):

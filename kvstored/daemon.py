@@ -15,24 +15,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kvstored.config import AccessSection, Account, Config, ConfigError
+from kvstored.config import AccessSection, Account, Config, ConfigError, IoSection
 from kvstored.io.device import Device
+from kvstored.io.engine import IoEngine
 from kvstored.io.monitored import MonitoredDevice
-from kvstored.io.thread_engine import ThreadEngine
+from kvstored.io.open_engine import open_engine
+from kvstored.io.schedule import SchedulePolicy
+from kvstored.io.scheduled_engine import ScheduledEngine
+from kvstored.io.throttled import ThrottledDevice
 from kvstored.server.access import AccessRules, Tenant
 from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import environment_notifier
 from kvstored.server.server import Server, ServerOptions
 from kvstored.server.session_table import SessionLimits
 from kvstored.store.committer import CommitLimits
-from kvstored.store.device_set import DeviceSet, open_device_set
-from kvstored.store.index import Index, IndexChange, IndexDamagedError
+from kvstored.store.device_set import open_device_set
+from kvstored.store.index import IndexChange
 from kvstored.store.index_meta import IndexMeta
-from kvstored.store.index_service import close_cleanly, open_for_service, set_aside
+from kvstored.store.index_open import open_recovered
+from kvstored.store.index_service import close_cleanly
 from kvstored.store.plan import PlanLimits
 from kvstored.store.reader import ReaderLimits
-from kvstored.store.rebuild import rebuild_index
-from kvstored.store.recover import recover
 from kvstored.tiers.hierarchy import RecoveredStore, TieredStore, TierLimits
 
 LOGGER = logging.getLogger(__name__)
@@ -100,53 +103,67 @@ def open_store(config: Config) -> Iterator[tuple[TieredStore, int]]:
     monitors: list[MonitoredDevice] = []
 
     def monitored(device: Device) -> Device:
-        monitors.append(MonitoredDevice(device))
+        monitors.append(MonitoredDevice(throttled(device, config.io)))
         return monitors[-1]
 
     device_set = open_device_set(config.store.devices, wrap=monitored)
     try:
-        index = open_index(config, device_set)
-        recovered = recover(index, device_set)
+        index, recovered = open_recovered(
+            config.store.index,
+            config.store.index_map_bytes,
+            device_set,
+            log_progress("slabs read to rebuild the index"),
+        )
         if recovered.dropped_count:
             LOGGER.warning("%d damaged index entries were dropped", recovered.dropped_count)
         epoch = device_set.advance_epoch()
         index.apply(IndexChange(meta=IndexMeta(set_id=device_set.set_id, epoch=epoch, clean=False)))
-        LOGGER.info("recovered %d chunks", len(recovered.chunks))
+        LOGGER.info("recovered %d chunks", len(recovered.table))
         store = TieredStore(
             RecoveredStore(
                 device_set=device_set,
                 devices=tuple(monitors),
                 index=index,
                 allocator=recovered.allocator,
-                chunks=recovered.chunks,
+                table=recovered.table,
                 next_stamp=recovered.next_stamp,
             ),
-            engine=ThreadEngine(device_set.devices, depth=config.io.depth_per_device),
+            engine=scheduled(
+                open_engine(
+                    device_set.devices,
+                    kind=config.io.engine,
+                    depth=config.io.depth_per_device,
+                ),
+                config,
+            ),
             limits=tier_limits(config),
         )
         yield store, epoch
-        close_cleanly(index)
+        close_cleanly(index, recovered.table, store.next_stamp)
     finally:
         device_set.close()
 
 
-def open_index(config: Config, device_set: DeviceSet) -> Index:
-    """Opens the index; rebuilds it from the devices when it is new, cut short or unsound."""
-    path, map_bytes = config.store.index, config.store.index_map_bytes
-    try:
-        index, was_clean = open_for_service(path, map_bytes)
-    except IndexDamagedError as error:
-        aside = set_aside(path)
-        LOGGER.warning("%s; it is kept as %s", error, aside)
-        index, was_clean = open_for_service(path, map_bytes)
-    if not was_clean:
-        LOGGER.info("the last stop was not clean; the index was looked through and is sound")
-    if index.meta() is None:
-        rebuilt = rebuild_index(device_set, index, log_progress("slabs read to rebuild the index"))
-        LOGGER.info("built the index: %d chunks", rebuilt.chunk_count)
-        if rebuilt.unreadable_slab_count:
-            LOGGER.warning("%d slabs could not be read", rebuilt.unreadable_slab_count)
-    return index
+def throttled(device: Device, settings: IoSection) -> Device:
+    """The device, limited to the configured rate if there is one."""
+    bytes_per_s = settings.device_bytes_per_s_max
+    if bytes_per_s is None:
+        return device
+    return ThrottledDevice(device, read_bytes_per_s=bytes_per_s, write_bytes_per_s=bytes_per_s)
+
+
+def scheduled(engine: IoEngine, config: Config) -> ScheduledEngine:
+    """The engine with each device's time divided between reads, writes and background."""
+    return ScheduledEngine(
+        engine,
+        device_count=len(config.store.devices),
+        depth=config.io.depth_per_device,
+        policy=SchedulePolicy(
+            write_share=config.io.write_share,
+            background_share=config.io.background_share,
+            write_cost=config.io.write_cost,
+        ),
+    )
 
 
 def tier_limits(config: Config) -> TierLimits:

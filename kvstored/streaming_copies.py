@@ -29,4 +29,4 @@ def restart_with_streaming_copies() -> None:
     """Runs this very command again, as the same process, unless that was done before."""
     environment = with_streaming_copies(os.environ)
     if environment is not None:
-        os.execve(sys.executable, sys.orig_argv, environment)
+        os.execve(sys.executable, sys.orig_argv, environment)  # noqa: S606 - there is no shell

@@ -21,7 +21,7 @@ from kvstored.io.device import Device, DeviceError
 from kvstored.io.engine import IoRequest, Operation
 from kvstored.io.file_device import FileDevice, reserve
 from kvstored.io.memory import ScratchPool
-from kvstored.io.thread_engine import ThreadEngine
+from kvstored.io.open_engine import EngineKind, open_engine
 
 DEFAULT_BYTES = "512MiB"
 _SCRATCH_SUFFIX = ".bench"
@@ -109,7 +109,7 @@ class EngineBench:
     def __init__(self, devices: Sequence[Device], *, depth: int, request_bytes: int) -> None:
         self._devices = devices
         self._request_bytes = request_bytes
-        self._engine = ThreadEngine(devices, depth=depth)
+        self._engine = open_engine(devices, kind=EngineKind.AUTO, depth=depth)
         self._pool = ScratchPool(request_bytes, depth * len(devices))
         self._errors: list[DeviceError] = []
         self._done_count = 0

@@ -2,6 +2,7 @@
 
 from kvstored.config import ConfigError
 from kvstored.io.device import DeviceError
+from kvstored.io.open_engine import EngineUnavailableError
 from kvstored.server.listen import ListenError
 from kvstored.store.device_set import DeviceSetError
 from kvstored.store.index import IndexFailure
@@ -17,6 +18,7 @@ EXPECTED_ERRORS = (
     ConfigError,
     DeviceError,
     DeviceSetError,
+    EngineUnavailableError,
     IndexFailure,
     ListenError,
     RecoverError,

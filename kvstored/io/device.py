@@ -1,7 +1,8 @@
 """The protocol of a device: a fixed stretch of storage that is addressed by byte offset."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 
 class DeviceError(OSError):
@@ -13,6 +14,25 @@ class DeviceError(OSError):
     def __init__(self, device: str, operation: str, cause: str, *, sticky: bool = False) -> None:
         super().__init__(f"{device}: {operation} failed: {cause}")
         self.sticky = sticky
+
+    def without_frames(self) -> Self:
+        """Returns the error without its frames, which would keep a request's buffers alive."""
+        self.__context__ = self.__cause__ = None
+        return self.with_traceback(None)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFile:
+    """A device as a file whose transfers the kernel may run on its own.
+
+    ``admit`` returns the bytes of a transfer, or raises what ``readv`` or ``writev`` of
+    the device would raise before it. ``settled`` must hear of every transfer once: of
+    its operation ("read" or "write"), its bytes, and its error or None.
+    """
+
+    descriptor: int
+    admit: Callable[[str, Sequence[memoryview], int], int]
+    settled: Callable[[str, int, DeviceError | None], None]
 
 
 class Device(Protocol):
@@ -41,6 +61,9 @@ class Device(Protocol):
 
     def flush(self) -> None:
         """Brings every completed write to media, or raises DeviceError: then never retry."""
+
+    def kernel_file(self) -> KernelFile | None:
+        """The file behind the device; None where all must go through these methods."""
 
     def close(self) -> None:
         """Releases the device; no other method may be called afterwards."""

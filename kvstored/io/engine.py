@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Protocol
 
 from kvstored.io.device import DeviceError
@@ -13,6 +13,18 @@ class Operation(Enum):
 
     READ = "read"
     WRITE = "write"
+
+
+class Traffic(IntEnum):
+    """For whom a request runs, the most urgent first.
+
+    READ is what a client waits for, WRITE is what was put; BACKGROUND is everything that
+    nobody waits for: promotion, a second look at damage, scrub.
+    """
+
+    READ = 0
+    WRITE = 1
+    BACKGROUND = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +40,18 @@ class IoRequest:
     buffers: tuple[memoryview, ...]
     offset: int
     done: Callable[[DeviceError | None], None]
+    is_background: bool = False
+
+    @property
+    def traffic(self) -> Traffic:
+        """The class by which the request is scheduled."""
+        if self.is_background:
+            return Traffic.BACKGROUND
+        return Traffic.READ if self.operation is Operation.READ else Traffic.WRITE
 
 
 class IoEngine(Protocol):
-    """Runs requests. Requests to one device start in the order of their submission."""
+    """Runs requests. Those of one class to one device start in the order of submission."""
 
     def submit(self, request: IoRequest) -> None:
         """Queues one request and returns at once. Callable from any thread."""

@@ -88,6 +88,9 @@ class FaultyDevice:
         self._fail_as_planned(DeviceCall.FLUSH)
         self._inner.flush()
 
+    def kernel_file(self) -> None:
+        """None: faults lie in the methods of this wrapper."""
+
     def close(self) -> None:
         """Closes the inner device; this never fails."""
         self._inner.close()

@@ -4,19 +4,15 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from kvstored.io.device import DeviceError
+from kvstored.io.device import DeviceError, KernelFile
 from kvstored.io.direct_io import direct_alignment
-from kvstored.io.transfer import check_transfer
+from kvstored.io.transfer import batches, check_transfer
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
-IOV_MAX = 1024
-"""Most buffers that Linux takes in one call."""
-_CALL_BYTES_MAX = 1024 * 1024 * 1024
-"""Most bytes handed to one call; Linux moves at most 2 GiB less a page."""
 _RESERVE_STEP_BYTES = 256 * 1024 * 1024
 _FILE_MODE = 0o600
 
@@ -101,6 +97,10 @@ class FileDevice:
             self._failure = f"an earlier flush failed: {error.strerror}"
             raise DeviceError(self._name, "flush", str(error.strerror), sticky=True) from error
 
+    def kernel_file(self) -> KernelFile:
+        """The file itself."""
+        return KernelFile(self._descriptor, admit=self._admit, settled=lambda *_: None)
+
     def close(self) -> None:
         """Closes the file and thereby releases its lock."""
         os.close(self._descriptor)
@@ -112,9 +112,8 @@ class FileDevice:
         buffers: Sequence[memoryview],
         offset: int,
     ) -> None:
-        self._refuse_failed(operation)
-        check_transfer(self, operation, buffers, offset)
-        for batch in _batches(buffers):
+        self._admit(operation, buffers, offset)
+        for batch in batches(buffers):
             wanted_bytes = sum(buffer.nbytes for buffer in batch)
             try:
                 moved_bytes = call(self._descriptor, batch, offset)
@@ -124,6 +123,10 @@ class FileDevice:
                 cause = f"{moved_bytes} of {wanted_bytes} bytes at offset {offset}"
                 raise DeviceError(self._name, operation, cause)
             offset += moved_bytes
+
+    def _admit(self, operation: str, buffers: Sequence[memoryview], offset: int) -> int:
+        self._refuse_failed(operation)
+        return check_transfer(self, operation, buffers, offset)
 
     def _refuse_failed(self, operation: str) -> None:
         if self._failure is not None:
@@ -206,18 +209,3 @@ def _alignment(name: str, descriptor: int) -> int:
         cause = f"it needs transfers of {alignment} bytes, more than {ALIGNMENT_BYTES}"
         raise DeviceError(name, "open", cause)
     return alignment
-
-
-def _batches(buffers: Sequence[memoryview]) -> Iterator[list[memoryview]]:
-    """Whole buffers in order, in groups that one system call takes."""
-    batch: list[memoryview] = []
-    batch_bytes = 0
-    for buffer in buffers:
-        full = len(batch) == IOV_MAX or batch_bytes + buffer.nbytes > _CALL_BYTES_MAX
-        if batch and full:
-            yield batch
-            batch, batch_bytes = [], 0
-        batch.append(buffer)
-        batch_bytes += buffer.nbytes
-    if batch:
-        yield batch

@@ -56,6 +56,9 @@ class MemoryDevice:
     def flush(self) -> None:
         """Memory has nothing to flush."""
 
+    def kernel_file(self) -> None:
+        """None: there is no file."""
+
     def close(self) -> None:
         """Keeps the memory: a test may reopen what was stored by wrapping ``media`` again."""
 

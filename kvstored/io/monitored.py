@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from kvstored.io.device import Device, DeviceError
+from kvstored.io.device import Device, DeviceError, KernelFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,26 +68,18 @@ class MonitoredDevice:
         try:
             self._inner.readv(buffers, offset)
         except DeviceError as error:
-            self._count_error(error)
+            self._count("read", 0, error)
             raise
-        finally:
-            with self._lock:
-                self._read_requests += 1
-        with self._lock:
-            self._read_bytes += sum(buffer.nbytes for buffer in buffers)
+        self._count("read", sum(buffer.nbytes for buffer in buffers), None)
 
     def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Writes and counts; raises DeviceError."""
         try:
             self._inner.writev(buffers, offset)
         except DeviceError as error:
-            self._count_error(error)
+            self._count("write", 0, error)
             raise
-        finally:
-            with self._lock:
-                self._write_requests += 1
-        with self._lock:
-            self._written_bytes += sum(buffer.nbytes for buffer in buffers)
+        self._count("write", sum(buffer.nbytes for buffer in buffers), None)
 
     def flush(self) -> None:
         """Flushes and counts; raises DeviceError."""
@@ -100,9 +92,32 @@ class MonitoredDevice:
             with self._lock:
                 self._flush_requests += 1
 
+    def kernel_file(self) -> KernelFile | None:
+        """The file of the inner device, with every transfer counted."""
+        file = self._inner.kernel_file()
+        if file is None:
+            return None
+
+        def settled(operation: str, byte_count: int, error: DeviceError | None) -> None:
+            self._count(operation, byte_count if error is None else 0, error)
+            file.settled(operation, byte_count, error)
+
+        return KernelFile(file.descriptor, admit=file.admit, settled=settled)
+
     def close(self) -> None:
         """Closes the inner device; the counters stay readable."""
         self._inner.close()
+
+    def _count(self, operation: str, byte_count: int, error: DeviceError | None) -> None:
+        with self._lock:
+            if operation == "read":
+                self._read_requests += 1
+                self._read_bytes += byte_count
+            else:
+                self._write_requests += 1
+                self._written_bytes += byte_count
+        if error is not None:
+            self._count_error(error)
 
     def _count_error(self, error: DeviceError) -> None:
         with self._lock:

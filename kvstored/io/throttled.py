@@ -18,16 +18,17 @@ class Clock(Protocol):
         """Waits; called outside of every lock."""
 
 
-CREDIT_S = 0.05
-"""How much unused time a limit carries over: more than a sleep oversleeps, less than matters."""
+LATENESS_S_MAX = 0.05
+"""How much of the lateness of a sleep is made up for."""
 
 
 class RateLimit:
-    """A token bucket shared by all threads: each transfer takes ``byte_count / bytes_per_s``.
+    """A rate shared by all threads: each transfer takes ``byte_count / bytes_per_s``.
 
-    The transfers follow each other on one line of time, which may lag behind the
-    clock by CREDIT_S. So the long-run rate of a busy device is exact although every
-    sleep takes a little too long.
+    The transfers follow each other on one line of time, which may lag behind the clock
+    by as much as the last sleep took too long. So the long-run rate of a busy device is
+    exact although sleeps are late, and an idle device saves up nothing: a short burst
+    is as slow as a long one.
     """
 
     def __init__(self, bytes_per_s: float, clock: Clock) -> None:
@@ -37,18 +38,23 @@ class RateLimit:
         self._clock = clock
         self._lock = Lock()
         self._free_at_s = clock.monotonic()
+        self._lateness_s = 0.0
 
     def reserve(self, byte_count: int) -> float:
         """Takes the next place on the line; the clock's time at which the transfer ends."""
         with self._lock:
-            start_s = max(self._free_at_s, self._clock.monotonic() - CREDIT_S)
+            start_s = max(self._free_at_s, self._clock.monotonic() - self._lateness_s)
             self._free_at_s = start_s + byte_count / self._bytes_per_s
             return self._free_at_s
 
     def wait_until(self, end_s: float) -> None:
-        """Sleeps until ``end_s`` by the clock."""
+        """Sleeps until ``end_s`` by the clock; a transfer that took longer does not sleep."""
+        lateness_s = 0.0
         while (remaining_s := end_s - self._clock.monotonic()) > 0:
             self._clock.sleep(remaining_s)
+            lateness_s = min(max(self._clock.monotonic() - end_s, 0.0), LATENESS_S_MAX)
+        with self._lock:
+            self._lateness_s = lateness_s
 
 
 class ThrottledDevice:
@@ -100,6 +106,9 @@ class ThrottledDevice:
     def flush(self) -> None:
         """Flushes the inner device; raises DeviceError."""
         self._inner.flush()
+
+    def kernel_file(self) -> None:
+        """None: the limit lies in the methods of this wrapper."""
 
     def close(self) -> None:
         """Closes the inner device."""

@@ -1,8 +1,13 @@
-"""Which transfers a device accepts: whole aligned buffers inside its capacity."""
+"""Which transfers a device accepts, and how many system calls take them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kvstored.io.device import Device, DeviceError
+
+IOV_MAX = 1024
+"""Most buffers that Linux takes in one call."""
+_CALL_BYTES_MAX = 1024 * 1024 * 1024
+"""Most bytes handed to one call; Linux moves at most 2 GiB less a page."""
 
 
 def check_transfer(
@@ -22,3 +27,18 @@ def check_transfer(
         cause = f"bytes {offset} to {offset + byte_count} lie outside of {device.capacity_bytes}"
         raise DeviceError(device.name, operation, cause)
     return byte_count
+
+
+def batches(buffers: Sequence[memoryview]) -> Iterator[list[memoryview]]:
+    """Whole buffers in order, in groups that one system call takes."""
+    batch: list[memoryview] = []
+    batch_bytes = 0
+    for buffer in buffers:
+        full = len(batch) == IOV_MAX or batch_bytes + buffer.nbytes > _CALL_BYTES_MAX
+        if batch and full:
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(buffer)
+        batch_bytes += buffer.nbytes
+    if batch:
+        yield batch

@@ -12,7 +12,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kvstored.format.extent import Extent
+from kvstored.store.slab_geometry import SlabGeometry
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,7 @@ class Allocator:
         data_offset: int,
         slab_header_bytes: int,
     ) -> None:
-        self._slab_bytes = slab_bytes
-        self._data_offset = data_offset
-        self._header_bytes = slab_header_bytes
+        self.geometry = SlabGeometry(slab_bytes, tuple(slab_counts), data_offset, slab_header_bytes)
         self._devices = [_DeviceSlabs([_Slab() for _ in range(count)]) for count in slab_counts]
         for device in self._devices:
             for slab_index in range(len(device.slabs)):
@@ -88,19 +90,23 @@ class Allocator:
     @property
     def class_bytes_max(self) -> int:
         """The largest extent that a slab can hold."""
-        return self._slab_bytes - self._header_bytes
+        return self.geometry.class_bytes_max
 
     def extents_per_slab(self, class_bytes: int) -> int:
         """How many extents of a size class one slab holds; 0 when it is too large."""
-        return self.class_bytes_max // class_bytes
+        return self.geometry.extents_per_slab(class_bytes)
 
     def capacity_bytes(self, device_index: int) -> int:
         """Bytes of all slabs of a device."""
-        return len(self._devices[device_index].slabs) * self._slab_bytes
+        return len(self._devices[device_index].slabs) * self.geometry.slab_bytes
 
     def used_bytes(self, device_index: int) -> int:
         """Bytes of all extents in use on a device."""
         return self._devices[device_index].used_bytes
+
+    def used_count(self, device_index: int, slab_index: int) -> int:
+        """Extents in use in one slab."""
+        return self._devices[device_index].slabs[slab_index].used_count
 
     def allocate(
         self, class_bytes: int, device_index: int, *, excluded: Collection[int] = ()
@@ -123,7 +129,7 @@ class Allocator:
     def free(self, extent: Extent) -> None:
         """Returns an extent. Raises ValueError when it was not in use."""
         device = self._devices[extent.device_index]
-        slab_index, position = self._locate(extent)
+        slab_index, position = self.geometry.locate(extent)
         slab = device.slabs[slab_index]
         bit = 1 << position
         if slab.class_bytes != extent.byte_count or slab.free_mask & bit:
@@ -142,7 +148,7 @@ class Allocator:
         Raises ValueError when it overlaps another one or does not fit the slabs.
         """
         device = self._devices[extent.device_index]
-        slab_index, position = self._locate(extent)
+        slab_index, position = self.geometry.locate(extent)
         slab = device.slabs[slab_index]
         if slab.class_bytes == 0:
             self._open(device, slab_index, extent.byte_count)
@@ -151,24 +157,31 @@ class Allocator:
             raise ValueError(f"{extent} overlaps another extent")
         self._take(device, slab, bit)
 
+    def restore_slab(
+        self, device_index: int, slab_index: int, class_bytes: int, positions: NDArray[np.int64]
+    ) -> None:
+        """Marks extents of an empty slab as used, by their positions; as ``restore`` for each.
+
+        ``positions`` has shape [n], n > 0, and no position twice.
+        """
+        device = self._devices[device_index]
+        slab = device.slabs[slab_index]
+        assert slab.class_bytes == 0
+        self._open(device, slab_index, class_bytes)
+        is_used = np.zeros(slab.extent_count, np.bool_)
+        is_used[positions] = True
+        used_mask = int.from_bytes(np.packbits(is_used, bitorder="little").tobytes(), "little")
+        slab.free_mask ^= used_mask
+        slab.used_count = len(positions)
+        device.used_bytes += len(positions) * class_bytes
+
     def slab_index(self, extent: Extent) -> int:
         """The slab that holds an extent."""
-        return (extent.offset - self._data_offset) // self._slab_bytes
+        return self.geometry.slab_index(extent)
 
     def slab_offset(self, slab_index: int) -> int:
         """Device offset of a slab's first byte."""
-        return self._data_offset + slab_index * self._slab_bytes
-
-    def _locate(self, extent: Extent) -> tuple[int, int]:
-        slab_index = self.slab_index(extent)
-        if not 0 <= slab_index < len(self._devices[extent.device_index].slabs):
-            raise ValueError(f"{extent} lies outside the device")
-        inside = extent.offset - self.slab_offset(slab_index) - self._header_bytes
-        position, remainder = divmod(inside, extent.byte_count)
-        fits = 0 <= position < self.extents_per_slab(extent.byte_count)
-        if remainder or not fits:
-            raise ValueError(f"{extent} does not lie on an extent boundary")
-        return slab_index, position
+        return self.geometry.slab_offset(slab_index)
 
     def _open(self, device: _DeviceSlabs, slab_index: int, class_bytes: int) -> None:
         slab = device.slabs[slab_index]
@@ -209,5 +222,5 @@ class Allocator:
         bit = slab.free_mask & -slab.free_mask
         self._take(device, slab, bit)
         position = bit.bit_length() - 1
-        offset = self.slab_offset(slab_index) + self._header_bytes + position * class_bytes
-        return Allocation(Extent(device_index, offset, class_bytes), opened)
+        extent = self.geometry.extent(device_index, slab_index, position, class_bytes)
+        return Allocation(extent, opened)

@@ -65,14 +65,13 @@ class _Extents:
     """
 
     def __init__(self, device_set: DeviceSet, problems: ProblemList) -> None:
-        self._device_set = device_set
         self._allocator = allocator_of(device_set)
         self._problems = problems
         self.slab_classes: dict[tuple[int, int], int] = {}
 
     def take(self, extent: Extent, where: str) -> bool:
         """Whether the extent fits and is used once; else it is reported."""
-        cause = restore(self._allocator, self._device_set, extent)
+        cause = restore(self._allocator, extent)
         if cause is not None:
             self._problems.add(Problem(kind=ProblemKind.EXTENT, where=where, what=cause))
             return False

@@ -53,7 +53,7 @@ class ChunkStore:
 
     Thread-safe; no call waits for I/O unless it says so.
     ``on_stored`` and ``on_removed`` hear of every chunk that becomes visible on the
-    devices or ceases to be, with its extent; they are called on store threads.
+    devices, with its extent, or ceases to be; they are called on store threads.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ChunkStore:
         parts: ChunkStoreParts,
         *,
         on_stored: Callable[[ChunkId, Extent], None],
-        on_removed: Callable[[ChunkId, Extent], None],
+        on_removed: Callable[[ChunkId], None],
     ) -> None:
         self.device_set = parts.device_set
         self.index = parts.index
@@ -93,12 +93,24 @@ class ChunkStore:
         """Devices that have failed stop."""
         return frozenset(self._failed_devices)
 
+    @property
+    def next_stamp(self) -> int:
+        """Above every stamp in the index."""
+        return self._next_stamp
+
+    def is_being_deleted(self, chunk: ChunkId) -> bool:
+        """Whether the chunk is invisible because it is on its way out."""
+        # Mostly nothing is, and then it need not be hashed.
+        return bool(self._deleting) and chunk in self._deleting
+
     def find(self, chunks: Sequence[ChunkId]) -> list[ChunkRecord | None]:
         """Records of the visible chunks, None for the others."""
+        # Before the look-up: a deletion that ends behind it leaves no mark, but a record.
+        leaving = {chunk for chunk in chunks if self.is_being_deleted(chunk)}
         records = self.index.get_many(chunks)
         return [
             record
-            if record and chunk not in self._deleting and not self._is_on_failed_device(record)
+            if record and chunk not in leaving and not self._is_on_failed_device(record)
             else None
             for chunk, record in zip(chunks, records, strict=True)
         ]
@@ -234,9 +246,9 @@ class ChunkStore:
         LOGGER.error("chunk %s failed its checksum at %s", chunk.key.hex(), record.extent)
 
         def done(reason: Reason) -> None:
+            self._on_removed(chunk)
             with self._lock:
                 del self._deleting[chunk]
-            self._on_removed(chunk, record.extent)
             outcome.set_result(reason is Reason.UNSPECIFIED)
 
         self.committer.submit(Commit(change=IndexChange(quarantines=((chunk, record),)), done=done))
@@ -327,6 +339,9 @@ class ChunkStore:
     def _deleted(
         self, chunk: ChunkId, record: ChunkRecord, reason: Reason, outcome: Future[bool]
     ) -> None:
+        # Before the mark goes: whoever looks sees the chunk neither here nor there.
+        if reason is Reason.UNSPECIFIED:
+            self._on_removed(chunk)
         with self._lock:
             del self._deleting[chunk]
             if reason is Reason.UNSPECIFIED:
@@ -334,6 +349,4 @@ class ChunkStore:
                     self._held_extents.setdefault(chunk, []).append(record.extent)
                 else:
                     self.allocator.free(record.extent)
-        if reason is Reason.UNSPECIFIED:
-            self._on_removed(chunk, record.extent)
         outcome.set_result(reason is Reason.UNSPECIFIED)

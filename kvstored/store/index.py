@@ -7,7 +7,8 @@ attempted, because LMDB's next commit after a failed sync would succeed.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import lt
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -28,10 +29,12 @@ from kvstored.store.index_entry import (
     encode_quarantine,
     quarantine_key,
     sequence_key,
-    sequence_name,
+    verified_sequence_name,
 )
 from kvstored.store.index_failure import IndexDamagedError, IndexFailure, failure_of
 from kvstored.store.index_meta import IndexMeta
+from kvstored.store.index_pages import MappedPages
+from kvstored.store.index_walk import next_entries, next_small_entries
 from kvstored_contract.layout import StateLayout
 
 __all__ = [
@@ -46,10 +49,8 @@ __all__ = [
 DATA_FILE = "data.mdb"
 READERS_MAX = 512
 """Read transactions at the same time; each lasts for one call or one batch of a walk."""
-WALK_ENTRIES = 4096
-WALK_BYTES = 4 * 1024 * 1024
-"""A walk reads this much in one transaction: a long one would keep LMDB from reusing pages."""
-
+_ENTRIES_PER_PAGE = 16
+"""About so many records share a page."""
 
 Value = TypeVar("Value")
 
@@ -67,6 +68,7 @@ class Index:
         self._tables = {
             table: environment.open_db(table.value, create=not readonly) for table in Table
         }
+        self._pages = MappedPages(path / DATA_FILE)
         self._write_lock = threading.Lock()
         self._damage_lock = threading.Lock()
         self._failure: str | None = None
@@ -128,6 +130,11 @@ class Index:
         except lmdb.Error as error:
             raise self._unreadable(error) from error
 
+    @property
+    def revision(self) -> int:
+        """A number that every change of the index makes larger."""
+        return int(self._environment.info()["last_txnid"])
+
     def get(self, chunk: ChunkId) -> ChunkRecord | None:
         """The record of a chunk; None when it is absent or damaged."""
         return self.get_many((chunk,))[0]
@@ -139,6 +146,7 @@ class Index:
                 values = [transaction.get(chunk.encode()) for chunk in chunks]
         except lmdb.Error as error:
             raise self._unreadable(error) from error
+        self._pages.touched(len(chunks))
         return [
             None if value is None else self._decoded_record(chunk, value)
             for chunk, value in zip(chunks, values, strict=True)
@@ -168,6 +176,7 @@ class Index:
                 self._put(transaction, Table.META, [(META_KEY, change.meta.encode())])
 
         self._write(run)
+        self._pages.touched(len(change.deletes) + len(change.quarantines) + len(change.puts))
 
     def clear_chunks(self) -> None:
         """Drops meta data, chunks and quarantine, durably: the start of a rebuild."""
@@ -191,6 +200,31 @@ class Index:
         """As ``entries``, without the damaged ones."""
         return ((chunk, record) for chunk, record in self.entries() if record is not None)
 
+    def chunk_batches(self) -> Iterator[tuple[tuple[bytes, ...], tuple[bytes, ...]]]:
+        """Keys and values of the whole chunk table, unverified, in key order.
+
+        Each batch is a snapshot of its own. Raises IndexDamagedError when the table is
+        out of order or has not as many entries as it claims, if nobody changes it meanwhile.
+        """
+        claimed_count, walked_count, last = self.chunk_count, 0, b""
+        while True:
+            try:
+                with self._environment.begin(self._tables[Table.CHUNKS]) as transaction:
+                    batch = next_small_entries(transaction, last + b"\0" if last else b"")
+            except lmdb.Error as error:
+                raise self._unreadable(error) from error
+            if not batch:
+                break
+            self._pages.touched(len(batch) // _ENTRIES_PER_PAGE + 1)
+            keys, values = zip(*batch, strict=True)
+            if keys[0] <= last or not all(map(lt, keys, keys[1:])):
+                raise self._out_of_order(Table.CHUNKS)
+            last = keys[-1]
+            walked_count += len(batch)
+            yield keys, values
+        if walked_count != claimed_count:
+            raise self._miscounted(Table.CHUNKS, walked_count, claimed_count)
+
     def quarantined(self) -> Iterator[tuple[ChunkId, ChunkRecord]]:
         """Chunks in quarantine by device and offset; damaged entries are skipped and counted."""
         for key, value in self._walk(Table.QUARANTINE):
@@ -212,7 +246,7 @@ class Index:
     def sequences(self, namespace_id: bytes) -> list[str]:
         """Names of a namespace's sequences in byte order, without damaged ones."""
         names = (
-            self._decoded(_verified_name, key, value)
+            self._decoded(verified_sequence_name, key, value)
             for key, value in self._walk(Table.SEQUENCES, namespace_id)
         )
         return [name for name in names if name is not None]
@@ -224,13 +258,15 @@ class Index:
             return None
         return self._decoded(lambda _, encoded: IndexMeta.decode(encoded), META_KEY, value)
 
-    def damaged_entries(self) -> Iterator[tuple[Table, bytes, str]]:
-        """Walks everything: table, key and cause of each damaged entry.
+    def damaged_entries(
+        self, tables: Iterable[Table] = tuple(Table)
+    ) -> Iterator[tuple[Table, bytes, str]]:
+        """Walks tables: table, key and cause of each damaged entry.
 
         Raises IndexFailure when LMDB cannot walk, or when a table is out of order or
         has not as many entries as it claims.
         """
-        for table in Table:
+        for table in tables:
             walked_count = 0
             for key, value in self._walk(table):
                 walked_count += 1
@@ -240,13 +276,11 @@ class Index:
                     yield table, key, str(error)
             claimed_count = self.entry_count(table)
             if walked_count != claimed_count:
-                raise IndexFailure(
-                    f"table {table.name} of the index in {self.path} has {walked_count} entries "
-                    f"but claims {claimed_count}; rebuild the index"
-                )
+                raise self._miscounted(table, walked_count, claimed_count)
 
     def close(self) -> None:
         """Closes the environment; no other method may be called afterwards."""
+        self._pages.close()
         with self._write_lock:
             self._environment.close()
 
@@ -320,27 +354,16 @@ class Index:
                     return
                 # A damaged tree can lead in a circle.
                 if key < start:
-                    raise IndexDamagedError(
-                        f"table {table.name} of the index in {self.path} is out of order; "
-                        "rebuild the index"
-                    )
+                    raise self._out_of_order(table)
                 start = key + b"\0"
                 yield key, value
 
     def _batch(self, table: Table, start: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
         """Some entries from ``start`` on, and whether they are the last ones."""
-        entries: list[tuple[bytes, bytes]] = []
-        batch_bytes = 0
         with self._environment.begin(self._tables[table]) as transaction:
-            cursor = transaction.cursor()
-            if not (cursor.set_range(start) if start else cursor.first()):
-                return entries, True
-            for key, value in cursor:
-                entries.append((key, value))
-                batch_bytes += len(value)
-                if len(entries) == WALK_ENTRIES or batch_bytes >= WALK_BYTES:
-                    return entries, False
-        return entries, True
+            entries, is_last = next_entries(transaction, start)
+        self._pages.touched(len(entries) // _ENTRIES_PER_PAGE + 1)
+        return entries, is_last
 
     def _decoded_record(self, chunk: ChunkId, value: bytes) -> ChunkRecord | None:
         try:
@@ -362,11 +385,16 @@ class Index:
         with self._damage_lock:
             self.damaged_records += 1
 
+    def _out_of_order(self, table: Table) -> IndexDamagedError:
+        return IndexDamagedError(
+            f"table {table.name} of the index in {self.path} is out of order; rebuild the index"
+        )
+
+    def _miscounted(self, table: Table, walked_count: int, claimed_count: int) -> IndexDamagedError:
+        return IndexDamagedError(
+            f"table {table.name} of the index in {self.path} has {walked_count} entries "
+            f"but claims {claimed_count}; rebuild the index"
+        )
+
     def _unreadable(self, error: lmdb.Error) -> IndexFailure:
         return failure_of(f"cannot read the index in {self.path}: {error}", error)
-
-
-def _verified_name(key: bytes, value: bytes) -> str:
-    """Name of a sequence whose record is sound; raises FormatError."""
-    SequenceRecord.decode(key, value)
-    return sequence_name(key)

@@ -71,16 +71,17 @@ def sequence_name(key: bytes) -> str:
         raise FormatError("sequence name is not UTF-8") from error
 
 
-def _verify_sequence(key: bytes, value: bytes) -> None:
-    sequence_name(key)
+def verified_sequence_name(key: bytes, value: bytes) -> str:
+    """Name of a sequence whose record is sound; raises FormatError."""
     SequenceRecord.decode(key, value)
+    return sequence_name(key)
 
 
 VERIFY: Mapping[Table, Callable[[bytes, bytes], object]] = {
     Table.CHUNKS: lambda key, value: ChunkRecord.decode(ChunkId.decode(key), value),
     Table.QUARANTINE: decode_quarantine,
     Table.LAYOUTS: layout_record.decode,
-    Table.SEQUENCES: _verify_sequence,
+    Table.SEQUENCES: verified_sequence_name,
     Table.META: lambda _, value: IndexMeta.decode(value),
 }
 """For each table, what raises FormatError when an entry (key, value) is damaged."""

@@ -2,47 +2,99 @@
 
 A file named ``CLEAN`` beside the index tells that it was closed in order. It exists
 only while nobody serves, and is durable before the process ends: whoever finds it may
-open the index without looking through it first.
+open the index without looking through it first. A snapshot beside it saves the walk
+through the index. Both names are gone, durably, before the index changes.
 """
 
+import logging
 import os
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
+from kvstored.format.errors import FormatError
+from kvstored.store.chunk_table import ChunkTable
+from kvstored.store.claim_block import ClaimBlock
 from kvstored.store.directory import sync_directory
 from kvstored.store.index import DATA_FILE, Index, IndexChange
-from kvstored.store.index_probe import probe_in_child
+from kvstored.store.index_probe import OnScanned, probe_in_child
+from kvstored.store.index_snapshot import (
+    SnapshotState,
+    open_snapshot,
+    read_snapshot,
+    remove_snapshot,
+    write_snapshot,
+)
+
+LOGGER = logging.getLogger(__name__)
 
 CLEAN_FILE = "CLEAN"
 
 
-def open_for_service(path: Path | str, map_bytes: int) -> tuple[Index, bool]:
-    """Opens or creates the index in directory ``path``; also tells whether it was clean.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A snapshot of the index as it is: the first free stamp, and a part of its claims each.
 
-    After an unclean stop a child process looks through it first. Raises
-    IndexDamagedError when it is unsound: then ``set_aside`` and a rebuild help; and
-    IndexFailure when it cannot be opened for another reason. An index whose
-    ``meta()`` is None is new or its rebuild was interrupted: rebuild it.
+    Taking the claims raises FormatError or OSError where the file is damaged; then none
+    of them counts.
+    """
+
+    next_stamp: int
+    claims: Iterator[ClaimBlock]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedIndex:
+    """An index to serve from. Unless it ``was_clean`` a child process has looked through it."""
+
+    index: Index
+    was_clean: bool
+    snapshot: Snapshot | None
+
+
+def open_for_service(path: Path | str, map_bytes: int, on_scanned: OnScanned) -> OpenedIndex:
+    """Opens or creates the index in directory ``path``.
+
+    After an unclean stop a child process looks through it first; ``on_scanned`` is told
+    what it finds. Raises IndexDamagedError when the index is unsound: then ``set_aside``
+    and a rebuild help; and IndexFailure when it cannot be opened for another reason. An
+    index whose ``meta()`` is None is new or its rebuild was interrupted: rebuild it.
     """
     directory = Path(path)
     marker = directory / CLEAN_FILE
     was_clean = marker.exists() or not (directory / DATA_FILE).exists()
     if not was_clean:
-        probe_in_child(directory)
-    if marker.exists():
-        marker.unlink()
+        probe_in_child(directory, on_scanned)
+    # What is open can be read after its name is gone.
+    file = open_snapshot(directory) if was_clean else None
+    if directory.exists():
+        marker.unlink(missing_ok=True)
+        remove_snapshot(directory)
         sync_directory(directory)
-    index = Index.open(directory, map_bytes=map_bytes)
+    try:
+        index = Index.open(directory, map_bytes=map_bytes)
+        snapshot = None if file is None else _current_snapshot(index, file)
+    except BaseException:
+        if file is not None:
+            file.close()
+        raise
     _mark(index, clean=False)
-    return index, was_clean
+    return OpenedIndex(index=index, was_clean=was_clean, snapshot=snapshot)
 
 
-def close_cleanly(index: Index) -> None:
-    """Closes the index and leaves the marker, unless the index has failed."""
+def close_cleanly(index: Index, table: ChunkTable, next_stamp: int) -> None:
+    """Closes the index and leaves marker and snapshot, unless the index has failed.
+
+    ``table`` has the chunks of the index; ``next_stamp`` is above every stamp in it.
+    Nothing may change either any more.
+    """
     if index.is_failed:
         index.close()
         return
     _mark(index, clean=True)
+    _leave_snapshot(index, table, next_stamp)
     index.close()
     descriptor = os.open(index.path / CLEAN_FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -61,6 +113,51 @@ def set_aside(path: Path | str) -> Path:
     directory.rename(aside)
     sync_directory(directory.parent)
     return aside
+
+
+def _current_snapshot(index: Index, file: IO[bytes]) -> Snapshot | None:
+    """The snapshot in a file if it is that of the index as it is now; else the file is closed."""
+    with suppress(FormatError, OSError):
+        state, claims = read_snapshot(file)
+        if state == _state(index, state.next_stamp):
+            return Snapshot(next_stamp=state.next_stamp, claims=_closing(file, claims))
+    LOGGER.warning("the snapshot in %s is not that of the index; it is not used", index.path)
+    file.close()
+    return None
+
+
+def _closing(file: IO[bytes], claims: Iterator[ClaimBlock]) -> Iterator[ClaimBlock]:
+    with file:
+        yield from claims
+
+
+def _leave_snapshot(index: Index, table: ChunkTable, next_stamp: int) -> None:
+    """Writes a snapshot if the table knows all chunks of the index.
+
+    It does not where a device has failed or a record is damaged.
+    """
+    state = _state(index, next_stamp)
+    if state is None or state.chunk_count != len(table):
+        LOGGER.info("no snapshot is left: the next start walks through the index")
+        return
+    try:
+        write_snapshot(index.path, state, table.blocks())
+    except OSError as error:
+        LOGGER.warning("no snapshot is left in %s: %s", index.path, error)
+
+
+def _state(index: Index, next_stamp: int) -> SnapshotState | None:
+    """What a snapshot of the index as it is has in its header."""
+    meta = index.meta()
+    if meta is None:
+        return None
+    return SnapshotState(
+        set_id=meta.set_id,
+        epoch=meta.epoch,
+        revision=index.revision,
+        chunk_count=index.chunk_count,
+        next_stamp=next_stamp,
+    )
 
 
 def _mark(index: Index, *, clean: bool) -> None:

@@ -33,7 +33,8 @@ def scatter(source: memoryview, arena: memoryview, slices: Iterable[tuple[int, P
 def moves(slices: Iterable[tuple[int, Pieces]]) -> list[tuple[int, int, int]]:
     """The fewest copies that scatter slices: (start in the source, arena offset, bytes)."""
     joined: list[tuple[int, int, int]] = []
-    for start, pieces in slices:
+    for slice_start, pieces in slices:
+        start = slice_start
         for offset, byte_count in pieces:
             last = joined[-1] if joined else (0, 0, 0)
             if last[2] and last[0] + last[2] == start and last[1] + last[2] == offset:

@@ -19,6 +19,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.store.pieces import Pieces, pieces_checksum, scatter
 from kvstored.store.placement import Placement
 from kvstored.store.plan import LayerRun
+from kvstored.store.window import Window
 from kvstored_contract.board import Board, BoardWord, SliceState
 
 NOTIFY_INTERVAL_S = 0.001
@@ -116,7 +117,7 @@ class ReadStream:
         self._queues = {lane: deque(runs) for lane, runs in plan.items()}
         self._notified_at = 0.0
         self._remaining = sum(map(len, plan.values()))
-        self._window_used_bytes = 0
+        self._window = Window(options.window_bytes, plan)
         self._cancelled = False
         self._pointer = 0
         self._headers: dict[int, ExtentHeader] = {}
@@ -167,12 +168,11 @@ class ReadStream:
                 if verdict is not None:
                     self.settle(queue.popleft(), verdict)
                     continue
-                byte_count = self.run_bytes(queue[0])
-                used = self._window_used_bytes
-                if used and used + byte_count > self._options.window_bytes:
-                    return None
-                self._window_used_bytes += byte_count
-                return queue.popleft()
+                lane_count = sum(map(bool, self._queues.values()))
+                run_bytes = self.run_bytes(queue[0])
+                if self._window.take(lane, run_bytes, lane_count=lane_count):
+                    return queue.popleft()
+                return None
             return None
 
     def has_runs(self, lane: int) -> bool:
@@ -238,10 +238,13 @@ class ReadStream:
             self.target.board.words[BoardWord.DRAM_BYTES] = self.dram_bytes
         self.settle(run, SliceState.RESIDENT)
 
-    def release_window(self, run: LayerRun) -> None:
-        """Gives a run's bytes back to the window; called once when its transfer is over."""
+    def release_window(self, lane: int, run: LayerRun) -> bool:
+        """Gives a run's bytes back to the window; called once when its transfer is over.
+
+        True when a lane has found the window full, so that any lane may go on now.
+        """
         with self._lock:
-            self._window_used_bytes -= self.run_bytes(run)
+            return self._window.release(lane, self.run_bytes(run))
 
     def settle(self, run: LayerRun, state: SliceState) -> None:
         """Publishes the final state of a run's slices."""

@@ -203,9 +203,16 @@ class Reader:
     def _transferred(self, lane: int, transfer: Transfer) -> None:
         """Gives back what a transfer used, and issues what may go on now."""
         self._lanes[lane].done(transfer)
-        transfer.stream.release_window(transfer.run)
-        self.wake(transfer.stream)
-        self._lanes[lane].pump()
+        if transfer.stream.release_window(lane, transfer.run):
+            self._pump_behind(lane, transfer.stream.lanes)
+        else:
+            self._lanes[lane].pump()
+
+    def _pump_behind(self, lane: int, lanes: tuple[int, ...]) -> None:
+        """Pumps all lanes of a read, the one that had its turn last: a small window goes round."""
+        place = lanes.index(lane) + 1
+        for other in lanes[place:] + lanes[:place]:
+            self._lanes[other].pump()
 
 
 def lands_in_arena(

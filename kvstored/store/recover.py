@@ -1,11 +1,15 @@
-"""Start-up: from the index to the allocator and to the order in which chunks were written.
+"""Start-up: from the index to the allocator and to the table of the chunks in service.
 
 Invariant: afterwards every extent that the index names, in service or in quarantine,
 is used exactly once in the allocator, and what contradicted that is out of the index.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kvstored.format.extent import Extent
 from kvstored.format.geometry import HEADER_BYTES
@@ -13,8 +17,18 @@ from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.format.superblock import DATA_OFFSET
 from kvstored.store.allocator import Allocator
+from kvstored.store.chunk_table import UNUSED, ChunkTable
+from kvstored.store.claim_block import ClaimBlock
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index, IndexChange
+from kvstored.store.index_scan import Scanned, scan_chunks
+from kvstored.store.slab_geometry import (
+    SlabGeometry,
+    place_of,
+    positions,
+    slab_number,
+    slab_numbers,
+)
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
 DROP_BATCH = 10_000
@@ -29,13 +43,14 @@ class RecoverError(ValueError):
 class Recovered:
     """What a store starts from.
 
-    ``chunks`` names every chunk in service with its extent, oldest write first.
-    ``next_stamp`` is above every stamp in the index. ``dropped_count`` counts entries
-    that were damaged, did not fit the devices, or lost an extent to a newer entry.
+    ``table`` has every chunk in service; its times of use are the stamps of the writes,
+    unless a snapshot knew better. ``next_stamp`` is above every stamp in the index.
+    ``dropped_count`` counts entries that were damaged, did not fit the devices, or lost
+    an extent to a newer entry.
     """
 
     allocator: Allocator
-    chunks: list[tuple[ChunkId, Extent]]
+    table: ChunkTable
     next_stamp: int
     dropped_count: int
 
@@ -50,32 +65,180 @@ class Claim:
     is_quarantined: bool
 
 
-def recover(index: Index, device_set: DeviceSet) -> Recovered:
-    """Fills an allocator from the index and drops entries that contradict the rest.
+class Recovery:
+    """Takes the claims of all chunks in any order, then makes the store's start of them.
 
-    Raises RecoverError when the index is not that of ``device_set`` or incomplete,
-    IndexFailure when it cannot be read or written.
+    Keeps arrays, not objects: millions of claims are usual. Not thread-safe.
+    """
+
+    def __init__(self, device_set: DeviceSet) -> None:
+        self._device_set = device_set
+        self._geometry = geometry_of(device_set)
+        self._table = ChunkTable(self._geometry)
+        self._next_stamp = 1
+        self._damaged_keys: list[bytes] = []
+        self._lost: list[Claim] = []
+        # Claims to slabs whose size class is another one by an earlier claim.
+        self._contested: list[Claim] = []
+
+    def add(self, scanned: Scanned) -> None:
+        """Takes a part of the chunk table."""
+        self._damaged_keys += scanned.damaged_keys
+        claims = scanned.claims
+        if len(claims) == 0:
+            return
+        self.reserve_stamps(int(claims.stamps.max()))
+        places, is_possible = self._geometry.places(
+            claims.devices, claims.offsets, claims.byte_counts
+        )
+        is_possible &= (claims.byte_counts > HEADER_BYTES) & (claims.stamps < UNUSED)
+        is_possible &= claims.byte_counts % np.uint64(ALIGNMENT_BYTES) == 0
+        if not is_possible.all():
+            self._lost += _claims_of(claims.select(~is_possible))
+            claims, places = claims.select(is_possible), places[is_possible]
+        is_contested = self._table.set_class_bytes(places, claims.byte_counts)
+        if is_contested.any():
+            self._contested += _claims_of(claims.select(is_contested))
+            claims, places = claims.select(~is_contested), places[~is_contested]
+        self._table.append(claims.identities, places, claims.stamps)
+
+    def reserve_stamps(self, last: int) -> None:
+        """Makes the next stamp a later one than ``last``."""
+        self._next_stamp = max(self._next_stamp, last + 1)
+
+    def finish(self, index: Index) -> Recovered:
+        """Settles contradictions and drops from the index what lost.
+
+        Raises RecoverError when the index is not that of the device set or incomplete,
+        IndexFailure when it cannot be read or written.
+        """
+        check_membership(index, self._device_set)
+        recovered, lost = self._settled(index)
+        _drop(index, self._damaged_keys, lost)
+        return recovered
+
+    def finish_agreed(self, index: Index) -> Recovered | None:
+        """As ``finish``, but drops nothing: None when anything contradicts the rest."""
+        check_membership(index, self._device_set)
+        recovered, lost = self._settled(index)
+        return None if lost or self._damaged_keys else recovered
+
+    def _settled(self, index: Index) -> tuple[Recovered, list[Claim]]:
+        """The start of the store, and the claims that lost."""
+        table = self._table
+        table.index_rows()
+        quarantined = self._quarantined(index)
+        places = _sorted_places(table, quarantined)
+        slabs = set(slab_numbers(places[1:][places[1:] == places[:-1]]).tolist())
+        slabs.update(slab_numbers(self._places(self._contested)).tolist())
+        if slabs:
+            quarantined = self._settle(slabs, quarantined)
+            places = _sorted_places(table, quarantined)
+        table.clock = self._next_stamp
+        recovered = Recovered(
+            allocator=self._allocator(places),
+            table=table,
+            next_stamp=self._next_stamp,
+            dropped_count=len(self._damaged_keys) + len(self._lost),
+        )
+        return recovered, self._lost
+
+    def _quarantined(self, index: Index) -> dict[int, Claim]:
+        """Possible claims of the quarantine by their place; contested ones are put aside."""
+        kept = {}
+        for chunk, record in index.quarantined():
+            claim = Claim(chunk, record.extent, record.stamp, is_quarantined=True)
+            self.reserve_stamps(claim.stamp)
+            if extent_problem(self._geometry, claim.extent) is not None:
+                self._lost.append(claim)
+                continue
+            place = self._place_in_class(claim)
+            if place is None:
+                self._contested.append(claim)
+            else:
+                kept[place] = claim
+        return kept
+
+    def _place_in_class(self, claim: Claim) -> int | None:
+        """The place of a possible claim, whose slab then has its size class.
+
+        None when the slab has another one.
+        """
+        place = self._places([claim])
+        class_bytes = np.array([claim.extent.byte_count], np.uint64)
+        is_contested = self._table.set_class_bytes(place, class_bytes).any()
+        return None if is_contested else int(place[0])
+
+    def _settle(self, slabs: set[int], quarantined: dict[int, Claim]) -> dict[int, Claim]:
+        """Lets the newest claims to these slabs win; returns the quarantined ones that remain.
+
+        The newer write is the one whose bytes are there; quarantine wins over an equal.
+        """
+        contested = self._contested
+        for slab in slabs:
+            for chunk, extent, stamp in self._table.claims_in_slab(slab):
+                contested.append(Claim(chunk, extent, stamp, is_quarantined=False))
+                self._table.remove(chunk)
+            self._table.forget_class_bytes(slab)
+        remaining = {
+            place: claim for place, claim in quarantined.items() if slab_number(place) not in slabs
+        }
+        contested += [claim for place, claim in quarantined.items() if place not in remaining]
+        numbers = slab_numbers(self._places(contested)).tolist()
+        pairs = sorted(zip(numbers, contested, strict=True), key=lambda pair: pair[0])
+        for _, group in groupby(pairs, key=lambda pair: pair[0]):
+            kept, lost = newest([claim for _, claim in group])
+            self._lost += lost
+            for claim in kept:
+                place = self._place_in_class(claim)
+                assert place is not None
+                if claim.is_quarantined:
+                    remaining[place] = claim
+                else:
+                    self._table.insert(claim.chunk, claim.extent, time=claim.stamp)
+        return remaining
+
+    def _places(self, claims: list[Claim]) -> NDArray[np.uint64]:
+        """Places of claims that are possible; shape [n]."""
+        firsts = self._geometry.first_slabs
+        return np.array(
+            [
+                place_of(firsts[claim.extent.device_index] + slab_index, position)
+                for claim in claims
+                for slab_index, position in (self._geometry.locate(claim.extent),)
+            ],
+            np.uint64,
+        )
+
+    def _allocator(self, places: NDArray[np.uint64]) -> Allocator:
+        """An allocator where exactly the extents at sorted ``places`` are used."""
+        allocator = allocator_of(self._device_set)
+        firsts = np.array(self._geometry.first_slabs)
+        slabs, starts = np.unique(slab_numbers(places), return_index=True)
+        devices = np.searchsorted(firsts, slabs, side="right") - 1
+        ends = np.append(starts, len(places))[1:].tolist()
+        for slab, device, start, end in zip(
+            slabs.tolist(), devices.tolist(), starts.tolist(), ends, strict=True
+        ):
+            allocator.restore_slab(
+                device,
+                slab - int(firsts[device]),
+                self._table.class_bytes_of(slab),
+                positions(places[start:end]),
+            )
+        return allocator
+
+
+def recover(index: Index, device_set: DeviceSet) -> Recovered:
+    """Walks the index, fills an allocator from it and drops entries that contradict the rest.
+
+    Raises as ``Recovery.finish``.
     """
     check_membership(index, device_set)
-    allocator = allocator_of(device_set)
-    damaged: list[ChunkId] = []
-    claims = list(_claims(index, damaged))
-    # The newer write is the one whose bytes are there; quarantine wins over an equal.
-    claims.sort(key=lambda claim: (claim.stamp, claim.is_quarantined))
-    kept: list[Claim] = []
-    lost: list[Claim] = []
-    for claim in reversed(claims):
-        problem = restore(allocator, device_set, claim.extent)
-        (kept if problem is None else lost).append(claim)
-    _drop(index, damaged, lost)
-    return Recovered(
-        allocator=allocator,
-        chunks=[
-            (claim.chunk, claim.extent) for claim in reversed(kept) if not claim.is_quarantined
-        ],
-        next_stamp=claims[-1].stamp + 1 if claims else 1,
-        dropped_count=len(damaged) + len(lost),
-    )
+    recovery = Recovery(device_set)
+    for scanned in scan_chunks(index):
+        recovery.add(scanned)
+    return recovery.finish(index)
 
 
 def check_membership(index: Index, device_set: DeviceSet) -> None:
@@ -90,12 +253,11 @@ def check_membership(index: Index, device_set: DeviceSet) -> None:
         )
 
 
-def restore(allocator: Allocator, device_set: DeviceSet, extent: Extent) -> str | None:
+def restore(allocator: Allocator, extent: Extent) -> str | None:
     """Marks an extent of the index as used; returns why not when it cannot be right."""
-    if extent.device_index >= len(device_set.devices):
-        return f"{extent} is on a device that the set does not have"
-    if extent.byte_count <= HEADER_BYTES or extent.byte_count % ALIGNMENT_BYTES:
-        return f"{extent} has a length that no layout gives"
+    problem = extent_problem(allocator.geometry, extent)
+    if problem is not None:
+        return problem
     try:
         allocator.restore(extent)
     except ValueError as error:
@@ -103,29 +265,77 @@ def restore(allocator: Allocator, device_set: DeviceSet, extent: Extent) -> str 
     return None
 
 
-def allocator_of(device_set: DeviceSet) -> Allocator:
-    """An allocator for the device set with nothing in use."""
-    return Allocator(
+def extent_problem(geometry: SlabGeometry, extent: Extent) -> str | None:
+    """Why the devices cannot have an extent; None when they can."""
+    if extent.device_index >= len(geometry.slab_counts):
+        return f"{extent} is on a device that the set does not have"
+    if extent.byte_count <= HEADER_BYTES or extent.byte_count % ALIGNMENT_BYTES:
+        return f"{extent} has a length that no layout gives"
+    try:
+        geometry.locate(extent)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def geometry_of(device_set: DeviceSet) -> SlabGeometry:
+    """Where extents can lie on a device set."""
+    return SlabGeometry(
         slab_bytes=device_set.slab_bytes,
-        slab_counts=[superblock.slab_count for superblock in device_set.superblocks],
+        slab_counts=tuple(superblock.slab_count for superblock in device_set.superblocks),
         data_offset=DATA_OFFSET,
-        slab_header_bytes=SLAB_HEADER_BYTES,
+        header_bytes=SLAB_HEADER_BYTES,
     )
 
 
-def _claims(index: Index, damaged: list[ChunkId]) -> Iterator[Claim]:
-    """All claims of the index; chunks with a damaged record are added to ``damaged``."""
-    for chunk, record in index.quarantined():
-        yield Claim(chunk, record.extent, record.stamp, is_quarantined=True)
-    for chunk, entry in index.entries():
-        if entry is None:
-            damaged.append(chunk)
+def allocator_of(device_set: DeviceSet) -> Allocator:
+    """An allocator for the device set with nothing in use."""
+    geometry = geometry_of(device_set)
+    return Allocator(
+        slab_bytes=geometry.slab_bytes,
+        slab_counts=geometry.slab_counts,
+        data_offset=geometry.data_offset,
+        slab_header_bytes=geometry.header_bytes,
+    )
+
+
+def newest(claims: Iterable[Claim]) -> tuple[list[Claim], list[Claim]]:
+    """Of claims to one slab those that hold beside all newer ones, and the others."""
+    kept: list[Claim] = []
+    lost: list[Claim] = []
+    taken: set[int] = set()
+    for claim in sorted(claims, key=lambda claim: (claim.stamp, claim.is_quarantined))[::-1]:
+        is_of_class = not kept or kept[0].extent.byte_count == claim.extent.byte_count
+        if is_of_class and claim.extent.offset not in taken:
+            taken.add(claim.extent.offset)
+            kept.append(claim)
         else:
-            yield Claim(chunk, entry.extent, entry.stamp, is_quarantined=False)
+            lost.append(claim)
+    return kept, lost
 
 
-def _drop(index: Index, damaged: list[ChunkId], lost: list[Claim]) -> None:
-    deletes = damaged + [claim.chunk for claim in lost if not claim.is_quarantined]
+def _claims_of(block: ClaimBlock) -> Iterator[Claim]:
+    """The few claims of a block that are looked at one by one."""
+    for index in range(len(block)):
+        yield Claim(
+            chunk=ChunkId.decode(block.identities[index].tobytes()),
+            extent=Extent(
+                int(block.devices[index]), int(block.offsets[index]), int(block.byte_counts[index])
+            ),
+            stamp=int(block.stamps[index]),
+            is_quarantined=False,
+        )
+
+
+def _sorted_places(table: ChunkTable, quarantined: dict[int, Claim]) -> NDArray[np.uint64]:
+    places = np.concatenate([table.places(), np.fromiter(quarantined, np.uint64)])
+    places.sort()
+    return places
+
+
+def _drop(index: Index, damaged_keys: list[bytes], lost: list[Claim]) -> None:
+    deletes = [ChunkId.decode(key) for key in damaged_keys]
+    deletes += [claim.chunk for claim in lost if not claim.is_quarantined]
     releases = [claim.extent for claim in lost if claim.is_quarantined]
     for start in range(0, max(len(deletes), len(releases)), DROP_BATCH):
         batch = slice(start, start + DROP_BATCH)

@@ -11,6 +11,7 @@ from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest, Operation
+from kvstored.io.split import submit_in_parts
 from kvstored.store.pieces import copy
 
 
@@ -61,7 +62,7 @@ class Writer:
         return self._pending
 
     def write(self, ticket: WriteTicket, done: Callable[[ChunkRecord | DeviceError], None]) -> None:
-        """Writes one chunk as one request; returns at once."""
+        """Writes one chunk; returns at once."""
         record = self._place_header(ticket)
         with self._lock:
             self._pending += 1
@@ -71,14 +72,15 @@ class Writer:
                 self._pending -= 1
             done(record if error is None else error)
 
-        self._engine.submit(
+        submit_in_parts(
+            self._engine,
             IoRequest(
                 device_index=ticket.extent.device_index,
                 operation=Operation.WRITE,
                 buffers=(ticket.sealed.frame[: ticket.sealed.geometry.extent_bytes],),
                 offset=ticket.extent.offset,
                 done=written,
-            )
+            ),
         )
 
     def _place_header(self, ticket: WriteTicket) -> ChunkRecord:

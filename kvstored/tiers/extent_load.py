@@ -8,11 +8,15 @@ from kvstored.format.extent_header import ExtentHeader
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest, Operation
+from kvstored.io.split import submit_in_parts
 from kvstored.store.read_stream import StoredChunk, is_header_of
 
 
 def load_extent(engine: IoEngine, source: StoredChunk, memory: memoryview) -> DeviceError | None:
-    """Reads a chunk's extent to the start of ``memory``; waits; returns the error if any."""
+    """Reads a chunk's extent to the start of ``memory``; waits; returns the error if any.
+
+    No client waits for it, so that it goes behind everything that one waits for.
+    """
     landed = threading.Event()
     errors: list[DeviceError] = []
 
@@ -22,14 +26,16 @@ def load_extent(engine: IoEngine, source: StoredChunk, memory: memoryview) -> De
         landed.set()
 
     extent = source.record.extent
-    engine.submit(
+    submit_in_parts(
+        engine,
         IoRequest(
             device_index=extent.device_index,
             operation=Operation.READ,
             buffers=(memory[: source.geometry.extent_bytes],),
             offset=extent.offset,
             done=done,
-        )
+            is_background=True,
+        ),
     )
     landed.wait()
     return errors[0] if errors else None

@@ -6,13 +6,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from kvstored.counters import Counters
-from kvstored.format.extent import Extent
 from kvstored.format.geometry import class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.io.engine import IoEngine
 from kvstored.io.monitored import MonitoredDevice
 from kvstored.store.allocator import Allocator
 from kvstored.store.chunk_store import ChunkStore, ChunkStoreParts
+from kvstored.store.chunk_table import ChunkTable
 from kvstored.store.committer import CommitLimits
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index
@@ -44,13 +44,13 @@ class TierLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredStore:
-    """An opened and recovered device set with its index; ``chunks`` in order of stamps."""
+    """An opened and recovered device set with its index and the chunks that are on it."""
 
     device_set: DeviceSet
     devices: tuple[MonitoredDevice, ...]
     index: Index
     allocator: Allocator
-    chunks: Iterable[tuple[ChunkId, Extent]]
+    table: ChunkTable
     next_stamp: int
 
 
@@ -64,9 +64,7 @@ class TieredStore:
         self._engine = engine
         self._counters = Counters()
         self._known_layouts: set[bytes] = set()
-        room = NvmeRoom(policy=LruPolicy(), counters=self._counters)
-        for chunk, extent in recovered.chunks:
-            room.stored(chunk, extent)
+        room = NvmeRoom(table=recovered.table, counters=self._counters)
         self._store = ChunkStore(
             ChunkStoreParts(
                 device_set=recovered.device_set,
@@ -116,6 +114,11 @@ class TieredStore:
         )
         self.sequences = SequenceTable(index=recovered.index, committer=self._store.committer)
 
+    @property
+    def next_stamp(self) -> int:
+        """Above every stamp in the index."""
+        return self._store.next_stamp
+
     def register_layout(self, layout: StateLayout) -> None:
         """Checks that chunks of a layout fit; raises LayoutRefusedError."""
         layout_id = layout.layout_id
@@ -151,15 +154,13 @@ class TieredStore:
         """Pins those of the chunks that are on the devices or on their way, and returns them."""
         chunks = [ChunkId(namespace_id, key) for key in keys]
         self._store.pin(chunks)
-        try:
-            records = self._store.find(chunks)
-        except BaseException:
-            self._store.unpin(chunks)
-            raise
+        # In this order: a write that ends in between is seen by the second look.
+        are_coming = [self._store.is_being_written(chunk) for chunk in chunks]
+        are_visible = self._read_path.are_visible(chunks)
         absent = [
             chunk
-            for chunk, record in zip(chunks, records, strict=True)
-            if record is None and not self._store.is_being_written(chunk)
+            for chunk, *found in zip(chunks, are_coming, are_visible, strict=True)
+            if not any(found)
         ]
         self._store.unpin(absent)
         missing = set(absent)

@@ -1,49 +1,73 @@
 """Makes room on the devices by evicting what was not used for the longest time."""
 
 import threading
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import wait
 from itertools import islice
 
 from kvstored.counters import Counters
-from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.extent import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.store.chunk_store import ChunkStore
-from kvstored.tiers.policy.protocol import EvictionPolicy
+from kvstored.store.chunk_table import ABSENT, ChunkTable
+from kvstored.tiers.policy.use_order import UseOrder
 
 VICTIMS_PER_ROUND = 16
 """Chunks of one size class that are evicted together, because a commit costs the same."""
 
-VICTIMS_LOOKED_AT_MAX = 1024
-"""Pinned chunks that are passed over before the store counts as full."""
+VICTIMS_LOOKED_AT = (4 * VICTIMS_PER_ROUND, 1024)
+"""Oldest chunks that are looked at, and how many when all of these are pinned.
+
+Behind the last number the store counts as full.
+"""
+
+SLABS_LOOKED_AT_MAX = 64
+"""Slabs whose chunks are looked at to empty one of them."""
 
 ROUNDS_MAX = 8
 """Rounds of eviction for one chunk; pins can make a round useless."""
 
 
 class NvmeRoom:
-    """Keeps the order of use of all chunks on the devices and evicts by it. Thread-safe."""
+    """Knows all chunks on the devices and the order of their use, and evicts by it.
 
-    def __init__(self, *, policy: EvictionPolicy[ChunkId], counters: Counters) -> None:
-        self._policy = policy
+    Thread-safe. No lock is held while the index or a device is asked.
+    """
+
+    def __init__(self, *, table: ChunkTable, counters: Counters) -> None:
+        self._table = table
+        self._order = UseOrder(table)
         self._counters = counters
-        self._policy_lock = threading.Lock()
+        self._table_lock = threading.Lock()
         self._eviction_lock = threading.Lock()
 
     def stored(self, chunk: ChunkId, extent: Extent) -> None:
         """Hears of a chunk that became visible on the devices."""
-        with self._policy_lock:
-            self._policy.insert(chunk, extent.byte_count)
+        with self._table_lock:
+            self._table.insert(chunk, extent)
 
-    def used(self, chunk: ChunkId, class_bytes: int) -> None:
+    def used(self, chunks: Iterable[ChunkId]) -> None:
         """Hears of a use, from whichever tier."""
-        with self._policy_lock:
-            self._policy.touch(chunk, class_bytes)
+        identities = [chunk.encode() for chunk in chunks]
+        with self._table_lock:
+            self._table.touch(identities)
 
-    def removed(self, chunk: ChunkId, extent: Extent) -> None:
+    def removed(self, chunk: ChunkId) -> None:
         """Hears of a chunk that is gone."""
-        with self._policy_lock:
-            self._policy.remove(chunk, extent.byte_count)
+        with self._table_lock:
+            self._table.remove(chunk)
+
+    def are_stored(self, chunks: Sequence[ChunkId], *, without: Collection[int] = ()) -> list[bool]:
+        """Which chunks are on the devices, those of the devices ``without`` left out.
+
+        Asks neither the index nor a device.
+        """
+        identities = [chunk.encode() for chunk in chunks]
+        with self._table_lock:
+            rows = self._table.rows(identities)
+            if without:
+                return [row != ABSENT and self._table.device(row) not in without for row in rows]
+        return [row != ABSENT for row in rows]
 
     def take_extent(self, store: ChunkStore, class_bytes: int, device_index: int) -> Extent | None:
         """Allocates an extent, evicting as much as that needs.
@@ -67,47 +91,56 @@ class NvmeRoom:
         return None
 
     def _same_class(self, store: ChunkStore, class_bytes: int) -> list[ChunkId]:
-        with self._policy_lock:
-            return [chunk for chunk, _ in self._unpinned(store, class_bytes)][:VICTIMS_PER_ROUND]
+        for looked_at in VICTIMS_LOOKED_AT:
+            victims = self._unpinned(store, class_bytes, looked_at)
+            if victims:
+                return victims[:VICTIMS_PER_ROUND]
+        return []
 
     def _oldest_slab(self, store: ChunkStore) -> list[ChunkId]:
         """All chunks of the oldest slab that can become empty: then it fits any class."""
-        with self._policy_lock:
-            places = [_slab_of(store, record) for _, record in self._unpinned(store, None)]
-        contents: dict[Slab, list[ChunkId]] = {place: [] for place in places}
-        for chunk, record in store.index.records():
-            if (place := _slab_of(store, record)) in contents:
-                contents[place].append(chunk)
-        held = {_slab_of(store, record) for _, record in store.index.quarantined()}
-        for place, chunks in contents.items():
-            if place not in held and not any(map(store.is_pinned, chunks)):
+        oldest = self._unpinned(store, None, VICTIMS_LOOKED_AT[-1])
+        with self._table_lock:
+            slabs = dict.fromkeys(map(self._table.slab, oldest))
+        looked_at = 0
+        for slab in filter(None, slabs):
+            with self._table_lock:
+                # Else something that cannot be evicted lies there: it is in quarantine, is
+                # being written, or was deleted while somebody had it pinned.
+                can_be_empty = self._table.chunk_count_in_slab(*slab) == (
+                    store.allocator.used_count(*slab)
+                )
+                chunks = self._table.chunks_in_slab(*slab) if can_be_empty else []
+            if chunks and not any(map(store.is_pinned, chunks)):
                 return chunks
+            looked_at += can_be_empty
+            if looked_at == SLABS_LOOKED_AT_MAX:
+                break
         return []
 
-    def _unpinned(self, store: ChunkStore, group: int | None) -> list[tuple[ChunkId, ChunkRecord]]:
-        """The oldest chunks of a class, or of all, that may be evicted.
+    def _unpinned(
+        self, store: ChunkStore, class_bytes: int | None, looked_at_max: int
+    ) -> list[ChunkId]:
+        """Those of the oldest chunks of a class, or of all, that may be evicted.
 
-        What is not visible any more, because its device failed, leaves the policy here:
+        What is not visible any more, because its device failed, leaves the table here:
         it would stand in front of the others for ever.
         """
-        while looked_at := list(islice(self._policy.victims(group), VICTIMS_LOOKED_AT_MAX)):
-            found = list(zip(looked_at, store.find(looked_at), strict=True))
-            gone = [chunk for chunk, record in found if record is None]
-            for chunk in gone:
-                self._policy.remove(chunk, group)
+        while True:
+            with self._table_lock:
+                rows = islice(self._order.victims(class_bytes), looked_at_max)
+                uses = [self._table.use(row) for row in rows]
+            records = store.find([chunk for chunk, _ in uses])
+            found = list(zip(uses, records, strict=True))
+            gone = [use for use, record in found if record is None]
+            with self._table_lock:
+                for chunk, time in gone:
+                    # It may have been stored anew meanwhile.
+                    self._table.remove(chunk, time=time)
             usable = [
-                (chunk, record)
-                for chunk, record in found
+                chunk
+                for (chunk, _), record in found
                 if record is not None and not store.is_pinned(chunk)
             ]
             if usable or not gone:
                 return usable
-        return []
-
-
-Slab = tuple[int, int]
-"""Device index and slab index."""
-
-
-def _slab_of(store: ChunkStore, record: ChunkRecord) -> Slab:
-    return record.extent.device_index, store.allocator.slab_index(record.extent)

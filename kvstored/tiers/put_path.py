@@ -41,7 +41,7 @@ class PutPath:
         tickets: list[PutTicket] = []
         for index, record in enumerate(self._store.find(chunks)):
             if record is not None:
-                self._room.used(chunks[index], record.extent.byte_count)
+                self._room.used((chunks[index],))
                 tickets.append(PutTicket(outcome=PutOutcome.EXISTED, durable=_already_durable()))
             elif tickets and tickets[-1].outcome is PutOutcome.REJECTED:
                 tickets.append(tickets[-1])

@@ -1,9 +1,8 @@
 """The read path: each chunk from the fastest tier that has it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kvstored.counters import Counters
-from kvstored.format.geometry import class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.store.chunk_store import ChunkStore
 from kvstored.store.pieces import is_aligned
@@ -23,7 +22,7 @@ from kvstored.tiers.requests import ReadRequest
 from kvstored_contract.layout import StateLayout
 
 MATCH_BATCH_CHUNKS = 256
-"""Keys that are looked up in one index transaction."""
+"""Keys that are looked up together."""
 
 
 class ReadPath:
@@ -59,11 +58,19 @@ class ReadPath:
         matched = 0
         for start in range(0, len(chunks), MATCH_BATCH_CHUNKS):
             batch = chunks[start : start + MATCH_BATCH_CHUNKS]
-            for chunk, record in zip(batch, self._store.find(batch), strict=True):
-                if record is None and not self._dram.contains(chunk):
+            for chunk, is_visible in zip(batch, self.are_visible(batch), strict=True):
+                if not is_visible and not self._dram.contains(chunk):
                     return matched
                 matched += 1
         return matched
+
+    def are_visible(self, chunks: Sequence[ChunkId]) -> list[bool]:
+        """Which chunks could be read from the devices now; does not ask the index."""
+        stored = self._room.are_stored(chunks, without=self._store.failed_devices)
+        return [
+            is_stored and not self._store.is_being_deleted(chunk)
+            for chunk, is_stored in zip(chunks, stored, strict=True)
+        ]
 
     def read(self, request: ReadRequest) -> ReadStream:
         """Plans and starts one read; returns at once.
@@ -165,11 +172,11 @@ class ReadPath:
         self._counters.add("dram_hit_chunks", stream.dram_chunks)
         self._counters.add("nvme_hit_chunks", stream.nvme_chunks)
         self._counters.add("missed_chunks", stream.sources.count(None))
-        for source in stream.sources:
-            if source is not None:
-                # Hits in DRAM count too: what is read most must not leave the devices first.
-                self._room.used(source.chunk, class_bytes(layout))
-                self._on_read(source, layout)
+        sources = [source for source in stream.sources if source is not None]
+        # Hits in DRAM count too: what is read most must not leave the devices first.
+        self._room.used(source.chunk for source in sources)
+        for source in sources:
+            self._on_read(source, layout)
 
 
 def fits_blocks(source: ChunkSource, request: ReadRequest) -> bool:

@@ -65,7 +65,8 @@ class PutTicket:
 class ReadRequest:
     """Chunks to be brought into ``arena`` as ``placement`` says, with progress on ``board``.
 
-    ``takes_transfers`` arenas lie on huge pages (see ``ReadTarget``). ``window_bytes`` bounds what is in flight; 0 means the daemon's default.
+    ``takes_transfers`` arenas lie on huge pages (see ``ReadTarget``). ``window_bytes`` bounds
+    what is in flight; 0 means the daemon's default.
     """
 
     namespace_id: bytes

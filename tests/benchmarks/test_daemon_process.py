@@ -1,5 +1,6 @@
 import os
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ def options(folder: Path) -> DaemonOptions:
         dram_bytes=64 * MIB,
         arena_bytes_max=4 * MIB,
         device_count=3,
+        slab_bytes=32 * MIB,
     )
 
 
@@ -24,6 +26,10 @@ def test_the_configuration_names_every_device(tmp_path: Path) -> None:
     document = tomllib.loads(options(tmp_path).document())
     assert document["store"]["devices"] == ["device0", "device1", "device2"]
     assert document["dram"]["capacity_bytes"] == 64 * MIB
+    assert document["store"]["slab_bytes"] == 32 * MIB
+    assert document["io"] == {}
+    limited = replace(options(tmp_path), device_bytes_per_s_max=1000)
+    assert tomllib.loads(limited.document())["io"] == {"device_bytes_per_s_max": 1000}
 
 
 def test_it_serves_restarts_and_stops(tmp_path: Path) -> None:

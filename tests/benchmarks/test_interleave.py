@@ -80,6 +80,20 @@ def test_time_ends_the_rounds_but_not_before_the_least_count() -> None:
     assert len(samples["a"]) == 5
 
 
+def test_every_round_is_prepared_before_its_alternatives() -> None:
+    recorder = Recorder()
+    interleave(
+        [[recorder.alternative("a"), recorder.alternative("b")]],
+        rounds=Rounds(count=2, count_min=2, time_limit_s=0.0),
+        generator=random.Random(0),
+        announce=lambda _: None,
+        prepare=lambda: recorder.log.append("round"),
+    )
+    ran = [entry for entry in recorder.log if not entry.startswith("prepare")]
+    assert ran[::3] == ["round"] * 3
+    assert len(ran) == 9
+
+
 def test_every_round_is_announced() -> None:
     heard: list[str] = []
     interleave(

@@ -46,6 +46,30 @@ def test_it_writes_json_and_prints_seed_and_table(
     assert "speed" in output
 
 
+def test_parts_promise_their_own_figures_and_the_report_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen: list[tuple[str, ...]] = []
+
+    def run(settings: Settings) -> tuple[Series, ...]:
+        chosen.append(settings.parts)
+        return measured(settings)
+
+    parts = {"cold": ("speed",), "warm": ("other",)}
+    benchmark = Benchmark(name="storage", figures=("speed", "other"), run=run, parts=parts)
+    stand_in(monkeypatch, benchmark)
+    file = tmp_path / "result.json"
+    assert command.main(["storage", "--part", "cold", "--json", str(file)]) == 0
+    assert chosen == [("cold",)]
+    assert json.loads(file.read_text())["parts"] == ["cold"]
+    with pytest.raises(ValueError, match="promises the figures"):
+        command.main(["storage", "--part", "warm"])
+    with pytest.raises(ValueError, match="promises the figures"):
+        command.main(["storage"])
+    assert command.main(["storage", "--part", "hot"]) == 1
+    assert "no part 'hot'" in capsys.readouterr().err
+
+
 def test_a_benchmark_that_cannot_run_fails_with_its_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

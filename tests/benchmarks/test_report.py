@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -28,6 +29,11 @@ def test_the_value_can_be_the_least() -> None:
     assert equal.value == 0
 
 
+def test_the_value_can_be_the_most() -> None:
+    worst = Series(key="overshoot", unit="", samples=(0.5, 0.9, 0.1), summary=Summary.MOST)
+    assert worst.value == 0.9
+
+
 def test_a_series_without_samples_is_refused() -> None:
     with pytest.raises(ValueError, match="read_vs_fio has no samples"):
         Series(key="read_vs_fio", unit="ratio", samples=())
@@ -43,15 +49,25 @@ def test_the_json_has_figures_and_all_samples() -> None:
     }
 
 
-def test_the_table_shows_median_least_and_most_figures_first() -> None:
+def test_a_partial_report_says_so() -> None:
+    partial = replace(report(RATIO), parts=("cold_reads", "mixed"))
+    assert json.loads(partial.to_json())["parts"] == ["cold_reads", "mixed"]
+    assert "parts" not in json.loads(report(RATIO).to_json())
     console = Console(width=100, no_color=True)
     with console.capture() as capture:
-        console.print(report(RATE, RATIO).table())
+        console.print(partial.table())
+    assert "only: cold_reads, mixed" in capture.get()
+
+
+def test_the_table_shows_value_median_least_and_most_figures_first() -> None:
+    console = Console(width=100, no_color=True)
+    with console.capture() as capture:
+        console.print(report(replace(RATE, summary=Summary.MOST), RATIO).table())
     lines = capture.get().splitlines()
     rows = [line.split() for line in lines if "GB/s" in line or "ratio" in line]
     assert rows == [
-        ["read_vs_fio", "ratio", "1.000", "0.900", "1.500", "3"],
-        ["read_gb_per_s", "GB/s", "3.000", "2.000", "4.000", "2"],
+        ["read_vs_fio", "ratio", "1.000", "1.000", "0.900", "1.500", "3"],
+        ["read_gb_per_s", "GB/s", "4.000", "3.000", "2.000", "4.000", "2"],
     ]
 
 

@@ -39,6 +39,7 @@ def test_defaults_and_paths(config_path: Path) -> None:
     assert config.store.device_bytes == 1 << 30
     assert config.server.socket == Path("/run/kvstored/kvstored.sock")
     assert config.server.mode == 0o660
+    assert config.io.device_bytes_per_s_max is None
     assert config.access.tenants == ()
 
 
@@ -90,6 +91,12 @@ def test_tenants(config_path: Path) -> None:
         (MINIMAL + "[io]\ncommit_interval_ms = 51\n", "io.commit_interval_ms"),
         (MINIMAL + "[io]\ndepth_per_device = 0\n", "io.depth_per_device"),
         (MINIMAL + "[io]\nread_bytes_max = '8MiB'\n", "io.read_bytes_max"),
+        (MINIMAL + "[io]\nengine = 'aio'\n", "'auto', 'io_uring' or 'threads'"),
+        (MINIMAL + "[io]\ndevice_bytes_per_s_max = 0\n", "io.device_bytes_per_s_max"),
+        (MINIMAL + "[io]\nwrite_share = 0\n", "io.write_share"),
+        (MINIMAL + "[io]\nbackground_share = 1\n", "io.background_share"),
+        (MINIMAL + "[io]\nwrite_share = 0.95\n", "leave nothing to reads"),
+        (MINIMAL + "[io]\nwrite_cost = 0\n", "io.write_cost"),
         (MINIMAL + "[server]\nsocket_mode = '999'\n", "server.socket_mode"),
         (MINIMAL + "[server]\nsocket = '/a'\ngrpc_socket = '/a'\n", "the same path"),
         (MINIMAL + f"[server]\nsocket = '/{'x' * 107}'\n", "longer than 107"),

@@ -210,7 +210,7 @@ def test_a_read_stops_where_the_engine_computes(client: Client) -> None:
 
 def test_missing_chunks_are_missing(client: Client) -> None:
     keys, _ = store(client)
-    lease = client.match(LAYOUT, keys, lease_ms=1000).lease
+    lease = client.match(LAYOUT, keys, lease_ms=600_000).lease
     assert lease is not None
     assert lease.chunk_count == CHUNKS
     assert lease.release()

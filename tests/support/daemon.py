@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
+from tests.support.waiting import PATIENCE_S, POLL_S
+
 MIB = 1024 * 1024
 
 Overrides = dict[str, dict[str, Any]]
@@ -86,7 +86,7 @@ class DaemonProcess:
             self.command(*arguments),
             capture_output=True,
             text=True,
-            timeout=STOP_TIMEOUT_S,
+            timeout=PATIENCE_S,
             check=False,
             env={**os.environ, **(environment or {})},
         )
@@ -103,24 +103,24 @@ class DaemonProcess:
             self.process = subprocess.Popen(
                 self.command("run"), stderr=log, env={**os.environ, **(environment or {})}
             )
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not listens(self.socket_path):
             assert self.process.poll() is None, f"the daemon ended:\n{self.log}"
             assert time.monotonic() < deadline, f"the daemon does not listen:\n{self.log}"
-            time.sleep(0.02)
+            time.sleep(POLL_S)
 
     def kill(self) -> None:
         """SIGKILL: what is not durable is lost."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait(STOP_TIMEOUT_S)
+            self.process.wait(PATIENCE_S)
             self.process = None
 
     def terminate(self) -> int:
         """SIGTERM: drains; returns the exit status."""
         assert self.process is not None
         self.process.terminate()
-        status = self.process.wait(STOP_TIMEOUT_S)
+        status = self.process.wait(PATIENCE_S)
         self.process = None
         return status
 

@@ -1,10 +1,14 @@
 """Devices that wait or fail when a test wants them to."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.io.device import Device, DeviceError
+from tests.support.waiting import PATIENCE_S
+
+WrapperT = TypeVar("WrapperT", bound="WrappedDevice")
 
 
 class WrappedDevice:
@@ -34,8 +38,23 @@ class WrappedDevice:
     def flush(self) -> None:
         self.inner.flush()
 
+    def kernel_file(self) -> None:
+        return None
+
     def close(self) -> None:
         self.inner.close()
+
+
+class Wrapping(list[WrapperT]):
+    """Wraps each device that it is called with, and lists the wrappers in that order."""
+
+    def __init__(self, wrapper: Callable[[Device], WrapperT]) -> None:
+        super().__init__()
+        self._wrapper = wrapper
+
+    def __call__(self, inner: Device) -> WrapperT:
+        self.append(self._wrapper(inner))
+        return self[-1]
 
 
 class GatedDevice(WrappedDevice):
@@ -48,12 +67,12 @@ class GatedDevice(WrappedDevice):
 
     def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
         self.started.release()
-        self.gate.wait(10)
+        self.gate.wait(PATIENCE_S)
         super().readv(buffers, offset)
 
     def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
         if sum(map(len, buffers)) > HEADER_BYTES:
-            self.gate.wait(10)
+            self.gate.wait(PATIENCE_S)
         super().writev(buffers, offset)
 
 

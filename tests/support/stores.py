@@ -16,6 +16,7 @@ from kvstored.io.memory_device import MemoryDevice
 from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.thread_engine import ThreadEngine
 from kvstored.store.allocator import Allocator
+from kvstored.store.chunk_table import ChunkTable
 from kvstored.store.committer import CommitLimits
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index
@@ -23,11 +24,13 @@ from kvstored.store.placement import Placement
 from kvstored.store.plan import Order, PlanLimits
 from kvstored.store.read_stream import ReadStream
 from kvstored.store.reader import ReaderLimits
+from kvstored.store.slab_geometry import SlabGeometry
 from kvstored.tiers.hierarchy import RecoveredStore, TieredStore, TierLimits
 from kvstored.tiers.requests import NewChunk, PutRequest, PutTicket, ReadRequest
 from kvstored_contract.board import Board, board_bytes
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
+from tests.support.waiting import PATIENCE_S
 
 MIB = 1024 * 1024
 SLAB_BYTES = MIB
@@ -86,7 +89,7 @@ class StoreUnderTest:
         *,
         layout: StateLayout = LAYOUT,
         token_count: int | None = None,
-        timeout_s: float = 5.0,
+        timeout_s: float = PATIENCE_S,
     ) -> list[PutTicket]:
         """Puts chunks whose payload lies at the start of the arena."""
         tokens = layout.chunk_tokens if token_count is None else token_count
@@ -116,7 +119,7 @@ class StoreUnderTest:
         layer_count: int | None = None,
         layout: StateLayout = LAYOUT,
         window_bytes: int = 0,
-        timeout_s: float = 5.0,
+        timeout_s: float = PATIENCE_S,
         takes_transfers: bool = False,
     ) -> ReadStream:
         """Starts a read."""
@@ -183,7 +186,14 @@ def open_store(
                 data_offset=DATA_OFFSET,
                 slab_header_bytes=SLAB_HEADER_BYTES,
             ),
-            chunks=(),
+            table=ChunkTable(
+                SlabGeometry(
+                    SLAB_BYTES,
+                    tuple(block.slab_count for block in blocks),
+                    DATA_OFFSET,
+                    SLAB_HEADER_BYTES,
+                )
+            ),
             next_stamp=1,
         ),
         engine=engine,
@@ -220,7 +230,7 @@ BASE = 4 * MIB
 def put_durable(opened: StoreUnderTest, numbers: list[int]) -> None:
     for ticket in opened.put(numbers):
         assert ticket.durable is not None
-        assert ticket.durable.result(5) is Reason.UNSPECIFIED
+        assert ticket.durable.result() is Reason.UNSPECIFIED
 
 
 def forget_dram(opened: StoreUnderTest, numbers: list[int]) -> None:

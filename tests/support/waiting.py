@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 
 POLL_S = 0.005
+PATIENCE_S = 120.0
+"""A limit for what must happen, where one is needed: no machine is so slow."""
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -1,11 +1,11 @@
 """What was acknowledged as durable is there after any kill, and why it is."""
 
+import contextlib
 import re
 import shutil
 import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from kvstored_client import (
     StateLayout,
 )
 from tests.support.daemon import DaemonProcess
+from tests.support.waiting import wait_until
 
 LAYOUT = StateLayout(
     model="durability", dtype="float32", layers=(LayerState(StateKind.KV, 1024),) * 4
@@ -82,10 +83,10 @@ def test_sigkill_among_durable_puts_loses_nothing_that_was_acked(
     writers = [threading.Thread(target=write, args=(first,)) for first in (0, 100_000, 200_000)]
     for writer in writers:
         writer.start()
-    assert enough.wait(60)
+    enough.wait()
     daemon.kill()
     for writer in writers:
-        writer.join(60)
+        writer.join()
     daemon.start()
     with Client(daemon.socket_path, arena_bytes="4MiB") as client:
         assert [number for number in acked if not is_stored(client, number)] == []
@@ -111,6 +112,15 @@ def traced_calls(trace: Path) -> list[tuple[str, str]]:
     return calls
 
 
+def tracers(pid: int) -> list[int]:
+    """Process id of what traces each thread of a process; 0 for nothing."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/status"):
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
+            found.append(int(path.read_text().split("TracerPid:")[1].split()[0]))
+    return found
+
+
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_commit_order_as_the_kernel_sees_it(daemon: DaemonProcess, tmp_path: Path) -> None:
     """Slices written, device synced, index written, index synced; then the ack."""
@@ -127,12 +137,12 @@ def test_commit_order_as_the_kernel_sees_it(daemon: DaemonProcess, tmp_path: Pat
         try:
             if "attached" not in tracer.stderr.readline():
                 pytest.skip("strace may not attach to processes here")
-            # Threads are attached one after the other; the last takes a moment.
-            time.sleep(0.5)
+            # Threads are attached one after the other.
+            wait_until(lambda: set(tracers(daemon.pid)) == {tracer.pid})
             assert put(client, 2)
         finally:
             tracer.send_signal(signal.SIGINT)
-            tracer.wait(20)
+            tracer.wait()
     calls = [
         (name, "device" if "/device" in path else "index")
         for name, path in traced_calls(trace)

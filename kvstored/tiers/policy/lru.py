@@ -30,11 +30,9 @@ class LruPolicy(Generic[KeyT]):
         if key in self._groups.get(group, {}):
             self.insert(key, group)
 
-    def remove(self, key: KeyT, group: int | None) -> None:
-        """Forgets a key, wherever it is without a group."""
-        groups = self._groups.values() if group is None else [self._groups.get(group, {})]
-        for keys in groups:
-            keys.pop(key, None)
+    def remove(self, key: KeyT, group: int) -> None:
+        """Forgets a key, if it is in the tier."""
+        self._groups.get(group, {}).pop(key, None)
 
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys in the order of their last use, the oldest first."""

@@ -19,11 +19,8 @@ class EvictionPolicy(Protocol[KeyT]):
     def touch(self, key: KeyT, group: int) -> None:
         """Hears of a use; a key that is not in the tier is ignored."""
 
-    def remove(self, key: KeyT, group: int | None) -> None:
-        """Hears of a key that left the tier; one that is not there is ignored.
-
-        Without a group it is looked for in all.
-        """
+    def remove(self, key: KeyT, group: int) -> None:
+        """Hears of a key that left the tier; one that is not there is ignored."""
 
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys of one group, or of all, the first to go first.

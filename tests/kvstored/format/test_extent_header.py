@@ -1,7 +1,7 @@
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from kvstored.format.checksum import checksum
 from kvstored.format.errors import FormatError
@@ -26,7 +26,6 @@ HEADER = ExtentHeader(
 )
 
 
-@settings(deadline=None)
 @given(extent_headers)
 def test_round_trip(header: ExtentHeader) -> None:
     page = header.encode()

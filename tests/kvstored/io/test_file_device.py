@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kvstored.io import file_device
+from kvstored.io import file_device, transfer
 from kvstored.io.device import Device, DeviceError
-from kvstored.io.file_device import IOV_MAX, DeviceBusyError, FileDevice, reserve
+from kvstored.io.file_device import DeviceBusyError, FileDevice, reserve
 from tests.kvstored.io.buffers import PAGE_BYTES, aligned
 from tests.kvstored.io.device_conformance import CAPACITY_BYTES, DeviceConformance
 
@@ -49,7 +49,7 @@ def test_bytes_outlive_the_device(path: Path) -> None:
 
 
 def test_splits_more_buffers_than_one_call_takes(path: Path) -> None:
-    count = IOV_MAX + 10
+    count = transfer.IOV_MAX + 10
     reserve(path, count * PAGE_BYTES, ignore)
     device = FileDevice.open(path)
     written = aligned(count * PAGE_BYTES, seed=2)
@@ -70,7 +70,7 @@ def test_splits_more_bytes_than_one_call_takes(
         calls.append(len(buffers))
         return sum(buffer.nbytes for buffer in buffers)
 
-    monkeypatch.setattr(file_device, "_CALL_BYTES_MAX", 3 * PAGE_BYTES)
+    monkeypatch.setattr(transfer, "_CALL_BYTES_MAX", 3 * PAGE_BYTES)
     monkeypatch.setattr(file_device.os, "preadv", counting)
     page, large = aligned(PAGE_BYTES), aligned(4 * PAGE_BYTES)
     file.readv([page, page, large, page, page, page, page], 0)

@@ -2,7 +2,7 @@ import pytest
 
 from kvstored.io.device import Device
 from kvstored.io.memory_device import MemoryDevice
-from kvstored.io.throttled import CREDIT_S, RateLimit, ThrottledDevice
+from kvstored.io.throttled import LATENESS_S_MAX, RateLimit, ThrottledDevice
 from tests.kvstored.io.buffers import PAGE_BYTES, aligned
 from tests.kvstored.io.device_conformance import CAPACITY_BYTES, DeviceConformance
 
@@ -42,7 +42,7 @@ def test_reads_and_writes_have_rates_of_their_own() -> None:
     device.readv([aligned(PAGE_BYTES), aligned(PAGE_BYTES)], 0)
     assert clock.now_s == pytest.approx(100.2)
     device.writev([aligned(PAGE_BYTES)], 0)
-    assert clock.now_s == pytest.approx(100.65, abs=CREDIT_S)
+    assert clock.now_s == pytest.approx(100.7)
 
 
 def test_flushes_take_no_time() -> None:
@@ -57,14 +57,38 @@ def test_the_long_run_rate_is_exact_although_sleeps_are_late(late_s: float) -> N
     device = throttled(clock)
     for _ in range(1000):
         device.readv([aligned(PAGE_BYTES)], 0)
-    assert clock.now_s - 100.0 == pytest.approx(100.0, abs=2 * CREDIT_S)
+    assert clock.now_s - 100.0 == pytest.approx(100.0, abs=2 * LATENESS_S_MAX)
 
 
 def test_idle_time_is_not_saved_up() -> None:
     clock = VirtualClock()
     limit = RateLimit(100.0, clock)
     clock.now_s += 1000.0
-    assert limit.reserve(100) == pytest.approx(clock.now_s + 1.0 - CREDIT_S)
+    assert limit.reserve(100) == pytest.approx(clock.now_s + 1.0)
+
+
+def test_no_more_is_made_up_for_than_the_last_sleep_was_late() -> None:
+    clock = VirtualClock(late_s=0.01)
+    limit = RateLimit(100.0, clock)
+    limit.wait_until(limit.reserve(100))
+    clock.now_s += 1000.0
+    assert limit.reserve(100) == pytest.approx(clock.now_s + 1.0 - 0.01)
+
+
+def test_a_sleep_that_was_very_late_is_not_made_up_for() -> None:
+    clock = VirtualClock(late_s=30.0)
+    limit = RateLimit(100.0, clock)
+    limit.wait_until(limit.reserve(100))
+    assert limit.reserve(100) == pytest.approx(clock.now_s + 1.0 - LATENESS_S_MAX)
+
+
+def test_a_device_slower_than_its_limit_makes_up_for_nothing() -> None:
+    clock = VirtualClock()
+    limit = RateLimit(100.0, clock)
+    end_s = limit.reserve(100)
+    clock.now_s += 5.0
+    limit.wait_until(end_s)
+    assert limit.reserve(100) == pytest.approx(clock.now_s + 1.0)
 
 
 def test_transfers_of_all_threads_follow_each_other() -> None:

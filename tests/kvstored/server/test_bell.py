@@ -5,17 +5,18 @@ import select
 import threading
 
 from kvstored.server.bell import Bell
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
-def is_readable(descriptor: int, timeout_s: float = 5.0) -> bool:
+def is_readable(descriptor: int, timeout_s: float = PATIENCE_S) -> bool:
     return bool(select.select([descriptor], [], [], timeout_s)[0])
 
 
 def bell_with_its_thread() -> tuple[Bell, threading.Thread]:
     before = set(threading.enumerate())
     bell = Bell()
-    (thread,) = set(threading.enumerate()) - before
+    started = set(threading.enumerate()) - before
+    (thread,) = [thread for thread in started if thread.name == "kvstored-bell"]
     return bell, thread
 
 

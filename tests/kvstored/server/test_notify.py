@@ -1,19 +1,21 @@
 """What systemd hears."""
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 
 import pytest
 
 from kvstored.server.notify import Notifier
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture
 def manager(tmp_path: Path) -> socket.socket:
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     receiver.bind(str(tmp_path / "notify"))
-    receiver.settimeout(10)
+    receiver.settimeout(PATIENCE_S)
     return receiver
 
 
@@ -58,10 +60,12 @@ async def test_no_pulse_where_no_watchdog_waits(
 
 
 def test_abstract_addresses() -> None:
+    # The abstract namespace belongs to all test runs of this machine.
+    name = f"kvstored-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
-        receiver.bind("\0kvstored-test-notify")
-        receiver.settimeout(10)
-        Notifier("@kvstored-test-notify", watchdog_s=None).ready("x")
+        receiver.bind(f"\0{name}")
+        receiver.settimeout(PATIENCE_S)
+        Notifier(f"@{name}", watchdog_s=None).ready("x")
         assert receiver.recv(100).startswith(b"READY=1")
 
 

@@ -16,7 +16,8 @@ from kvstored_contract.handshake import HANDSHAKE_BYTES_MAX, HandshakeError, fra
 from kvstored_contract.limits import CLIENT_NAME_BYTES_MAX, PROTOCOL_VERSION
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import session_pb2, session_pb2_grpc
-from tests.kvstored.server.conftest import ARENA_BYTES, EPOCH, Served
+from tests.kvstored.server.served import ARENA_BYTES, EPOCH, Served
+from tests.support.waiting import PATIENCE_S
 
 
 def hello(
@@ -103,7 +104,7 @@ async def until_accepted(served: Served, message: session_pb2.Hello) -> None:
 async def test_what_is_no_handshake_is_cut_off(served: Served, data: bytes) -> None:
     def converse() -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(20)
+            client.settimeout(PATIENCE_S)
             client.connect(str(served.options.socket))
             client.sendall(data)
             client.shutdown(socket.SHUT_WR)

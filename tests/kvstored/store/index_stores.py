@@ -16,7 +16,7 @@ from kvstored.io.memory_device import MemoryDevice
 from kvstored.store.allocator import Allocator
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import IndexMeta
-from kvstored.store.recover import allocator_of
+from kvstored.store.recover import Recovered, allocator_of
 from kvstored.store.superblock_copies import write_superblock
 
 NAMESPACE_ID = b"n" * 16
@@ -55,6 +55,16 @@ def record_at(extent: Extent, *, stamp: int = 1) -> ChunkRecord:
 def meta(*, set_id: bytes = SET_ID, clean: bool = False) -> IndexMeta:
     """Meta data of an index of the devices here."""
     return IndexMeta(set_id=set_id, epoch=1, clean=clean)
+
+
+def chunks_of(recovered: Recovered) -> list[tuple[ChunkId, Extent]]:
+    """Chunks in service with their extents, in the order of their last use."""
+    claims = [
+        claim
+        for slab in range(recovered.table.geometry.slab_count)
+        for claim in recovered.table.claims_in_slab(slab)
+    ]
+    return [(chunk, extent) for chunk, extent, _ in sorted(claims, key=lambda claim: claim[2])]
 
 
 def memory_device_set(device_count: int = 2) -> DeviceSet:

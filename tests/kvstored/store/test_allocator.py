@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -144,6 +145,20 @@ def test_reopened_slab_is_found_once_per_class() -> None:
 def test_restore_refuses_what_cannot_be_an_extent(extent: Extent, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_allocator().restore(extent)
+
+
+@pytest.mark.parametrize("positions", [[0], [6, 2, 3], list(range(7))])
+def test_a_whole_slab_is_restored_as_its_extents_are(positions: list[int]) -> None:
+    whole, single = make_allocator(), make_allocator()
+    whole.restore_slab(1, 2, 8 * KIB, np.array(positions))
+    for position in positions:
+        single.restore(whole.geometry.extent(1, 2, position, 8 * KIB))
+    assert whole.used_count(1, 2) == single.used_count(1, 2) == len(positions)
+    assert whole.used_bytes(1) == single.used_bytes(1)
+    taken = [[one.allocate(8 * KIB, 1) for _ in range(21)] for one in (whole, single)]
+    assert taken[0] == taken[1]
+    for position in positions:
+        whole.free(whole.geometry.extent(1, 2, position, 8 * KIB))
 
 
 def test_restore_refuses_overlap() -> None:

@@ -12,6 +12,7 @@ from kvstored.store.committer import Commit, CommitLimits, Committer
 from kvstored.store.index import IndexChange, IndexFailure
 from kvstored_contract.reasons import Reason
 from tests.support.stores import NAMESPACE, key
+from tests.support.waiting import PATIENCE_S
 
 
 class RecordingDevice(MemoryDevice):
@@ -38,7 +39,7 @@ class RecordingIndex:
 
     def apply(self, change: IndexChange) -> None:
         self.entered.release()
-        self.gate.wait(10)
+        self.gate.wait(PATIENCE_S)
         self.events.append(f"commit {len(change.deletes)}")
         if self.is_broken:
             raise IndexFailure("broken")
@@ -54,7 +55,7 @@ class Lab:
         self.committer = Committer(
             index=self.index,
             devices=self.devices,
-            limits=CommitLimits(interval_s=5.0, group_bytes=100),
+            limits=CommitLimits(interval_s=2 * PATIENCE_S, group_bytes=100),
             pending_writes=lambda: self.pending,
             on_device_error=lambda device, _: self.errors.append(device),
         )
@@ -78,7 +79,7 @@ class Lab:
 
     def wait(self, count: int) -> None:
         for _ in range(count):
-            assert self.settled.acquire(timeout=10)
+            assert self.settled.acquire(timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_flush_then_transaction_then_ack(lab: Lab) -> None:
 def test_what_arrives_during_a_commit_is_one_group(lab: Lab) -> None:
     lab.index.gate.clear()
     lab.submit("first", 0)
-    assert lab.index.entered.acquire(timeout=10)
+    lab.index.entered.acquire()
     for name in ("second", "third"):
         lab.submit(name, 0, 1)
     lab.index.gate.set()
@@ -121,7 +122,7 @@ def test_failed_flush_is_not_retried_and_commits_nothing_that_needs_it(lab: Lab)
     lab.devices[0].is_broken = True
     lab.index.gate.clear()
     lab.submit("first", 1)
-    assert lab.index.entered.acquire(timeout=10)
+    lab.index.entered.acquire()
     lab.submit("broken", 0)
     lab.submit("both", 0, 1)
     lab.submit("sound", 1)
@@ -155,10 +156,10 @@ def test_close_commits_what_was_submitted() -> None:
     lab = Lab()
     lab.index.gate.clear()
     lab.submit("first")
-    assert lab.index.entered.acquire(timeout=10)
+    lab.index.entered.acquire()
     lab.submit("second")
     closing = threading.Thread(target=lab.committer.close)
     closing.start()
     lab.index.gate.set()
-    closing.join(10)
+    closing.join()
     assert lab.outcomes == {"first": Reason.UNSPECIFIED, "second": Reason.UNSPECIFIED}

@@ -69,7 +69,7 @@ def content(path: Path, steps: list[IndexChange]) -> list[object]:
         index.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(changes, max_size=4))
 def test_merged_change_has_the_effect_of_its_parts_in_order(parts: list[IndexChange]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -1,22 +1,59 @@
+import io
+import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kvstored.store import index_probe
+from kvstored.store import index_probe, index_service
+from kvstored.store.chunk_table import ChunkTable
+from kvstored.store.claim_block import ClaimBlock
+from kvstored.store.claim_stream import PartKind, read_parts
 from kvstored.store.index import DATA_FILE, Index, IndexChange, IndexDamagedError, IndexFailure
 from kvstored.store.index_entry import Table
 from kvstored.store.index_probe import EXIT_DAMAGED, main, probe, probe_in_child
+from kvstored.store.index_scan import Scanned
 from kvstored.store.index_service import CLEAN_FILE, close_cleanly, open_for_service, set_aside
-from tests.kvstored.store.index_stores import MAP_BYTES, chunk_id, extent_at, meta, record_at
+from kvstored.store.index_snapshot import SNAPSHOT_FILE
+from kvstored.store.recover import geometry_of
+from tests.kvstored.store.index_stores import (
+    MAP_BYTES,
+    chunk_id,
+    extent_at,
+    memory_device_set,
+    meta,
+    record_at,
+)
+
+COUNT = 100
+"""Chunks in the indexes here: two slabs full and a part of the third."""
+PER_SLAB = 15
 
 
-def fill(index: Index, count: int = 300) -> None:
+def extent_of(number: int):
+    return extent_at(number % PER_SLAB, slab=number // PER_SLAB % 4, device=number // 60)
+
+
+def ignore(_: Scanned) -> None:
+    """Nobody wants to know."""
+
+
+def table_of(numbers: range = range(COUNT)) -> ChunkTable:
+    table = ChunkTable(geometry_of(memory_device_set()))
+    for number in numbers:
+        table.insert(chunk_id(number), extent_of(number))
+    return table
+
+
+def fill(index: Index, count: int = COUNT) -> None:
     index.apply(
         IndexChange(
-            puts=tuple((chunk_id(n), record_at(extent_at(n), stamp=n)) for n in range(count)),
+            puts=tuple((chunk_id(n), record_at(extent_of(n), stamp=n)) for n in range(count)),
             meta=meta(),
         )
     )
@@ -26,10 +63,22 @@ def fill(index: Index, count: int = 300) -> None:
 def unclean(tmp_path: Path) -> Path:
     """An index that was never closed for the marker."""
     path = tmp_path / "index"
-    index, _ = open_for_service(path, MAP_BYTES)
+    index = open_for_service(path, MAP_BYTES, ignore).index
     fill(index)
     index.close()
     return path
+
+
+@pytest.fixture
+def clean(unclean: Path) -> Path:
+    """An index that was closed in order, with its snapshot."""
+    index = Index.open(unclean, map_bytes=MAP_BYTES)
+    close_cleanly(index, table_of(), COUNT + 1)
+    return unclean
+
+
+def chunks_of(claims) -> set[bytes]:
+    return {row.tobytes() for block in claims for row in block.identities}
 
 
 def damage_pages(path: Path, first_page: int) -> None:
@@ -42,47 +91,221 @@ def damage_pages(path: Path, first_page: int) -> None:
 
 
 def test_new_index_counts_as_clean(tmp_path: Path) -> None:
-    index, was_clean = open_for_service(tmp_path / "index", MAP_BYTES)
-    assert was_clean
-    assert index.meta() is None
-    close_cleanly(index)
+    opened = open_for_service(tmp_path / "index", MAP_BYTES, ignore)
+    assert opened.was_clean
+    assert opened.snapshot is None
+    assert opened.index.meta() is None
+    close_cleanly(opened.index, table_of(range(0)), 1)
     assert (tmp_path / "index" / CLEAN_FILE).exists()
+    assert not (tmp_path / "index" / SNAPSHOT_FILE).exists()
 
 
-def test_index_closed_in_order_is_clean_and_not_probed(unclean: Path, monkeypatch) -> None:
-    index, _ = open_for_service(unclean, MAP_BYTES)
-    close_cleanly(index)
-    closed = Index.open(unclean, map_bytes=MAP_BYTES, readonly=True)
+def test_index_closed_in_order_is_clean_and_not_probed(clean: Path, monkeypatch) -> None:
+    closed = Index.open(clean, map_bytes=MAP_BYTES, readonly=True)
     assert closed.meta() == meta(clean=True)
     closed.close()
 
-    def refuse(path: Path) -> None:
+    def refuse(path: Path, on_scanned: object) -> None:
         raise AssertionError(f"{path} was probed")
 
     monkeypatch.setattr("kvstored.store.index_service.probe_in_child", refuse)
-    index, was_clean = open_for_service(unclean, MAP_BYTES)
-    assert was_clean
-    assert index.meta() == meta(clean=False)
-    assert not (unclean / CLEAN_FILE).exists()
-    index.close()
+    opened = open_for_service(clean, MAP_BYTES, ignore)
+    assert opened.was_clean
+    assert opened.index.meta() == meta(clean=False)
+    assert not (clean / CLEAN_FILE).exists()
+    assert not (clean / SNAPSHOT_FILE).exists()
+    assert opened.snapshot is not None
+    assert opened.snapshot.next_stamp == COUNT + 1
+    expected = {chunk_id(number).encode() for number in range(COUNT)}
+    assert chunks_of(opened.snapshot.claims) == expected
+    opened.index.close()
 
 
 def test_unclean_index_is_probed_and_opened(unclean: Path) -> None:
-    index, was_clean = open_for_service(unclean, MAP_BYTES)
-    assert not was_clean
-    assert index.chunk_count == 300
+    scanned: list[Scanned] = []
+    opened = open_for_service(unclean, MAP_BYTES, scanned.append)
+    assert not opened.was_clean
+    assert opened.snapshot is None
+    assert opened.index.chunk_count == COUNT
+    expected = {chunk_id(number).encode() for number in range(COUNT)}
+    assert chunks_of(part.claims for part in scanned) == expected
+    opened.index.close()
+
+
+def test_a_snapshot_without_the_marker_is_not_used(clean: Path) -> None:
+    """Nobody has said that the index itself can be read without danger."""
+    (clean / CLEAN_FILE).unlink()
+    scanned: list[Scanned] = []
+    opened = open_for_service(clean, MAP_BYTES, scanned.append)
+    assert opened.snapshot is None
+    assert sum(len(part.claims) for part in scanned) == COUNT
+    opened.index.close()
+
+
+def change(index: Index) -> None:
+    index.apply(
+        IndexChange(deletes=(chunk_id(1),), puts=((chunk_id(500), record_at(extent_at(9))),))
+    )
+
+
+def change_the_epoch(index: Index) -> None:
+    index.apply(IndexChange(meta=replace(meta(clean=True), epoch=2)))
+
+
+@pytest.mark.parametrize("alter", [change, change_the_epoch])
+def test_a_snapshot_of_another_state_is_not_used(
+    clean: Path, alter: Callable[[Index], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever changed the index behind the daemon's back."""
+    index = Index.open(clean, map_bytes=MAP_BYTES)
+    alter(index)
     index.close()
+    opened = open_for_service(clean, MAP_BYTES, ignore)
+    assert opened.was_clean
+    assert opened.snapshot is None
+    assert "is not that of the index" in caplog.text
+    opened.index.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_damaged_snapshot_is_never_taken_for_whole(clean: Path, seed: int) -> None:
+    data = bytearray((clean / SNAPSHOT_FILE).read_bytes())
+    data[random.Random(seed).randrange(len(data))] ^= 0x40
+    (clean / SNAPSHOT_FILE).write_bytes(data)
+    opened = open_for_service(clean, MAP_BYTES, ignore)
+    assert opened.was_clean
+    if opened.snapshot is not None:
+        with pytest.raises(ValueError, match="claims"):
+            list(opened.snapshot.claims)
+    opened.index.close()
+
+
+def test_a_table_that_lacks_chunks_leaves_no_snapshot(unclean: Path) -> None:
+    """As after the failure of a device, whose chunks nobody may evict any more."""
+    index = Index.open(unclean, map_bytes=MAP_BYTES)
+    close_cleanly(index, table_of(range(COUNT - 1)), COUNT + 1)
+    assert (unclean / CLEAN_FILE).exists()
+    assert not (unclean / SNAPSHOT_FILE).exists()
+
+
+def test_a_full_disk_costs_the_snapshot_only(unclean: Path, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(index_service, "write_snapshot", fail)
+    index = Index.open(unclean, map_bytes=MAP_BYTES)
+    close_cleanly(index, table_of(), COUNT + 1)
+    assert (unclean / CLEAN_FILE).exists()
+
+
+class Killed(BaseException):
+    """The process ends between two steps."""
+
+
+class StepCounter:
+    """Ends the process before the n-th step that reaches the media."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, last: int) -> None:
+        self.steps = 0
+        self.last = last
+        for target, name in (
+            (os, "fsync"),
+            (os, "unlink"),
+            (os, "rename"),
+            (Index, "apply"),
+            (Index, "close"),
+            (Index, "open"),
+            (os, "close"),
+        ):
+            self._count(monkeypatch, target, name)
+
+    def _count(self, monkeypatch: pytest.MonkeyPatch, target: object, name: str) -> None:
+        real = getattr(target, name)
+
+        def step(*arguments: object, **options: object) -> object:
+            if self.steps == self.last:
+                raise Killed
+            self.steps += 1
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(target, name, step)
+
+
+def usable_snapshot(path: Path) -> set[bytes] | None:
+    """Chunks of the snapshot that the next start would use."""
+    opened = open_for_service(path, MAP_BYTES, ignore)
+    try:
+        return None if opened.snapshot is None else chunks_of(opened.snapshot.claims)
+    finally:
+        opened.index.close()
+
+
+def stored_chunks(path: Path) -> set[bytes]:
+    index = Index.open(path, map_bytes=MAP_BYTES, readonly=True)
+    try:
+        return {chunk.encode() for chunk, _ in index.records()}
+    finally:
+        index.close()
+
+
+def until_killed(run: Callable[[], object], last: int) -> bool:
+    """Runs until the step; whether it came so far."""
+    with pytest.MonkeyPatch.context() as patch:
+        StepCounter(patch, last)
+        try:
+            run()
+        except Killed:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("last", range(30))
+def test_death_during_a_clean_stop_never_leaves_a_wrong_snapshot(unclean: Path, last: int) -> None:
+    index = Index.open(unclean, map_bytes=MAP_BYTES)
+    was_killed = until_killed(lambda: close_cleanly(index, table_of(), COUNT + 1), last)
+    with suppress(Exception):
+        index.close()
+    found = usable_snapshot(unclean)
+    assert found is None or found == stored_chunks(unclean)
+    assert was_killed or found is not None
+
+
+@pytest.mark.parametrize("last", range(20))
+def test_death_during_a_start_never_leaves_a_snapshot_that_a_change_follows(
+    clean: Path, last: int
+) -> None:
+    """The change comes at once after the start, or after the step at which the start ended."""
+    opened: list[Index] = []
+
+    def start() -> None:
+        opened.append(open_for_service(clean, MAP_BYTES, ignore).index)
+        change(opened[0])
+
+    was_killed = until_killed(start, last)
+    for index in opened:
+        index.close()
+    found = usable_snapshot(clean)
+    assert found is None or found == stored_chunks(clean)
+    assert was_killed or found is None
+
+
+def test_death_while_it_serves_leaves_no_snapshot(clean: Path) -> None:
+    opened = open_for_service(clean, MAP_BYTES, ignore)
+    change(opened.index)
+    opened.index.close()
+    assert not (clean / CLEAN_FILE).exists()
+    assert usable_snapshot(clean) is None
 
 
 def test_damaged_tree_is_refused_and_can_be_set_aside(unclean: Path) -> None:
     damage_pages(unclean, 2)
     with pytest.raises(IndexDamagedError, match="index"):
-        open_for_service(unclean, MAP_BYTES)
+        open_for_service(unclean, MAP_BYTES, ignore)
     assert set_aside(unclean).name == "index.damaged-1"
-    index, was_clean = open_for_service(unclean, MAP_BYTES)
-    assert was_clean
-    assert index.chunk_count == 0
-    index.close()
+    opened = open_for_service(unclean, MAP_BYTES, ignore)
+    assert opened.was_clean
+    assert opened.index.chunk_count == 0
+    opened.index.close()
     assert set_aside(unclean).name == "index.damaged-2"
 
 
@@ -104,20 +327,20 @@ def test_a_flipped_bit_anywhere_in_the_file_never_makes_a_wrong_record(
     content[bit // 8] ^= 1 << bit % 8
     data.write_bytes(content)
     try:
-        index, _ = open_for_service(unclean, MAP_BYTES)
+        index = open_for_service(unclean, MAP_BYTES, ignore).index
     except IndexFailure:
         return
-    chunks = [chunk_id(n) for n in range(300)]
-    expected = [record_at(extent_at(n), stamp=n) for n in range(300)]
+    chunks = [chunk_id(n) for n in range(COUNT)]
+    expected = [record_at(extent_of(n), stamp=n) for n in range(COUNT)]
     found = index.get_many(chunks)
     index.close()
     assert all(record in {None, wanted} for record, wanted in zip(found, expected, strict=True))
 
 
 def test_a_failed_index_leaves_no_marker(tmp_path: Path) -> None:
-    index, _ = open_for_service(tmp_path / "index", 128 * 1024)
+    index = open_for_service(tmp_path / "index", 128 * 1024, ignore).index
     index._failure = "a write failed"
-    close_cleanly(index)
+    close_cleanly(index, table_of(range(0)), 1)
     assert not (tmp_path / "index" / CLEAN_FILE).exists()
 
 
@@ -131,19 +354,75 @@ def test_probe_counts_single_damaged_values_but_calls_the_index_sound(unclean: P
     probe_in_child(unclean)
 
 
-def test_probe_that_takes_too_long_is_a_failure(unclean: Path, monkeypatch) -> None:
-    def never_ends(*arguments: object, **options: object) -> None:
-        raise subprocess.TimeoutExpired("probe", 1.0)
+def test_the_child_hands_over_what_it_found(unclean: Path) -> None:
+    index = Index.open(unclean, map_bytes=MAP_BYTES)
+    with index._environment.begin(index._tables[Table.CHUNKS], write=True) as transaction:
+        transaction.put(chunk_id(5).encode(), b"garbage")
+        transaction.put(b"short", b"garbage")
+    index.close()
+    scanned: list[Scanned] = []
+    probe_in_child(unclean, scanned.append)
+    (claims,) = [part.claims for part in scanned if len(part.claims)]
+    assert sorted(claims.stamps.tolist()) == [n for n in range(COUNT) if n != 5]
+    keys = [key for part in scanned for key in part.damaged_keys]
+    assert sorted(keys) == sorted([chunk_id(5).encode(), b"short"])
 
-    monkeypatch.setattr(index_probe.subprocess, "run", never_ends)
-    with pytest.raises(IndexFailure, match="took longer than 900 s"):
-        probe_in_child(unclean)
+
+CHILDREN = {
+    "late": ("import time; time.sleep(600)", IndexFailure, "took longer than 0.2 s"),
+    "cut": ("import sys; sys.stdout.write('CLM')", IndexFailure, "did not arrive whole"),
+    "garbage": ("print('no stream at all ' * 9)", IndexFailure, "did not arrive whole"),
+    "dead": ("import os; os.kill(os.getpid(), 7)", IndexDamagedError, "signal 7"),
+    "damaged": ("import sys; sys.stderr.write('x y\\n'); sys.exit(3)", IndexDamagedError, "x y"),
+    "other": ("import sys; sys.exit('no memory')", IndexFailure, "^no memory$"),
+}
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+def test_what_a_child_can_do_wrong(name: str, tmp_path: Path, monkeypatch) -> None:
+    program, kind, message = CHILDREN[name]
+    if name == "late":
+        monkeypatch.setattr(index_probe, "PROBE_TIMEOUT_S", 0.2)
+    real = subprocess.Popen
+
+    def spawn(command: list[str], **options: object) -> subprocess.Popen[bytes]:
+        return real([sys.executable, "-c", program], **options)
+
+    monkeypatch.setattr(index_probe.subprocess, "Popen", spawn)
+    with pytest.raises(IndexFailure, match=message) as caught:
+        probe_in_child(tmp_path, ignore)
+    # What is not damage must not ask for a rebuild.
+    assert type(caught.value) is kind
+
+
+def test_a_receiver_that_fails_ends_the_child(unclean: Path, monkeypatch) -> None:
+    children: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def spawn(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
+        children.append(real(*arguments, **options))
+        return children[-1]
+
+    monkeypatch.setattr(index_probe.subprocess, "Popen", spawn)
+
+    def refuse(_: Scanned) -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        probe_in_child(unclean, refuse)
+    assert children[0].returncode is not None
 
 
 def test_command_line_of_the_probe(
     unclean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     main([str(unclean)])
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output))
+    main([str(unclean), "--claims"])
+    parts = list(read_parts(io.BytesIO(output.getvalue())))
+    assert [kind for kind, _ in parts] == [PartKind.CLAIMS]
+    assert len(ClaimBlock.decode(parts[0][1])) == COUNT
     with pytest.raises(SystemExit, match=str(EXIT_DAMAGED)):
         main([str(tmp_path / "nowhere")])
     assert "cannot open the index" in capsys.readouterr().err
@@ -163,14 +442,3 @@ def test_probe_runs_as_a_module(tmp_path: Path) -> None:
     child = subprocess.run(command, capture_output=True, text=True, check=False)
     assert child.returncode == EXIT_DAMAGED
     assert "cannot open the index" in child.stderr
-
-
-def test_what_is_not_damage_does_not_ask_for_a_rebuild(
-    unclean: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An index that merely cannot be opened must not be set aside."""
-    child = subprocess.CompletedProcess([], 1, stdout="", stderr="no memory")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: child)
-    with pytest.raises(IndexFailure, match="no memory") as caught:
-        probe_in_child(unclean)
-    assert not isinstance(caught.value, IndexDamagedError)

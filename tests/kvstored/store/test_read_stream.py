@@ -183,7 +183,7 @@ def test_window_holds_back_what_does_not_fit() -> None:
     assert lab.stream.take(0) == HEADER_RUN
     assert lab.stream.take(0) is None
     assert lab.stream.has_runs(0)
-    lab.stream.release_window(HEADER_RUN)
+    lab.stream.release_window(0, HEADER_RUN)
     assert lab.stream.take(0) == SECOND_RUN
 
 

@@ -35,12 +35,12 @@ def test_no_view_of_an_arena_outlives_its_read(tmp_path: Path, from_dram: bool) 
         opened.fill(2)
         for ticket in opened.put([0, 1]):
             assert ticket.durable is not None
-            ticket.durable.result(5)
+            ticket.durable.result()
         if not from_dram:
             for number in (0, 1):
                 opened.store._dram.drop(ChunkId(NAMESPACE, key(number)))
         stream = opened.read([0, 1], base=4 * MIB, board=new_board(2, LAYOUT.layer_count))
-        assert stream.wait(5)
+        assert stream.wait()
         del stream, ticket
         opened.arena = memoryview(b"")
 
@@ -91,7 +91,7 @@ def test_devices_transfer_into_arenas_that_take_it(
             order=order,
             takes_transfers=takes_transfers,
         )
-        assert stream.wait(5)
+        assert stream.wait()
         assert (stream.target.board.states == SliceState.RESIDENT).all()
         size = len(payload)
         assert bytes(opened.arena[base : base + size]) == payload

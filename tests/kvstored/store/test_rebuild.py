@@ -15,6 +15,7 @@ from tests.kvstored.store.index_stores import (
     SLAB_COUNT,
     WrittenStore,
     chunk_id,
+    chunks_of,
     extent_at,
     media,
     memory_device_set,
@@ -47,7 +48,7 @@ def test_rebuilt_index_has_the_records_of_the_lost_one(index: Index) -> None:
     assert rebuilt.unreadable_slab_count == 0
     assert steps == [(n, 2 * SLAB_COUNT) for n in range(1, 2 * SLAB_COUNT + 1)]
     recovered = recover(index, store.device_set)
-    assert [chunk for chunk, _ in recovered.chunks] == [chunk_id(n) for n in range(1, 41)]
+    assert [chunk for chunk, _ in chunks_of(recovered)] == [chunk_id(n) for n in range(1, 41)]
     assert recovered.next_stamp == 41
 
 

@@ -12,6 +12,7 @@ from kvstored.tiers.dram import Claim, DramTier, Frame, FrameState
 from kvstored.tiers.policy.lru import LruPolicy
 from kvstored_contract.reasons import Reason
 from tests.support.stores import LAYOUT, MIB, NAMESPACE, key
+from tests.support.waiting import PATIENCE_S
 
 FRAMES = MIB // class_bytes(LAYOUT)
 
@@ -97,10 +98,10 @@ def test_claim_waits_for_a_write_to_end(tier: DramTier) -> None:
     for frame in frames:
         tier.publish(frame, FrameState.DIRTY)
     claims: list[Claim | None] = []
-    waiter = threading.Thread(target=lambda: claims.append(claim(tier, 100, 10)))
+    waiter = threading.Thread(target=lambda: claims.append(claim(tier, 100, PATIENCE_S)))
     waiter.start()
     tier.settle(frames[0], Reason.UNSPECIFIED)
-    waiter.join(10)
+    waiter.join()
     assert claims[0] is not None
     assert claims[0].is_new
 

@@ -17,7 +17,13 @@ from kvstored.tiers.requests import LayoutRefusedError, PutOutcome
 from kvstored_contract.board import SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
-from tests.support.devices import FailingDevice, GatedDevice, HeaderRefusingDevice, WrappedDevice
+from tests.support.devices import (
+    FailingDevice,
+    GatedDevice,
+    HeaderRefusingDevice,
+    WrappedDevice,
+    Wrapping,
+)
 from tests.support.stores import (
     BASE,
     LAYOUT,
@@ -48,7 +54,7 @@ def test_damaged_chunk_is_a_miss_and_quarantined(
     board = new_board(3)
     assert opened.read(
         [0, 1, 2], base=BASE, board=board, order=order, takes_transfers=takes_transfers
-    ).wait(5)
+    ).wait()
     assert (board.states[[0, 2]] == SliceState.RESIDENT).all()
     assert SliceState.MISSING in board.states[1]
     wait_until(lambda: opened.store.stats().counters.get("quarantined_chunks") == 1)
@@ -74,7 +80,7 @@ def test_transfer_that_goes_wrong_once_is_a_miss_and_no_quarantine(tmp_path: Pat
         put_durable(opened, [0])
         forget_dram(opened, [0])
         board = new_board(1)
-        assert opened.read([0], base=BASE, board=board).wait(5)
+        assert opened.read([0], base=BASE, board=board).wait()
         assert SliceState.MISSING in board.states[0]
         wait_until(lambda: opened.store.stats().counters.get("unconfirmed_chunks") == 1)
         assert opened.store.match(NAMESPACE, [key(0)]) == 1
@@ -90,13 +96,13 @@ def test_slice_larger_than_the_bounce_buffer_is_verified_in_the_arena(
     payload = opened.fill(1, layout=wide)
     ticket = opened.put([0], layout=wide)[0]
     assert ticket.durable is not None
-    assert ticket.durable.result(5) is Reason.UNSPECIFIED
+    assert ticket.durable.result() is Reason.UNSPECIFIED
     forget_dram(opened, [0])
     if is_damaged:
         status, _ = opened.store.list_chunks("", 1)
         opened.devices[status[0].device_index].media[status[0].offset + 200_000] ^= 1
     board = new_board(1, 2)
-    assert opened.read([0], base=BASE, board=board, layout=wide).wait(5)
+    assert opened.read([0], base=BASE, board=board, layout=wide).wait()
     if is_damaged:
         assert board.states[0].tolist() == [SliceState.RESIDENT, SliceState.MISSING]
     else:
@@ -109,12 +115,12 @@ def test_quarantined_extent_is_kept_and_the_key_can_be_put_again(opened: StoreUn
     forget_dram(opened, [0])
     status, _ = opened.store.list_chunks(key(0).hex(), 1)
     opened.devices[status[0].device_index].media[status[0].offset + HEADER_BYTES] ^= 1
-    assert opened.read([0], base=BASE, board=new_board(1)).wait(5)
+    assert opened.read([0], base=BASE, board=new_board(1)).wait()
     wait_until(lambda: opened.store.match(NAMESPACE, [key(0)]) == 0)
     put_durable(opened, [0])
     forget_dram(opened, [0])
     board = new_board(1)
-    assert opened.read([0], base=BASE, board=board).wait(5)
+    assert opened.read([0], base=BASE, board=board).wait()
     assert (board.states == SliceState.RESIDENT).all()
     assert bytes(opened.arena[BASE : BASE + len(payload)]) == payload
     listed, _ = opened.store.list_chunks("", 10)
@@ -124,20 +130,15 @@ def test_quarantined_extent_is_kept_and_the_key_can_be_put_again(opened: StoreUn
 
 @pytest.mark.parametrize("operation", ["write", "flush"])
 def test_chunk_that_cannot_be_written_is_never_visible(tmp_path: Path, operation: str) -> None:
-    broken: list[FailingDevice] = []
-
-    def wrap(device: Device) -> Device:
-        broken.append(FailingDevice(device))
-        return broken[-1]
-
-    with open_store(tmp_path, wrap=wrap) as opened:
+    broken = Wrapping(FailingDevice)
+    with open_store(tmp_path, wrap=broken) as opened:
         opened.fill(2)
         broken[0].broken.add(operation)
         first, second = opened.put([0, 1])
         assert first.durable is not None
         assert second.durable is not None
-        assert first.durable.result(5) is Reason.DEVICE_FAILED
-        assert second.durable.result(5) is Reason.UNSPECIFIED
+        assert first.durable.result() is Reason.DEVICE_FAILED
+        assert second.durable.result() is Reason.UNSPECIFIED
         assert opened.store.match(NAMESPACE, [key(0)]) == 0
         assert opened.store.match(NAMESPACE, [key(1)]) == 1
         broken[0].broken.clear()
@@ -147,19 +148,14 @@ def test_chunk_that_cannot_be_written_is_never_visible(tmp_path: Path, operation
 
 
 def test_read_error_is_a_miss(tmp_path: Path) -> None:
-    broken: list[FailingDevice] = []
-
-    def wrap(device: Device) -> Device:
-        broken.append(FailingDevice(device))
-        return broken[-1]
-
-    with open_store(tmp_path, wrap=wrap) as opened:
+    broken = Wrapping(FailingDevice)
+    with open_store(tmp_path, wrap=broken) as opened:
         opened.fill(2)
         put_durable(opened, [0, 1])
         forget_dram(opened, [0, 1])
         broken[0].broken.add("read")
         board = new_board(2)
-        assert opened.read([0, 1], base=BASE, board=board, order=Order.LAYER_FIRST).wait(5)
+        assert opened.read([0, 1], base=BASE, board=board, order=Order.LAYER_FIRST).wait()
         assert (board.states[0] == SliceState.MISSING).all()
         assert (board.states[1] == SliceState.RESIDENT).all()
 
@@ -179,14 +175,9 @@ def test_large_slice_at_an_unaligned_place_is_refused(opened: StoreUnderTest) ->
 
 
 def test_device_that_refuses_a_slab_header_is_not_used(tmp_path: Path) -> None:
-    broken: list[HeaderRefusingDevice] = []
-
-    def wrap(device: Device) -> Device:
-        broken.append(HeaderRefusingDevice(device))
-        broken[-1].broken.add("header" if len(broken) == 1 else "")
-        return broken[-1]
-
-    with open_store(tmp_path, wrap=wrap) as opened:
+    broken = Wrapping(HeaderRefusingDevice)
+    with open_store(tmp_path, wrap=broken) as opened:
+        broken[0].broken.add("header")
         opened.fill(4)
         put_durable(opened, [0, 1, 2, 3])
         assert {c.device_index for c in opened.store.list_chunks("", 10)[0]} == {1}
@@ -197,24 +188,19 @@ def test_durable_put_of_a_chunk_that_only_dram_still_has_writes_it_again(
     tmp_path: Path,
 ) -> None:
     """The device that held it has failed: the old acknowledgement is true no more."""
-    broken: list[FailingDevice] = []
-
-    def wrap(device: Device) -> Device:
-        broken.append(FailingDevice(device))
-        return broken[-1]
-
-    with open_store(tmp_path, wrap=wrap) as opened:
+    broken = Wrapping(FailingDevice)
+    with open_store(tmp_path, wrap=broken) as opened:
         opened.fill(2)
         put_durable(opened, [0])
         broken[0].broken.add("flush")
         (failed,) = opened.put([2])
         assert failed.durable is not None
-        assert failed.durable.result(5) is Reason.DEVICE_FAILED
+        assert failed.durable.result() is Reason.DEVICE_FAILED
         assert opened.store.match(NAMESPACE, [key(0)]) == 1
         (again,) = opened.put([0])
         assert again.outcome is PutOutcome.STORED
         assert again.durable is not None
-        assert again.durable.result(5) is Reason.UNSPECIFIED
+        assert again.durable.result() is Reason.UNSPECIFIED
         forget_dram(opened, [0])
         assert opened.store.match(NAMESPACE, [key(0)]) == 1
         assert opened.store.list_chunks(key(0).hex(), 2)[0][0].device_index == 1
@@ -222,13 +208,8 @@ def test_durable_put_of_a_chunk_that_only_dram_still_has_writes_it_again(
 
 def test_second_write_of_a_key_is_refused_and_leaks_nothing(tmp_path: Path) -> None:
     """Two puts can reach the store together when a deletion freed the key in between."""
-    gates: list[GatedDevice] = []
-
-    def wrap(device: Device) -> Device:
-        gates.append(GatedDevice(device))
-        return gates[-1]
-
-    with open_store(tmp_path, device_count=1, wrap=wrap) as opened:
+    gates = Wrapping(GatedDevice)
+    with open_store(tmp_path, device_count=1, wrap=gates) as opened:
         opened.fill(1)
         store = opened.store._store
         sealed: list[SealedChunk] = []
@@ -243,13 +224,13 @@ def test_second_write_of_a_key_is_refused_and_leaks_nothing(tmp_path: Path) -> N
         used = opened.store.stats().devices[0].used_bytes
         extent = store.allocate(sealed[0].class_bytes, 0)
         assert extent is not None
-        assert write(sealed[0], extent).result(5) is Reason.DEADLINE
+        assert write(sealed[0], extent).result() is Reason.DEADLINE
         gates[0].gate.set()
         assert first.durable is not None
-        assert first.durable.result(5) is Reason.UNSPECIFIED
+        assert first.durable.result() is Reason.UNSPECIFIED
         extent = store.allocate(sealed[0].class_bytes, 0)
         assert extent is not None
-        assert write(sealed[0], extent).result(5) is Reason.UNSPECIFIED
+        assert write(sealed[0], extent).result() is Reason.UNSPECIFIED
         assert opened.store.stats().devices[0].used_bytes == used
 
 
@@ -273,6 +254,6 @@ def test_write_whose_index_cannot_be_read_is_settled(
     monkeypatch.setattr(store, "write", write_blindly)
     (ticket,) = opened.put([0])
     assert ticket.durable is not None
-    assert ticket.durable.result(5) is Reason.INTERNAL
+    assert ticket.durable.result() is Reason.INTERNAL
     assert opened.store.stats().dram_chunk_count == 0
     assert sum(device.used_bytes for device in opened.store.stats().devices) == 0

@@ -5,15 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.geometry import HEADER_BYTES
-from kvstored.io.device import Device
+from kvstored.format.identity import ChunkId
 from kvstored.store.placement import Placement
 from kvstored.store.plan import Order
 from kvstored.tiers.requests import PutOutcome
 from kvstored_contract.board import BoardWord, SliceState
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
-from tests.support.devices import GatedDevice
+from tests.support.devices import GatedDevice, Wrapping
 from tests.support.stores import (
     BASE,
     LAYOUT,
@@ -26,6 +27,7 @@ from tests.support.stores import (
     open_store,
     put_durable,
 )
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.mark.parametrize("order", list(Order))
@@ -40,7 +42,7 @@ def test_every_order_brings_back_what_was_put(
         forget_dram(opened, numbers)
     board = new_board(20)
     stream = opened.read(numbers, base=BASE, board=board, order=order)
-    assert stream.wait(5)
+    assert stream.wait()
     assert (board.states == SliceState.RESIDENT).all()
     assert bytes(opened.arena[BASE : BASE + len(payload)]) == payload
     assert (stream.dram_chunks, stream.nvme_chunks) == ((20, 0) if from_dram else (0, 20))
@@ -54,7 +56,7 @@ def test_reads_mix_tiers_and_name_what_is_missing(opened: StoreUnderTest) -> Non
     put_durable(opened, [0, 1, 2, 3])
     forget_dram(opened, [1, 2])
     board = new_board(5)
-    assert opened.read([0, 1, 9, 2, 3], base=BASE, board=board).wait(5)
+    assert opened.read([0, 1, 9, 2, 3], base=BASE, board=board).wait()
     assert [state[0] for state in board.states] == [1, 1, SliceState.MISSING, 1, 1]
     assert opened.store.match(NAMESPACE, [key(n) for n in (0, 1, 2, 9, 3)]) == 3
 
@@ -70,7 +72,7 @@ def test_layer_range_is_read_alone(opened: StoreUnderTest, first: int) -> None:
     stream = opened.read(
         [0, 1, 2], base=BASE, board=board, placement=placement, first_layer=first, layer_count=1
     )
-    assert stream.wait(5)
+    assert stream.wait()
     assert (board.states == SliceState.RESIDENT).all()
     for chunk in range(3):
         start = (chunk * LAYOUT.layer_count + first) * stride
@@ -90,7 +92,7 @@ def test_scattered_destination(opened: StoreUnderTest, from_dram: bool, base: in
     blocks = tuple(piece * number for number in (7, 0, 3, 5, 1, 6, 2, 4))
     placement = Placement(base=base, layer_stride=8 * piece, block_offsets=blocks)
     board = new_board(2)
-    assert opened.read([0, 1], base=0, board=board, placement=placement).wait(5)
+    assert opened.read([0, 1], base=0, board=board, placement=placement).wait()
     assert (board.states == SliceState.RESIDENT).all()
     for chunk in range(2):
         for layer in range(LAYOUT.layer_count):
@@ -104,11 +106,11 @@ def test_short_chunk_is_read_through_the_bounce_buffer(opened: StoreUnderTest) -
     payload = opened.fill(1)
     ticket = opened.put([0], token_count=3)[0]
     assert ticket.durable is not None
-    assert ticket.durable.result(5) is Reason.UNSPECIFIED
+    assert ticket.durable.result() is Reason.UNSPECIFIED
     forget_dram(opened, [0])
     board = new_board(1)
     opened.arena[BASE : BASE + MIB] = b"\xff" * MIB
-    assert opened.read([0], base=BASE, board=board).wait(5)
+    assert opened.read([0], base=BASE, board=board).wait()
     assert (board.states == SliceState.RESIDENT).all()
     size = LAYOUT.slice_bytes(0, 3)
     for layer in range(LAYOUT.layer_count):
@@ -119,13 +121,8 @@ def test_short_chunk_is_read_through_the_bounce_buffer(opened: StoreUnderTest) -
 
 
 def test_engine_pointer_stops_reads_of_chunks_that_it_has_reached(tmp_path: Path) -> None:
-    gates: list[GatedDevice] = []
-
-    def wrap(device: Device) -> Device:
-        gates.append(GatedDevice(device))
-        return gates[-1]
-
-    with open_store(tmp_path, device_count=1, wrap=wrap) as opened:
+    gates = Wrapping(GatedDevice)
+    with open_store(tmp_path, device_count=1, wrap=gates) as opened:
         gates[0].gate.set()
         opened.fill(20)
         put_durable(opened, list(range(20)))
@@ -134,25 +131,48 @@ def test_engine_pointer_stops_reads_of_chunks_that_it_has_reached(tmp_path: Path
         board = new_board(20)
         window = 2 * (LAYOUT.chunk_bytes() + HEADER_BYTES)
         stream = opened.read(list(range(20)), base=BASE, board=board, window_bytes=window)
-        gates[0].started.acquire(timeout=5)
-        gates[0].started.acquire(timeout=5)
+        gates[0].started.acquire()
+        gates[0].started.acquire()
         board.words[BoardWord.POINTER] = 20
         gates[0].gate.set()
-        assert stream.wait(5)
+        assert stream.wait()
         assert (board.states[18:] == SliceState.RESIDENT).all()
         assert (board.states[:18] == SliceState.SKIPPED).all()
         assert board.words[BoardWord.DEVICE_BYTES] == window
 
 
+@pytest.mark.parametrize("window_runs", [2, 4])
+def test_a_window_is_read_from_all_devices_at_once(tmp_path: Path, window_runs: int) -> None:
+    """A read with a window used to read one device after the other."""
+    numbers = list(range(12))
+    gates = Wrapping(GatedDevice)
+    with open_store(tmp_path, device_count=2, wrap=gates) as opened:
+        for gate in gates:
+            gate.gate.set()
+        opened.fill(12)
+        put_durable(opened, numbers)
+        forget_dram(opened, numbers)
+        for gate in gates:
+            while gate.started.acquire(blocking=False):
+                pass
+        board = new_board(12)
+        window_bytes = window_runs * (LAYOUT.chunk_bytes() + HEADER_BYTES)
+        for gate in gates:
+            gate.gate.clear()
+        stream = opened.read(numbers, base=BASE, board=board, window_bytes=window_bytes)
+        for gate in gates:
+            for _ in range(window_runs // 2):
+                assert gate.started.acquire(timeout=PATIENCE_S)
+        for gate in gates:
+            gate.gate.set()
+        assert stream.wait()
+        assert (board.states == SliceState.RESIDENT).all()
+
+
 @pytest.mark.parametrize("by_board", [True, False])
 def test_cancel_leaves_only_what_is_in_flight(tmp_path: Path, by_board: bool) -> None:
-    gates: list[GatedDevice] = []
-
-    def wrap(device: Device) -> Device:
-        gates.append(GatedDevice(device))
-        return gates[-1]
-
-    with open_store(tmp_path, device_count=1, wrap=wrap) as opened:
+    gates = Wrapping(GatedDevice)
+    with open_store(tmp_path, device_count=1, wrap=gates) as opened:
         gates[0].gate.set()
         opened.fill(20)
         put_durable(opened, list(range(20)))
@@ -160,14 +180,14 @@ def test_cancel_leaves_only_what_is_in_flight(tmp_path: Path, by_board: bool) ->
         gates[0].gate.clear()
         board = new_board(20)
         stream = opened.read(list(range(20)), base=BASE, board=board)
-        gates[0].started.acquire(timeout=5)
+        gates[0].started.acquire()
         if by_board:
             board.words[BoardWord.CANCEL] = 1
         else:
             opened.store.cancel(stream)
         assert not stream.wait(0)
         gates[0].gate.set()
-        assert stream.wait(5)
+        assert stream.wait()
         counts = np.unique(board.states[:, 0], return_counts=True)
         assert set(counts[0]) == {SliceState.RESIDENT, SliceState.SKIPPED}
         assert counts[1][0] <= 4
@@ -177,7 +197,7 @@ def test_deadline_that_has_passed_reads_nothing(opened: StoreUnderTest) -> None:
     opened.fill(2)
     put_durable(opened, [0, 1])
     board = new_board(3)
-    assert opened.read([0, 1, 2], base=BASE, board=board, timeout_s=-1).wait(5)
+    assert opened.read([0, 1, 2], base=BASE, board=board, timeout_s=-1).wait()
     assert [row[0] for row in board.states] == [
         SliceState.LATE,
         SliceState.LATE,
@@ -191,8 +211,29 @@ def test_stored_twice_is_stored_once(opened: StoreUnderTest) -> None:
     again = opened.put([0])[0]
     assert again.outcome is PutOutcome.EXISTED
     assert again.durable is not None
-    assert again.durable.result(5) is Reason.UNSPECIFIED
+    assert again.durable.result() is Reason.UNSPECIFIED
     assert opened.store.stats().chunk_count == 1
+
+
+def test_deletion_that_ends_during_a_look_up_does_not_show_the_chunk_again(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.fill(1)
+    put_durable(opened, [0])
+    forget_dram(opened, [0])
+    store, chunk = opened.store._store, ChunkId(NAMESPACE, key(0))
+    submit, get_many, held = store.committer.submit, store.index.get_many, []
+    monkeypatch.setattr(store.committer, "submit", held.append)
+    deletion = store.delete(chunk)
+
+    def overtaken(chunks: list[ChunkId]) -> list[ChunkRecord | None]:
+        records = get_many(chunks)
+        submit(held.pop())
+        assert deletion.result()
+        return records
+
+    monkeypatch.setattr(store.index, "get_many", overtaken)
+    assert store.find([chunk]) == [None]
 
 
 def test_delete_is_visible_at_once_and_frees_the_extent(opened: StoreUnderTest) -> None:
@@ -201,20 +242,15 @@ def test_delete_is_visible_at_once_and_frees_the_extent(opened: StoreUnderTest) 
     used = sum(device.used_bytes for device in opened.store.stats().devices)
     deleted = opened.store.delete(NAMESPACE, [key(0), key(7)])
     assert opened.store.match(NAMESPACE, [key(0)]) == 0
-    assert deleted.result(5) == 1
+    assert deleted.result() == 1
     assert sum(device.used_bytes for device in opened.store.stats().devices) == used // 2
-    assert opened.store.delete(NAMESPACE, []).result(5) == 0
+    assert opened.store.delete(NAMESPACE, []).result() == 0
 
 
 def test_delete_while_the_chunk_is_being_written(tmp_path: Path) -> None:
     """The deletion follows the write, and a put behind both gets an extent of its own."""
-    gates: list[GatedDevice] = []
-
-    def wrap(device: Device) -> Device:
-        gates.append(GatedDevice(device))
-        return gates[-1]
-
-    with open_store(tmp_path, device_count=1, wrap=wrap) as opened:
+    gates = Wrapping(GatedDevice)
+    with open_store(tmp_path, device_count=1, wrap=gates) as opened:
         opened.fill(1)
         first = opened.put([0])[0]
         deleted = opened.store.delete(NAMESPACE, [key(0)])
@@ -223,9 +259,9 @@ def test_delete_while_the_chunk_is_being_written(tmp_path: Path) -> None:
         late = opened.put([0], timeout_s=0.01)[0]
         assert (late.outcome, late.reason) == (PutOutcome.REJECTED, Reason.DEADLINE)
         gates[0].gate.set()
-        assert deleted.result(5) == 1
+        assert deleted.result() == 1
         assert first.durable is not None
-        assert first.durable.result(5) is Reason.UNSPECIFIED
+        assert first.durable.result() is Reason.UNSPECIFIED
         assert opened.store.match(NAMESPACE, [key(0)]) == 0
         assert opened.store.stats().devices[0].used_bytes == 0
         put_durable(opened, [0])
@@ -238,7 +274,7 @@ def test_chunk_of_another_layout_under_the_same_key_is_a_miss(opened: StoreUnder
     forget_dram(opened, [0])
     other = StateLayout(model="other", dtype="float32", layers=LAYOUT.layers, chunk_tokens=16)
     board = new_board(2)
-    assert opened.read([0, 1], base=BASE, board=board, layout=other).wait(5)
+    assert opened.read([0, 1], base=BASE, board=board, layout=other).wait()
     assert (board.states == SliceState.MISSING).all()
 
 

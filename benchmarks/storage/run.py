@@ -1,0 +1,71 @@
+"""All parts in turn, and what they promise."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks import fio
+from benchmarks.benchmark import Benchmark, Settings
+from benchmarks.report import Series
+from benchmarks.scratch import scratch_folder
+from benchmarks.storage import (
+    chunk_latency,
+    clients,
+    cold_reads,
+    device_scaling,
+    dram_hits,
+    durable_puts,
+    mixed,
+    overtaken,
+    slice_curve,
+)
+from benchmarks.storage.bench import Bench
+from benchmarks.storage.machine import huge_pages
+from benchmarks.storage.scale import FULL, QUICK, Scale
+
+PARTS = {
+    "cold_reads": cold_reads.PART,
+    "durable_puts": durable_puts.PART,
+    "dram_hits": dram_hits.PART,
+    "chunk_latency": chunk_latency.PART,
+    "device_scaling": device_scaling.PART,
+    "overtaken": overtaken.PART,
+    "clients": clients.PART,
+    "mixed": mixed.PART,
+    "slice_curve": slice_curve.PART,
+}
+
+
+def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
+    """Runs the chosen parts one after the other; raises BenchmarkError."""
+    fio.require_fio()
+    settings.console.print(huge_pages(Path("/proc/meminfo").read_text()))
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder(settings.folder, scale.scratch_bytes))
+        status = stack.enter_context(settings.console.status("preparing"))
+        bench = Bench(
+            settings=settings,
+            scale=scale,
+            folder=folder,
+            generator=settings.random(),
+            status=status.update,
+        )
+        fio.make_file(bench.fio_path, scale.turn_bytes)
+        return tuple(
+            series
+            for name, part in PARTS.items()
+            if not settings.parts or name in settings.parts
+            for series in part.run(bench)
+        )
+
+
+def run(settings: Settings) -> tuple[Series, ...]:
+    """Runs the benchmark at the scale that the settings ask for."""
+    return measure(settings, QUICK if settings.quick else FULL)
+
+
+BENCHMARK = Benchmark(
+    name="storage",
+    figures=tuple(figure for part in PARTS.values() for figure in part.figures),
+    run=run,
+    parts={name: part.figures for name, part in PARTS.items()},
+)

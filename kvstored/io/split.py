@@ -1,0 +1,63 @@
+"""Long transfers as several requests, so that others get their turn in between."""
+
+from collections.abc import Callable
+from threading import Lock
+
+from kvstored.io.device import DeviceError
+from kvstored.io.engine import IoEngine, IoRequest
+from kvstored_contract.limits import ALIGNMENT_BYTES
+
+REQUEST_BYTES_MAX = 2 * 1024 * 1024
+"""The longest request: as long as a client's read, and large enough for the full rate."""
+
+
+def submit_in_parts(engine: IoEngine, request: IoRequest) -> None:
+    """Runs a request of one buffer as several at once; returns without waiting.
+
+    ``done`` is called once, when the last part has ended, with the first error that any
+    part had. The parts may run in any order and side by side.
+    """
+    (buffer,) = request.buffers
+    ranges = part_ranges(buffer.nbytes)
+    countdown = _Countdown(len(ranges), request.done)
+    for start, end in ranges:
+        engine.submit(
+            IoRequest(
+                device_index=request.device_index,
+                operation=request.operation,
+                buffers=(buffer[start:end],),
+                offset=request.offset + start,
+                done=countdown.ended,
+                is_background=request.is_background,
+            )
+        )
+
+
+def part_ranges(byte_count: int) -> list[tuple[int, int]]:
+    """First byte and end of each part: aligned, and of nearly the same length."""
+    part_count = max(1, -(-byte_count // REQUEST_BYTES_MAX))
+    page_count = -(-byte_count // ALIGNMENT_BYTES)
+    ends = [
+        min(byte_count, page_count * part // part_count * ALIGNMENT_BYTES)
+        for part in range(1, part_count + 1)
+    ]
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+class _Countdown:
+    """Calls ``done`` when so many parts have ended. Thread-safe."""
+
+    def __init__(self, part_count: int, done: Callable[[DeviceError | None], None]) -> None:
+        self._lock = Lock()
+        self._remaining = part_count
+        self._error: DeviceError | None = None
+        self._done = done
+
+    def ended(self, error: DeviceError | None) -> None:
+        """Takes the end of one part."""
+        with self._lock:
+            self._error = self._error or error
+            self._remaining -= 1
+            is_last = not self._remaining
+        if is_last:
+            self._done(self._error)

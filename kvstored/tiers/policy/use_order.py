@@ -1,0 +1,131 @@
+"""Least recently used, for more keys than objects could be kept for."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+QUEUE_ROWS = 32768
+"""About so many rows are sorted at a time."""
+SAMPLE_STEP = 64
+"""One row in so many is looked at to learn which uses are old."""
+
+
+class TimedRows(Protocol):
+    """Rows with the time of their last use, in segments of equal length.
+
+    No two uses have the same time, later ones have larger times, and a row that holds
+    nothing has a time that is larger than all.
+    """
+
+    @property
+    def times(self) -> Sequence[NDArray[np.uint64]]:
+        """The times of each segment; the arrays are the live ones."""
+
+    @property
+    def clock(self) -> int:
+        """The time of the next use."""
+
+    def row_count(self, group: int | None, /) -> int:
+        """Rows in use of a group, or of all."""
+
+    def is_of_class(
+        self, segment: int, indices: NDArray[np.int64], group: int, /
+    ) -> NDArray[np.bool_]:
+        """Which rows of a segment are of a group."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The oldest rows of a group with their times as they were when they were sorted.
+
+    ``passed`` were handed out already, ``ahead`` follow, the next one last. Together they
+    hold every row that was not used since ``horizon``; those that were used or are gone
+    are told by their time, which is another one now.
+    """
+
+    horizon: int = 0
+    passed: list[tuple[int, int]] = field(default_factory=list)
+    ahead: list[tuple[int, int]] = field(default_factory=list)
+
+
+class UseOrder:
+    """Hands out rows in the order of their last use. The owner serialises the calls.
+
+    A use costs nothing here: only the times are kept. The order is made when it is asked
+    for, of about ``QUEUE_ROWS`` rows at once, which takes two looks at all times: some
+    20 ms with ten million rows, a microsecond for each row that is handed out.
+    """
+
+    def __init__(self, rows: TimedRows) -> None:
+        self._rows = rows
+        self._queues: dict[int | None, _Queue] = {}
+
+    def victims(self, group: int | None = None) -> Iterator[int]:
+        """Rows of one group, or of all, the oldest first.
+
+        The rows must not change while the iterator is in use.
+        """
+        if self._rows.row_count(group) == 0:
+            return
+        queue = self._queues.setdefault(group, _Queue())
+        queue.passed = [entry for entry in queue.passed if self._is_current(entry)]
+        yield from [row for row, _ in queue.passed]
+        while queue.ahead or self._extend(queue, group):
+            entry = queue.ahead.pop()
+            if self._is_current(entry):
+                queue.passed.append(entry)
+                yield entry[0]
+
+    def _is_current(self, entry: tuple[int, int]) -> bool:
+        """Whether a row was neither used nor emptied since it was sorted."""
+        row, time = entry
+        segments = self._rows.times
+        segment, index = divmod(row, len(segments[0]))
+        return int(segments[segment][index]) == time
+
+    def _extend(self, queue: _Queue, group: int | None) -> bool:
+        """Adds the next oldest rows; False when there are none."""
+        while (horizon := self._next_horizon(queue.horizon, group)) is not None:
+            queue.ahead = self._between(queue.horizon, horizon, group)
+            queue.horizon = horizon
+            if queue.ahead:
+                return True
+        return False
+
+    def _next_horizon(self, horizon: int, group: int | None) -> int | None:
+        """A time up to which there are about QUEUE_ROWS rows more; None when there are none."""
+        last = self._rows.clock - 1
+        if horizon >= last:
+            return None
+        wanted = QUEUE_ROWS // SAMPLE_STEP
+        if self._rows.row_count(group) <= QUEUE_ROWS:
+            return last
+        samples = []
+        for number, times in enumerate(self._rows.times):
+            sampled = times[::SAMPLE_STEP]
+            indices = np.flatnonzero((sampled > horizon) & (sampled <= last)) * SAMPLE_STEP
+            if group is not None:
+                indices = indices[self._rows.is_of_class(number, indices, group)]
+            samples.append(times[indices])
+        sample = np.concatenate(samples)
+        if len(sample) <= wanted:
+            return last
+        return int(np.partition(sample, wanted)[wanted])
+
+    def _between(self, horizon: int, limit: int, group: int | None) -> list[tuple[int, int]]:
+        """Rows of a group whose last use was behind ``horizon`` up to ``limit``, the last first."""
+        found_rows, found_times = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+        first_row = 0
+        for number, times in enumerate(self._rows.times):
+            indices = np.flatnonzero((times > horizon) & (times <= limit))
+            if group is not None:
+                indices = indices[self._rows.is_of_class(number, indices, group)]
+            found_rows.append(indices + first_row)
+            found_times.append(times[indices])
+            first_row += len(times)
+        rows, uses = np.concatenate(found_rows), np.concatenate(found_times)
+        order = np.argsort(uses)[::-1]
+        return list(zip(rows[order].tolist(), uses[order].tolist(), strict=True))

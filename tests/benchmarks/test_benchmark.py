@@ -1,0 +1,23 @@
+import pytest
+
+from benchmarks.benchmark import Benchmark, BenchmarkError
+
+BENCHMARK = Benchmark(
+    name="storage",
+    figures=("read", "put", "hit"),
+    run=lambda settings: (),
+    parts={"cold": ("read", "put"), "warm": ("hit",), "curve": ()},
+)
+
+
+def test_all_figures_are_promised_unless_parts_are_named() -> None:
+    assert BENCHMARK.promised([]) == ("read", "put", "hit")
+    assert BENCHMARK.promised(["warm", "curve", "warm"]) == ("hit",)
+
+
+def test_an_unknown_part_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(BenchmarkError, match="no part 'hot'; its parts: cold, warm, curve"):
+        BENCHMARK.promised(["hot"])
+    whole = Benchmark(name="conversation", figures=("a",), run=lambda settings: ())
+    with pytest.raises(BenchmarkError, match="it has none"):
+        whole.promised(["cold"])

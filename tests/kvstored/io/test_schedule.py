@@ -1,0 +1,365 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvstored.io.engine import Operation, Traffic
+from kvstored.io.schedule import (
+    BURST_COST_BYTES,
+    IN_FLIGHT_BEFORE_QUIET,
+    PAUSE_S_MAX,
+    QUIET_S,
+    REQUEST_COST_BYTES,
+    SILENCE_S,
+    Grant,
+    Schedule,
+    SchedulePolicy,
+)
+from tests.kvstored.io.simulated_device import (
+    GIB,
+    MIB,
+    Client,
+    Speed,
+    background,
+    reads,
+    simulate,
+    writes,
+)
+
+POLICY = SchedulePolicy(write_share=0.15, background_share=0.05, write_cost=1.5)
+DEPTH = 8
+BIG = 2 * BURST_COST_BYTES
+"""A cost after which the tokens of a class are gone."""
+
+
+def new_schedule(depth: int = DEPTH) -> Schedule[str]:
+    return Schedule(POLICY, depth=depth)
+
+
+def add(
+    schedule: Schedule[str],
+    traffic: Traffic,
+    count: int = 1,
+    *,
+    cost_bytes: float = MIB,
+    now_s: float = 0.0,
+) -> None:
+    for _ in range(count):
+        schedule.add(traffic.name, traffic=traffic, cost_bytes=cost_bytes, now_s=now_s)
+
+
+def taken(schedule: Schedule[str], now_s: float = 0.0) -> list[Grant[str]]:
+    return list(iter(lambda: schedule.take(now_s), None))  # type: ignore[arg-type]
+
+
+def names(grants: list[Grant[str]]) -> list[str]:
+    return [grant.item for grant in grants]
+
+
+def spend_tokens(schedule: Schedule[str], traffic: Traffic) -> None:
+    """Leaves a class without tokens while reads are active, at time 0."""
+    add(schedule, traffic, cost_bytes=BIG)
+    schedule.ended(one(schedule, traffic), 0.0)
+
+
+def one(schedule: Schedule[str], traffic: Traffic, now_s: float = 0.0) -> Grant[str]:
+    (grant,) = taken(schedule, now_s)
+    assert grant.traffic is traffic
+    return grant
+
+
+def shares(*clients: Client, speed: Speed, is_shared: bool) -> dict[Traffic, float]:
+    """The part of the device's time that each class got, over some thousand requests."""
+    duration_s = 4.0 / speed.factor(0.0)
+    return simulate(POLICY, *clients, speed=speed, is_shared=is_shared, duration_s=duration_s)
+
+
+class TestSimulated:
+    """What the classes get from a device of finite speed, under saturating writes."""
+
+    @pytest.fixture(params=[True, False], ids=["shared", "in_order"])
+    def is_shared(self, request: pytest.FixtureRequest) -> bool:
+        return bool(request.param)
+
+    @pytest.fixture(params=[1.0, 0.1], ids=["fast", "slow"])
+    def speed(self, request: pytest.FixtureRequest) -> Speed:
+        factor: float = request.param
+        return Speed(factor=lambda _: factor)
+
+    @pytest.mark.parametrize("outstanding", [1, 2, 8, 32])
+    def test_reads_keep_their_rate(self, speed: Speed, is_shared: bool, outstanding: int) -> None:
+        client = reads(outstanding)
+        alone = shares(client, speed=speed, is_shared=is_shared)
+        mixed = shares(client, writes(), background(), speed=speed, is_shared=is_shared)
+        assert mixed[Traffic.READ] >= 0.79 * alone[Traffic.READ]
+
+    def test_reads_that_pause_in_between_keep_their_rate(
+        self, speed: Speed, is_shared: bool
+    ) -> None:
+        client = reads(1, think_s=0.0003)
+        alone = shares(client, speed=speed, is_shared=is_shared)
+        mixed = shares(client, writes(), speed=speed, is_shared=is_shared)
+        assert mixed[Traffic.READ] >= 0.8 * alone[Traffic.READ]
+
+    def test_a_share_holds_while_the_device_changes_its_speed(self, is_shared: bool) -> None:
+        speed = Speed(factor=lambda now_s: 1.0 if now_s % 1 < 0.5 else 0.5)
+        got = shares(reads(), writes(), background(), speed=speed, is_shared=is_shared)
+        assert got[Traffic.READ] == pytest.approx(0.8, abs=0.03)
+
+    def test_writes_and_background_get_their_share_of_endless_reads(
+        self, speed: Speed, is_shared: bool
+    ) -> None:
+        got = shares(reads(32), writes(), background(), speed=speed, is_shared=is_shared)
+        assert got[Traffic.WRITE] == pytest.approx(0.15, abs=0.03)
+        assert got[Traffic.BACKGROUND] == pytest.approx(0.05, abs=0.02)
+
+    def test_background_gets_its_share_of_endless_writes(
+        self, speed: Speed, is_shared: bool
+    ) -> None:
+        got = shares(writes(), background(), speed=speed, is_shared=is_shared)
+        assert got[Traffic.BACKGROUND] == pytest.approx(0.05, abs=0.02)
+        assert sum(got.values()) == pytest.approx(1, abs=0.01)
+
+    @pytest.mark.parametrize("client", [reads(), writes(), background()])
+    def test_a_class_alone_gets_everything(
+        self, speed: Speed, is_shared: bool, client: Client
+    ) -> None:
+        got = shares(client, speed=speed, is_shared=is_shared)
+        assert got[client.traffic] == pytest.approx(1, abs=0.01)
+
+    def test_reads_now_and_then_leave_the_device_to_writes(self, is_shared: bool) -> None:
+        client = reads(1, byte_count=4096, think_s=0.003)
+        got = shares(client, writes(), speed=Speed(), is_shared=is_shared)
+        assert got[Traffic.WRITE] > 0.8
+
+    def test_writes_that_cost_twice_what_was_configured_leave_reads_most(
+        self, is_shared: bool
+    ) -> None:
+        speed = Speed(write_bytes_per_s=2 * GIB / 3)
+        got = shares(reads(), writes(), speed=speed, is_shared=is_shared)
+        assert got[Traffic.READ] > 0.7
+
+
+class TestActivityAbove:
+    """While reads are active writes need tokens; afterwards they need none."""
+
+    def test_without_reads_writes_need_no_tokens(self) -> None:
+        schedule = new_schedule()
+        add(schedule, Traffic.WRITE, DEPTH + 1, cost_bytes=BIG)
+        assert names(taken(schedule)) == ["WRITE"] * DEPTH
+
+    def test_writes_with_tokens_go_before_reads(self) -> None:
+        schedule = new_schedule(depth=1)
+        add(schedule, Traffic.READ)
+        add(schedule, Traffic.WRITE)
+        assert names(taken(schedule)) == ["WRITE"]
+
+    def test_writes_without_tokens_wait_until_reads_have_paid(self) -> None:
+        schedule = new_schedule()
+        add(schedule, Traffic.READ)
+        one(schedule, Traffic.READ)
+        spend_tokens(schedule, Traffic.WRITE)
+        add(schedule, Traffic.WRITE)
+        assert taken(schedule) == []
+        debt_bytes = BIG - BURST_COST_BYTES
+        add(schedule, Traffic.READ, cost_bytes=debt_bytes / 0.15 * 0.8)
+        assert names(taken(schedule)) == ["READ"]
+        assert taken(schedule) == []
+        add(schedule, Traffic.READ)
+        assert names(taken(schedule)) == ["READ", "WRITE"]
+
+    def test_few_writes_run_beside_reads_however_many_tokens_there_are(self) -> None:
+        schedule = new_schedule()
+        add(schedule, Traffic.WRITE, DEPTH, cost_bytes=1)
+        add(schedule, Traffic.READ)
+        # 0.15 of a depth of 8, rounded up.
+        assert names(taken(schedule)) == ["WRITE", "WRITE", "READ"]
+
+    def test_background_yields_to_writes_too(self) -> None:
+        schedule = new_schedule()
+        add(schedule, Traffic.WRITE)
+        one(schedule, Traffic.WRITE)
+        spend_tokens(schedule, Traffic.BACKGROUND)
+        add(schedule, Traffic.BACKGROUND)
+        assert taken(schedule) == []
+
+    def test_a_token_is_not_paid_twice(self) -> None:
+        schedule = new_schedule()
+        add(schedule, Traffic.READ, cost_bytes=BIG)
+        one(schedule, Traffic.READ)
+        spend_tokens(schedule, Traffic.WRITE)
+        add(schedule, Traffic.WRITE, 2, cost_bytes=BIG)
+        assert taken(schedule) == []
+        assert taken(schedule) == []
+
+
+class TestPause:
+    """The device stays free for a moment after the last read."""
+
+    def paused(self, service_s: float) -> Schedule[str]:
+        """A write without tokens behind a read that ends at ``service_s``."""
+        schedule = new_schedule()
+        add(schedule, Traffic.READ)
+        read = one(schedule, Traffic.READ)
+        spend_tokens(schedule, Traffic.WRITE)
+        add(schedule, Traffic.WRITE)
+        schedule.ended(read, service_s)
+        return schedule
+
+    @pytest.mark.parametrize("service_s", [0.0005, 0.1])
+    def test_it_lasts_as_long_as_the_read_took_and_no_longer_than_its_limit(
+        self, service_s: float
+    ) -> None:
+        schedule = self.paused(service_s)
+        pause_s = min(service_s, PAUSE_S_MAX)
+        assert schedule.retry_s(service_s) == pytest.approx(pause_s)
+        assert taken(schedule, service_s + 0.9 * pause_s) == []
+        assert names(taken(schedule, service_s + 1.1 * pause_s)) == ["WRITE"]
+
+    def test_it_lasts_while_another_read_is_in_flight(self) -> None:
+        schedule = new_schedule()
+        add(schedule, Traffic.READ, 2)
+        first, _ = taken(schedule)
+        spend_tokens(schedule, Traffic.WRITE)
+        add(schedule, Traffic.WRITE)
+        schedule.ended(first, 0.001)
+        assert taken(schedule, 0.001 + 2 * PAUSE_S_MAX) == []
+
+    def test_a_new_read_ends_it_at_once(self) -> None:
+        schedule = self.paused(0.001)
+        add(schedule, Traffic.READ, now_s=0.0015)
+        assert names(taken(schedule, 0.0015)) == ["READ"]
+
+    def test_afterwards_few_writes_start_until_it_has_been_quiet(self) -> None:
+        schedule = self.paused(0.001)
+        add(schedule, Traffic.WRITE, DEPTH)
+        assert names(taken(schedule, 0.002)) == ["WRITE"] * IN_FLIGHT_BEFORE_QUIET
+        assert schedule.retry_s(0.002) is None
+        quiet_s = 0.002 + QUIET_S
+        assert len(taken(schedule, quiet_s)) == DEPTH - IN_FLIGHT_BEFORE_QUIET
+
+    def test_reads_that_hang_hold_nobody_up(self) -> None:
+        schedule = new_schedule()
+        add(schedule, Traffic.READ)
+        one(schedule, Traffic.READ)
+        spend_tokens(schedule, Traffic.WRITE)
+        add(schedule, Traffic.WRITE)
+        assert schedule.retry_s(0.0) == pytest.approx(SILENCE_S)
+        assert names(taken(schedule, SILENCE_S)) == ["WRITE"]
+
+
+class TestRetry:
+    def test_none_while_nothing_waits(self) -> None:
+        schedule = new_schedule()
+        add(schedule, Traffic.READ)
+        one(schedule, Traffic.READ)
+        assert schedule.retry_s(0.0) is None
+
+    def test_none_while_only_the_end_of_a_request_changes_anything(self) -> None:
+        schedule = new_schedule(depth=1)
+        add(schedule, Traffic.READ, 2)
+        add(schedule, Traffic.BACKGROUND)
+        assert len(taken(schedule)) == 1
+        assert schedule.retry_s(0.0) is None
+
+    def test_the_first_class_that_could_go_on_counts(self) -> None:
+        schedule = new_schedule()
+        add(schedule, Traffic.READ)
+        read = one(schedule, Traffic.READ)
+        spend_tokens(schedule, Traffic.BACKGROUND)
+        spend_tokens(schedule, Traffic.WRITE)
+        add(schedule, Traffic.WRITE, now_s=0.001)
+        add(schedule, Traffic.BACKGROUND, now_s=0.001)
+        schedule.ended(read, 0.001)
+        # Writes wait for reads only, background for the writes as well.
+        assert schedule.retry_s(0.001) == pytest.approx(0.001)
+
+
+def test_a_class_is_served_in_order() -> None:
+    schedule: Schedule[int] = Schedule(POLICY, depth=DEPTH)
+    for number in range(DEPTH):
+        schedule.add(number, traffic=Traffic.READ, cost_bytes=1, now_s=0)
+    grants = list(iter(lambda: schedule.take(0), None))  # type: ignore[arg-type]
+    assert [grant.item for grant in grants] == list(range(DEPTH))
+
+
+def test_idle_is_neither_waiting_nor_running() -> None:
+    schedule = new_schedule()
+    assert schedule.is_idle
+    add(schedule, Traffic.READ)
+    assert not schedule.is_idle
+    read = one(schedule, Traffic.READ)
+    assert not schedule.is_idle
+    schedule.ended(read, 0.0)
+    assert schedule.is_idle
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(Traffic), st.integers(1, 4 * MIB), st.integers(0, 3), st.booleans()
+        ),
+        max_size=200,
+    )
+)
+def test_the_inequality_holds_for_every_interval(
+    steps: list[tuple[Traffic, int, int, bool]],
+) -> None:
+    schedule: Schedule[int] = Schedule(POLICY, depth=DEPTH)
+    running: list[Grant[int]] = []
+    granted = {traffic: [0.0] for traffic in Traffic}
+    for step, (traffic, cost_bytes, ends, is_late) in enumerate(steps):
+        # Requests follow so fast that reads, of which one is always there, stay active.
+        now_s = step * SILENCE_S / 4 + (SILENCE_S / 8 if is_late else 0.0)
+        for added in (Traffic.READ, traffic):
+            schedule.add(cost_bytes, traffic=added, cost_bytes=cost_bytes, now_s=now_s)
+        for _ in range(min(ends, len(running))):
+            schedule.ended(running.pop(0), now_s)
+        while (grant := schedule.take(now_s)) is not None:
+            running.append(grant)
+            for one_traffic, totals in granted.items():
+                totals.append(totals[-1] + (grant.item if grant.traffic is one_traffic else 0))
+    above_reads = granted[Traffic.READ]
+    above_writes = [r + w for r, w in zip(above_reads, granted[Traffic.WRITE], strict=True)]
+    limit_bytes = BURST_COST_BYTES + 4 * MIB
+    for own, above, ratio in (
+        (Traffic.WRITE, above_reads, 0.15 / 0.8),
+        (Traffic.BACKGROUND, above_writes, 0.05 / 0.95),
+    ):
+        lead = [mine - ratio * theirs for mine, theirs in zip(granted[own], above, strict=True)]
+        assert rise_max(lead) <= limit_bytes + 1
+
+
+def rise_max(values: list[float]) -> float:
+    """The most by which a later value exceeds an earlier one."""
+    lows = itertools.accumulate(values, min)
+    return max(value - low for value, low in zip(values, lows, strict=True))
+
+
+def test_costs_are_told_in_bytes_of_reading() -> None:
+    assert POLICY.cost_bytes(Operation.READ, MIB) == REQUEST_COST_BYTES + MIB
+    assert POLICY.cost_bytes(Operation.WRITE, MIB) == REQUEST_COST_BYTES + 1.5 * MIB
+
+
+@pytest.mark.parametrize(
+    ("write_share", "background_share", "write_cost", "words"),
+    [
+        (0.0, 0.1, 1.0, "above 0"),
+        (0.1, 0.0, 1.0, "above 0"),
+        (0.1, 0.1, 0.0, "above 0"),
+        (0.5, 0.5, 1.0, "leave nothing to reads"),
+    ],
+)
+def test_refuses_impossible_policies(
+    write_share: float, background_share: float, write_cost: float, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        SchedulePolicy(
+            write_share=write_share, background_share=background_share, write_cost=write_cost
+        )
+
+
+def test_refuses_a_depth_of_zero() -> None:
+    with pytest.raises(ValueError, match="depth must be at least 1, not 0"):
+        new_schedule(depth=0)

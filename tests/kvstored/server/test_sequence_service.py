@@ -1,0 +1,50 @@
+"""Sequences over gRPC."""
+
+from kvstored_contract.reasons import Reason
+from kvstored_protos.v1 import sequence_pb2
+from tests.kvstored.server.caller import KEYS, LAYOUT, Caller, reason_of
+
+
+async def test_sequences(caller: Caller) -> None:
+    stub, metadata = caller.sequences, caller.peer.metadata
+    created = await stub.Create(
+        sequence_pb2.CreateSequenceRequest(name="s", layout_id=LAYOUT.layout_id), metadata=metadata
+    )
+    assert (created.name, created.layout_id) == ("s", LAYOUT.layout_id)
+    appended = await stub.AppendChunks(
+        sequence_pb2.AppendChunksRequest(name="s", keys=KEYS), metadata=metadata
+    )
+    assert list(appended.keys) == KEYS
+    fork = await stub.Fork(
+        sequence_pb2.ForkSequenceRequest(name="s", new_name="f", keep_chunks=3), metadata=metadata
+    )
+    assert (fork.name, list(fork.keys)) == ("f", KEYS[:3])
+    drop = sequence_pb2.TruncateSequenceRequest(name="f", drop_chunks=1)
+    front = await stub.TruncateFront(drop, metadata=metadata)
+    assert (list(front.keys), front.dropped_chunks) == (KEYS[1:3], 1)
+    back = await stub.TruncateBack(drop, metadata=metadata)
+    assert list(back.keys) == KEYS[1:2]
+    assert (
+        list((await stub.Get(sequence_pb2.SequenceRequest(name="f"), metadata=metadata)).keys)
+        == (KEYS[1:2])
+    )
+    listed = await stub.List(sequence_pb2.ListSequencesRequest(), metadata=metadata)
+    assert list(listed.names) == ["f", "s"]
+    await stub.Delete(sequence_pb2.SequenceRequest(name="f"), metadata=metadata)
+    gone = stub.Get(sequence_pb2.SequenceRequest(name="f"), metadata=metadata)
+    assert await reason_of(gone) is Reason.SEQUENCE_UNKNOWN
+
+
+async def test_bad_sequence_calls(caller: Caller) -> None:
+    stub, metadata = caller.sequences, caller.peer.metadata
+    create = sequence_pb2.CreateSequenceRequest(name="s", layout_id=LAYOUT.layout_id)
+    await stub.Create(create, metadata=metadata)
+    assert await reason_of(stub.Create(create, metadata=metadata)) is Reason.SEQUENCE_EXISTS
+    nameless = stub.Get(sequence_pb2.SequenceRequest(), metadata=metadata)
+    assert await reason_of(nameless) is Reason.FIELD_INVALID
+    keyless = stub.AppendChunks(sequence_pb2.AppendChunksRequest(name="s"), metadata=metadata)
+    assert await reason_of(keyless) is Reason.FIELD_INVALID
+    conflict = stub.AppendChunks(
+        sequence_pb2.AppendChunksRequest(name="s", keys=KEYS, expected_chunks=1), metadata=metadata
+    )
+    assert await reason_of(conflict) is Reason.SEQUENCE_CONFLICT

@@ -1,0 +1,192 @@
+"""From the index on media to the store's start, after every kind of stop."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvstored.io.device import DeviceError
+from kvstored.store import index_open
+from kvstored.store.index import DATA_FILE, Index, IndexChange
+from kvstored.store.index_open import open_recovered
+from kvstored.store.index_service import close_cleanly
+from kvstored.store.index_snapshot import SNAPSHOT_FILE
+from kvstored.store.recover import Recovered, recover
+from tests.kvstored.store.index_stores import (
+    MAP_BYTES,
+    WrittenStore,
+    chunk_id,
+    chunks_of,
+    extent_at,
+    record_at,
+)
+
+COUNT = 40
+
+
+@pytest.fixture
+def store() -> WrittenStore:
+    written = WrittenStore()
+    for number in range(1, COUNT + 1):
+        written.write(number)
+    return written
+
+
+def opened(path: Path, store: WrittenStore) -> tuple[Index, Recovered]:
+    return open_recovered(path, MAP_BYTES, store.device_set, lambda done, total: None)
+
+
+def stopped(path: Path, store: WrittenStore, use: Callable[[Recovered], None]) -> None:
+    """Built, used and closed in order."""
+    index, recovered = opened(path, store)
+    use(recovered)
+    close_cleanly(index, recovered.table, recovered.next_stamp)
+
+
+def use_some(recovered: Recovered) -> None:
+    recovered.table.touch([chunk_id(number).encode() for number in (7, 3)])
+
+
+def refuse(*_: object) -> None:
+    raise AssertionError("the index was walked")
+
+
+def test_a_new_index_is_built_from_the_devices(tmp_path: Path, store: WrittenStore) -> None:
+    index, recovered = opened(tmp_path / "index", store)
+    assert [chunk for chunk, _ in chunks_of(recovered)] == [
+        chunk_id(number) for number in range(1, COUNT + 1)
+    ]
+    assert recovered.next_stamp == COUNT + 1
+    index.close()
+
+
+def test_a_clean_stop_keeps_the_order_of_use_and_saves_the_walk(
+    tmp_path: Path, store: WrittenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped(tmp_path / "index", store, use_some)
+    monkeypatch.setattr(index_open, "recover", refuse)
+    index, recovered = opened(tmp_path / "index", store)
+    others = [number for number in range(1, COUNT + 1) if number not in (3, 7)]
+    order = [chunk_id(number) for number in (*others, 7, 3)]
+    assert [chunk for chunk, _ in chunks_of(recovered)] == order
+    assert recovered.dropped_count == 0
+    walked = recover(index, store.device_set)
+    assert dict(chunks_of(walked)) == dict(chunks_of(recovered))
+    for device in (0, 1):
+        assert recovered.allocator.used_bytes(device) == walked.allocator.used_bytes(device)
+    # Uses are later than everything in the snapshot, and so are writes.
+    assert recovered.next_stamp > walked.next_stamp
+    assert recovered.table.clock == recovered.next_stamp
+    index.close()
+
+
+def test_after_a_kill_the_order_is_that_of_the_writes(
+    tmp_path: Path, store: WrittenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped(tmp_path / "index", store, use_some)
+    index, recovered = opened(tmp_path / "index", store)
+    use_some(recovered)
+    index.close()
+    monkeypatch.setattr(index_open, "recover", refuse)
+    index, recovered = opened(tmp_path / "index", store)
+    assert [chunk for chunk, _ in chunks_of(recovered)] == [
+        chunk_id(number) for number in range(1, COUNT + 1)
+    ]
+    index.close()
+
+
+def test_quarantined_extents_stay_used_with_a_snapshot(tmp_path: Path, store: WrittenStore) -> None:
+    record = store.records[chunk_id(4)]
+
+    def quarantine(recovered: Recovered) -> None:
+        recovered.table.remove(chunk_id(4))
+
+    index, recovered = opened(tmp_path / "index", store)
+    quarantine(recovered)
+    index.apply(IndexChange(quarantines=((chunk_id(4), record),)))
+    used_bytes = [recovered.allocator.used_bytes(device) for device in (0, 1)]
+    close_cleanly(index, recovered.table, recovered.next_stamp)
+    assert (tmp_path / "index" / SNAPSHOT_FILE).exists()
+    index, recovered = opened(tmp_path / "index", store)
+    assert len(recovered.table) == COUNT - 1
+    assert [recovered.allocator.used_bytes(device) for device in (0, 1)] == used_bytes
+    with pytest.raises(ValueError, match="overlaps"):
+        recovered.allocator.restore(record.extent)
+    index.close()
+
+
+def test_a_damaged_snapshot_falls_back_to_the_walk(
+    tmp_path: Path, store: WrittenStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopped(tmp_path / "index", store, use_some)
+    data = bytearray((tmp_path / "index" / SNAPSHOT_FILE).read_bytes())
+    data[-20] ^= 1
+    (tmp_path / "index" / SNAPSHOT_FILE).write_bytes(data)
+    index, recovered = opened(tmp_path / "index", store)
+    assert "cannot be used" in caplog.text
+    assert [chunk for chunk, _ in chunks_of(recovered)] == [
+        chunk_id(number) for number in range(1, COUNT + 1)
+    ]
+    index.close()
+
+
+def test_a_snapshot_that_contradicts_the_quarantine_is_not_used(
+    tmp_path: Path, store: WrittenStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "index"
+    index, recovered = opened(path, store)
+    # A second claim to the extent of chunk 4, as only a fault could make it.
+    index.apply(
+        IndexChange(
+            quarantines=((chunk_id(900), record_at(store.records[chunk_id(4)].extent, stamp=99)),)
+        )
+    )
+    close_cleanly(index, recovered.table, recovered.next_stamp)
+    index, recovered = opened(path, store)
+    assert "contradicts itself" in caplog.text
+    assert recovered.dropped_count == 1
+    assert index.get(chunk_id(4)) is None
+    index.close()
+
+
+def test_an_unsound_index_is_set_aside_and_rebuilt(
+    tmp_path: Path, store: WrittenStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    index, _ = opened(tmp_path / "index", store)
+    index.close()
+    data = tmp_path / "index" / DATA_FILE
+    data.write_bytes(b"\xff" * data.stat().st_size)
+    index, recovered = opened(tmp_path / "index", store)
+    assert "it is kept as" in caplog.text
+    assert len(recovered.table) == COUNT
+    index.close()
+
+
+def test_slabs_that_cannot_be_read_are_told(
+    tmp_path: Path,
+    store: WrittenStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    device = store.device_set.devices[0]
+
+    def fail(buffers: object, offset: int) -> None:
+        raise DeviceError(device.name, "read", "medium error")
+
+    monkeypatch.setattr(device, "readv", fail)
+    index, recovered = opened(tmp_path / "index", store)
+    assert "4 slabs could not be read" in caplog.text
+    assert len(recovered.table) == COUNT // 2
+    index.close()
+
+
+def test_a_slab_that_changed_its_class_is_recovered(tmp_path: Path, store: WrittenStore) -> None:
+    index, recovered = opened(tmp_path / "index", store)
+    wide = extent_at(0, slab=3, size=32768)
+    recovered.table.insert(chunk_id(800), wide)
+    index.apply(IndexChange(puts=((chunk_id(800), record_at(wide, stamp=800)),)))
+    close_cleanly(index, recovered.table, recovered.next_stamp)
+    index, recovered = opened(tmp_path / "index", store)
+    assert dict(chunks_of(recovered))[chunk_id(800)] == wide
+    assert recovered.allocator.used_count(0, 3) == 1
+    index.close()

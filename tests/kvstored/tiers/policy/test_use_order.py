@@ -1,0 +1,121 @@
+"""The order of use of many rows against a sorted list."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from kvstored.tiers.policy import use_order
+from kvstored.tiers.policy.use_order import UseOrder
+
+SEGMENT = 16
+UNUSED = 2**64 - 1
+
+
+class Rows:
+    """Rows of three groups by their number."""
+
+    def __init__(self, segment_count: int = 4) -> None:
+        self.segments = [np.full(SEGMENT, UNUSED, np.uint64) for _ in range(segment_count)]
+        self.clock = 1
+        self.looks = 0
+
+    @property
+    def times(self) -> Sequence[NDArray[np.uint64]]:
+        return self.segments
+
+    def row_count(self, group: int | None) -> int:
+        return len(self.expected(group))
+
+    def is_of_class(
+        self, segment: int, indices: NDArray[np.int64], group: int
+    ) -> NDArray[np.bool_]:
+        self.looks += 1
+        return (indices + segment * SEGMENT) % 3 == group
+
+    def use(self, row: int) -> None:
+        self.segments[row // SEGMENT][row % SEGMENT] = self.clock
+        self.clock += 1
+
+    def remove(self, row: int) -> None:
+        self.segments[row // SEGMENT][row % SEGMENT] = UNUSED
+
+    def expected(self, group: int | None) -> list[int]:
+        times = np.concatenate(self.segments)
+        rows = [row for row in np.argsort(times).tolist() if times[row] != UNUSED]
+        return [row for row in rows if group is None or row % 3 == group]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["use", "use", "use", "remove", "look"]),
+        st.integers(0, 4 * SEGMENT - 1),
+    ),
+    max_size=150,
+)
+
+
+@pytest.mark.parametrize(("queue_rows", "sample_step"), [(1000, 64), (6, 2), (2, 2), (8, 1)])
+@given(steps=STEPS)
+@settings(max_examples=60)
+def test_victims_are_always_the_oldest(
+    queue_rows: int, sample_step: int, steps: list[tuple[str, int]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(use_order, "QUEUE_ROWS", queue_rows)
+        patch.setattr(use_order, "SAMPLE_STEP", sample_step)
+        rows = Rows()
+        order = UseOrder(rows)
+        for step, row in steps:
+            if step == "use":
+                rows.use(row)
+            elif step == "remove":
+                rows.remove(row)
+            else:
+                group = None if row % 4 == 3 else row % 4
+                count = row % 7
+                found = list(islice(order.victims(group), count))
+                assert found == rows.expected(group)[:count]
+        for group in (None, 0, 1, 2):
+            assert list(order.victims(group)) == rows.expected(group)
+
+
+def test_rows_that_were_used_or_removed_since_they_were_sorted_are_passed_over() -> None:
+    rows = Rows()
+    order = UseOrder(rows)
+    for row in range(6):
+        rows.use(row)
+    assert next(order.victims()) == 0
+    rows.use(1)
+    rows.remove(2)
+    rows.use(0)
+    assert list(order.victims()) == [3, 4, 5, 1, 0]
+    rows.remove(4)
+    rows.use(4)
+    assert list(order.victims()) == [3, 5, 1, 0, 4]
+
+
+def test_nobody_looks_for_a_group_without_rows() -> None:
+    rows = Rows()
+    rows.use(0)
+    assert list(UseOrder(rows).victims(1)) == []
+    assert rows.looks == 0
+
+
+def test_rows_that_are_passed_over_cost_no_new_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head may be pinned for long while thousands behind it are evicted."""
+    monkeypatch.setattr(use_order, "QUEUE_ROWS", 16)
+    monkeypatch.setattr(use_order, "SAMPLE_STEP", 4)
+    rows = Rows(segment_count=64)
+    order = UseOrder(rows)
+    for row in range(64 * SEGMENT):
+        rows.use(row)
+    for _ in range(300):
+        head, second = islice(order.victims(), 2)
+        assert head == 0
+        rows.remove(second)
+        assert len(order._queues[None].passed) <= 2
