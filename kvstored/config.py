@@ -74,7 +74,8 @@ class StoreSection(_Section):
     devices: Annotated[tuple[Path, ...], Field(min_length=1)]
     device_bytes: Bytes
     """Size of each device; used by ``kvstored format`` only."""
-    slab_bytes: Bytes = ByteSize(64 * _MIB)
+    slab_bytes: Bytes = ByteSize(65 * _MIB)
+    """Not 64: chunks of 8, 16 or 32 MiB come with a header page, and would just not fill it."""
     index: Path
     """Folder of the LMDB index."""
     index_map_bytes: Bytes = ByteSize(16 * _GIB)

@@ -30,6 +30,8 @@ from kvstored.store.slab_geometry import (
 __all__ = ["ABSENT", "SEGMENT_ROWS", "UNUSED", "ChunkTable"]
 
 SEGMENT_ROWS = 1 << 16
+STRANDED_SLABS_MAX = 64
+"""Slabs that one look for stranded room names."""
 UNUSED = (1 << 64) - 1
 """The time in a row that holds no chunk: later than every use."""
 _ROW_BITS = 16
@@ -161,9 +163,7 @@ class ChunkTable:
         row = self._row(chunk.encode())
         if row == ABSENT:
             return None
-        slab = self._slab(row)
-        device_index = self._slab_devices[slab]
-        return device_index, slab - self._first_slabs[device_index]
+        return self._slab_place(self._slab(row))
 
     def chunk_count_in_slab(self, device_index: int, slab_index: int) -> int:
         """Chunks that lie in one slab."""
@@ -173,6 +173,25 @@ class ChunkTable:
         """The chunks that lie in one slab. Looks at every row, a nanosecond each."""
         slab = self._first_slabs[device_index] + slab_index
         return [self._chunk(row) for row in self._rows_in_slab(slab)]
+
+    def stranded_slabs(self, class_bytes: int, share_max: float) -> list[tuple[int, int]]:
+        """Device and slab index of the slabs with the most room for other classes only.
+
+        Empty unless their free extents add up to more than ``share_max`` of all slabs.
+        """
+        owners = self._slab_class_bytes.astype(np.int64)
+        extent_counts = self.geometry.class_bytes_max // np.maximum(owners, 1)
+        is_other = (self._slab_rows > 0) & (owners != class_bytes)
+        free_bytes = np.where(is_other, (extent_counts - self._slab_rows) * owners, 0)
+        if free_bytes.sum() <= share_max * self.geometry.slab_bytes * self.geometry.slab_count:
+            return []
+        emptiest = np.argsort(-free_bytes, kind="stable")[:STRANDED_SLABS_MAX]
+        return [self._slab_place(int(slab)) for slab in emptiest if free_bytes[slab]]
+
+    def class_bytes_of_chunk(self, chunk: ChunkId) -> int:
+        """The size class of a chunk; 0 when it is not there."""
+        row = self._row(chunk.encode())
+        return 0 if row == ABSENT else self.class_bytes_of(self._slab(row))
 
     def claims_in_slab(self, slab: int) -> list[tuple[ChunkId, Extent, int]]:
         """Chunk, extent and time of use of all chunks in a slab, by its number."""
@@ -315,6 +334,11 @@ class ChunkTable:
     def _identity(self, row: int) -> bytearray:
         start = (row & _ROW_MASK) * CHUNK_ID_BYTES
         return self._segments[row >> _ROW_BITS].ids[start : start + CHUNK_ID_BYTES]
+
+    def _slab_place(self, slab: int) -> tuple[int, int]:
+        """Device index and slab index of a slab, by its number."""
+        device_index = self._slab_devices[slab]
+        return device_index, slab - self._first_slabs[device_index]
 
     def _slab(self, row: int) -> int:
         return slab_number(self._place(row))

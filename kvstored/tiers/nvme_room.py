@@ -1,6 +1,7 @@
 """Makes room on the devices by evicting what was not used for the longest time."""
 
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import wait
 from itertools import islice
@@ -23,6 +24,23 @@ Behind the last number the store counts as full.
 
 SLABS_LOOKED_AT_MAX = 64
 """Slabs whose chunks are looked at to empty one of them."""
+
+OLDEST_LOOKED_AT = 256
+"""Oldest chunks of all classes among which a class that wants room should have its own."""
+
+STRANDED_MAX = 0.02
+"""Share of the devices that may lie in free extents of other classes.
+
+When deletions have stranded more, the emptiest of their slabs is emptied. Else a class
+evicts its own oldest chunks if they are among the oldest of all, and takes over the slab
+with the largest share of these if not.
+"""
+
+OLDEST_LOOKED_AT = 256
+"""Oldest chunks of all classes that are looked at to choose whose room is taken."""
+
+STRANDED_MAX = 0.02
+"""Share of the devices that may lie in free extents of other classes than the one in need."""
 
 ROUNDS_MAX = 8
 """Rounds of eviction for one chunk; pins can make a round useless."""
@@ -83,12 +101,39 @@ class NvmeRoom:
                 extent = store.allocate(class_bytes, device_index)
                 if extent is not None:
                     return extent
-                victims = self._same_class(store, class_bytes) or self._oldest_slab(store)
+                victims = self._victims(store, class_bytes)
                 if not victims:
                     return None
                 self._counters.add("evicted_chunks", len(victims))
                 wait([store.delete(chunk) for chunk in victims])
         return None
+
+    def _victims(self, store: ChunkStore, class_bytes: int) -> list[ChunkId]:
+        """Chunks whose deletion makes room for a class: the first rule that finds some counts.
+
+        1. Too much lies stranded in free extents of other classes: the emptiest of their
+           slabs is emptied, and then fits any class.
+        2. The class has chunks of its own among the oldest of all: these.
+        3. The slab of another class with the largest part of the oldest of all is emptied.
+        4. The oldest chunks of the class, however young.
+        """
+        oldest = self._unpinned(store, None, OLDEST_LOOKED_AT)
+        with self._table_lock:
+            stranded_slabs = self._table.stranded_slabs(class_bytes, STRANDED_MAX)
+            classes = [self._table.class_bytes_of_chunk(chunk) for chunk in oldest]
+            old_counts = Counter(filter(None, map(self._table.slab, oldest)))
+        if not stranded_slabs:
+            own = [
+                chunk for chunk, size in zip(oldest, classes, strict=True) if size == class_bytes
+            ]
+            if own:
+                return own[:VICTIMS_PER_ROUND]
+
+        def old_part(slab: tuple[int, int]) -> float:
+            return old_counts[slab] / max(store.allocator.used_count(*slab), 1)
+
+        slabs = stranded_slabs or sorted(old_counts, key=old_part, reverse=True)
+        return self._whole_slab(store, slabs) or self._same_class(store, class_bytes)
 
     def _same_class(self, store: ChunkStore, class_bytes: int) -> list[ChunkId]:
         for looked_at in VICTIMS_LOOKED_AT:
@@ -97,13 +142,10 @@ class NvmeRoom:
                 return victims[:VICTIMS_PER_ROUND]
         return []
 
-    def _oldest_slab(self, store: ChunkStore) -> list[ChunkId]:
-        """All chunks of the oldest slab that can become empty: then it fits any class."""
-        oldest = self._unpinned(store, None, VICTIMS_LOOKED_AT[-1])
-        with self._table_lock:
-            slabs = dict.fromkeys(map(self._table.slab, oldest))
+    def _whole_slab(self, store: ChunkStore, slabs: Iterable[tuple[int, int]]) -> list[ChunkId]:
+        """All chunks of the first of some slabs that can become empty: then it fits any class."""
         looked_at = 0
-        for slab in filter(None, slabs):
+        for slab in slabs:
             with self._table_lock:
                 # Else something that cannot be evicted lies there: it is in quarantine, is
                 # being written, or was deleted while somebody had it pinned.

@@ -13,7 +13,6 @@ them take no time. Slabs are 1 % of a device: each class has one that is partly 
 import random
 from collections.abc import Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import cast
 
 import pytest
@@ -40,9 +39,6 @@ CLASSES = (MIB + 4096, 5 * MIB // 2 + 4096, 3 * MIB + 4096)
 SMALL, _, LARGE = CLASSES
 RECENT_CHUNKS = 20_000
 """More than the devices hold: some of those that are used again are gone."""
-
-
-falls_short = partial(pytest.mark.xfail, strict=True, raises=AssertionError)
 
 
 class InstantStore:
@@ -136,11 +132,6 @@ def test_puts_and_evictions_of_three_classes(seed: int) -> None:
     assert max(store.fragmentation) <= FRAGMENTATION_MAX
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="chunks of whole MiB and a header page just do not fit",
-)
 @pytest.mark.parametrize("payload_bytes", [8 * MIB, 16 * MIB, 32 * MIB])
 def test_default_slabs_hold_the_chunks_of_large_models_without_much_rest(
     payload_bytes: int,
@@ -151,11 +142,6 @@ def test_default_slabs_hold_the_chunks_of_large_models_without_much_rest(
     assert 1 - extent_count * extent_bytes / slab_bytes <= FRAGMENTATION_MAX
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a class that has a slab never takes over another, however empty",
-)
 def test_slabs_that_deletions_left_nearly_empty_serve_another_class() -> None:
     """Few survivors in every slab must not keep the rest of the devices from others."""
     store = InstantStore()
@@ -169,11 +155,6 @@ def test_slabs_that_deletions_left_nearly_empty_serve_another_class() -> None:
     assert store.live_bytes(LARGE) > 0.8 * CAPACITY_BYTES
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a class that has a slab evicts itself, however old the others are",
-)
 def test_a_class_that_nobody_uses_any_more_gives_up_its_slabs() -> None:
     """After a change of the model the old chunks are the oldest: they go first."""
     store = InstantStore()
