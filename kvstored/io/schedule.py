@@ -9,10 +9,11 @@ every class ``c`` and every interval in which a more urgent class is active thro
 
     granted(c) <= share(c) / shares above * granted(above) + BURST_COST_BYTES + one request
 
-"Above" are the more urgent classes, whose shares add up to ``shares above``. So writes
-that never end take from reads that never end at most ``write_share`` of the device's
-time, background takes at most ``background_share``, and each gets as much: what is
-granted above pays tokens into the buckets below, and a class with tokens goes first.
+"Above" are the more urgent classes, whose shares add up to ``shares above``. So when no
+class ever ends, each gets its share of the device's time, no more and no less: what is
+granted above pays tokens into the buckets below, and a class with tokens goes first;
+without tokens the most urgent class does. What a class leaves that has nothing to do
+goes to the most urgent of the others.
 
 The buckets are filled by what others are granted, not by time. A rate in bytes per
 second would have to be measured, and it would be wrong as soon as the device is slower
@@ -101,23 +102,30 @@ class _Class(Generic[ItemT]):
         self.active_until_s = -math.inf
         self._tokens_per_byte = share / (sum(one.share for one in above) or math.inf)
         self._tokens_bytes = float(BURST_COST_BYTES)
-        self._paid_bytes = 0.0
+        self._credited_bytes = 0.0
 
     def active_above_until_s(self) -> float:
         """The end of the activity above, as far as it is known now."""
         return max(one.active_until_s for one in self.above)
 
-    def tokens_bytes(self) -> float:
-        """The tokens, with those for everything that was granted above."""
+    def may_pay(self, now_s: float) -> bool:
+        """Whether a request may start beside the activity above, for tokens."""
+        if self.running >= self.contended_depth or now_s >= self.active_above_until_s():
+            return False
         granted_bytes = sum(one.granted_bytes for one in self.above)
-        earned_bytes = (granted_bytes - self._paid_bytes) * self._tokens_per_byte
-        self._paid_bytes = granted_bytes
+        earned_bytes = (granted_bytes - self._credited_bytes) * self._tokens_per_byte
+        self._credited_bytes = granted_bytes
         self._tokens_bytes = min(self._tokens_bytes + earned_bytes, BURST_COST_BYTES)
-        return self._tokens_bytes
+        return self._tokens_bytes > 0
 
-    def spend(self, cost_bytes: float) -> None:
-        """Takes tokens; the last one before none is left may take too many."""
+    def pay(self, cost_bytes: float) -> None:
+        """Takes tokens: where some are left, also more than there are."""
         self._tokens_bytes -= cost_bytes
+
+    def may_start_free(self, now_s: float) -> bool:
+        """Whether a request may start because there is no activity above."""
+        since_s = now_s - self.active_above_until_s()
+        return since_s >= (0 if self.running < IN_FLIGHT_BEFORE_QUIET else QUIET_S)
 
 
 class Schedule(Generic[ItemT]):
@@ -158,16 +166,13 @@ class Schedule(Generic[ItemT]):
         if not self._waiting or self._running == self._depth:
             return None
         for own in self._below_reads:
-            if own.waiting:
-                since_s = now_s - own.active_above_until_s()
-                if since_s < 0:
-                    if own.running < own.contended_depth and own.tokens_bytes() > 0:
-                        own.spend(own.waiting[0][1])
-                        return self._start(own, now_s)
-                elif own.running < IN_FLIGHT_BEFORE_QUIET or since_s >= QUIET_S:
-                    return self._start(own, now_s)
-        reads = self._classes[Traffic.READ]
-        return self._start(reads, now_s) if reads.waiting else None
+            if own.waiting and own.may_pay(now_s):
+                own.pay(own.waiting[0][1])
+                return self._start(own, now_s)
+        for own in self._classes:
+            if own.waiting and (not own.above or own.may_start_free(now_s)):
+                return self._start(own, now_s)
+        return None
 
     def ended(self, grant: Grant[ItemT], now_s: float) -> None:
         """Takes back the place of a request that ``take`` has granted."""

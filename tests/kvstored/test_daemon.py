@@ -57,6 +57,16 @@ def test_it_drains_and_exits_with_0(daemon: DaemonProcess, number: signal.Signal
     assert "not clean" not in daemon.log
 
 
+def test_a_clean_stop_leaves_a_snapshot_until_the_next_start(daemon: DaemonProcess) -> None:
+    snapshot = daemon.index / "SNAPSHOT"
+    assert not snapshot.exists()
+    assert daemon.terminate() == 0
+    assert snapshot.exists()
+    daemon.start()
+    assert not snapshot.exists()
+    assert "snapshot" not in daemon.log
+
+
 def test_after_a_kill_it_looks_through_the_index(daemon: DaemonProcess) -> None:
     daemon.restart()
     assert ping(daemon)["epoch"] == 2

@@ -58,7 +58,7 @@ def names(grants: list[Grant[str]]) -> list[str]:
 
 
 def spend_tokens(schedule: Schedule[str], traffic: Traffic) -> None:
-    """Leaves a class without tokens while reads are active, at time 0."""
+    """Runs a request that takes all tokens if anything above is active, at time 0."""
     add(schedule, traffic, cost_bytes=BIG)
     schedule.ended(one(schedule, traffic), 0.0)
 
@@ -149,6 +149,14 @@ class TestActivityAbove:
         add(schedule, Traffic.WRITE, DEPTH + 1, cost_bytes=BIG)
         assert names(taken(schedule)) == ["WRITE"] * DEPTH
 
+    def test_without_reads_writes_spend_no_tokens(self) -> None:
+        schedule = new_schedule()
+        spend_tokens(schedule, Traffic.WRITE)
+        add(schedule, Traffic.READ)
+        one(schedule, Traffic.READ)
+        add(schedule, Traffic.WRITE)
+        one(schedule, Traffic.WRITE)
+
     def test_writes_with_tokens_go_before_reads(self) -> None:
         schedule = new_schedule(depth=1)
         add(schedule, Traffic.READ)
@@ -226,6 +234,17 @@ class TestPause:
         schedule.ended(first, 0.001)
         assert taken(schedule, 0.001 + 2 * PAUSE_S_MAX) == []
 
+    def test_it_lasts_while_another_read_waits(self) -> None:
+        schedule = new_schedule(depth=1)
+        add(schedule, Traffic.READ, 2)
+        read = one(schedule, Traffic.READ)
+        add(schedule, Traffic.WRITE, 2, cost_bytes=BIG)
+        add(schedule, Traffic.BACKGROUND)
+        schedule.ended(read, 0.001)
+        schedule.ended(one(schedule, Traffic.BACKGROUND, 0.001), 0.01)
+        schedule.ended(one(schedule, Traffic.WRITE, 0.01), 0.02)
+        one(schedule, Traffic.READ, 0.02)
+
     def test_a_new_read_ends_it_at_once(self) -> None:
         schedule = self.paused(0.001)
         add(schedule, Traffic.READ, now_s=0.0015)
@@ -248,6 +267,22 @@ class TestPause:
         assert schedule.retry_s(0.0) == pytest.approx(SILENCE_S)
         assert names(taken(schedule, SILENCE_S)) == ["WRITE"]
 
+    def test_reads_that_start_late_are_active(self) -> None:
+        schedule = new_schedule()
+        add(schedule, Traffic.READ)
+        one(schedule, Traffic.READ, 0.9 * SILENCE_S)
+        spend_tokens(schedule, Traffic.WRITE)
+        add(schedule, Traffic.WRITE, now_s=1.1 * SILENCE_S)
+        assert taken(schedule, 1.1 * SILENCE_S) == []
+
+    def test_reads_that_wait_for_a_slow_device_go_before_writes_without_tokens(self) -> None:
+        schedule = new_schedule(depth=1)
+        add(schedule, Traffic.WRITE, 2, cost_bytes=BIG)
+        write = one(schedule, Traffic.WRITE)
+        add(schedule, Traffic.READ)
+        schedule.ended(write, 2 * SILENCE_S)
+        one(schedule, Traffic.READ, 2 * SILENCE_S)
+
 
 class TestRetry:
     def test_none_while_nothing_waits(self) -> None:
@@ -258,9 +293,10 @@ class TestRetry:
 
     def test_none_while_only_the_end_of_a_request_changes_anything(self) -> None:
         schedule = new_schedule(depth=1)
-        add(schedule, Traffic.READ, 2)
+        add(schedule, Traffic.READ)
+        one(schedule, Traffic.READ)
         add(schedule, Traffic.BACKGROUND)
-        assert len(taken(schedule)) == 1
+        assert taken(schedule) == []
         assert schedule.retry_s(0.0) is None
 
     def test_the_first_class_that_could_go_on_counts(self) -> None:

@@ -1,4 +1,5 @@
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from threading import Event, Semaphore, Thread
 
 import pytest
@@ -19,7 +20,7 @@ from tests.kvstored.io.engine_conformance import (
     submit,
 )
 from tests.kvstored.io.held_engine import HeldEngine
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 POLICY = SchedulePolicy(write_share=0.15, background_share=0.05, write_cost=1.5)
 DEPTH = 4
@@ -114,6 +115,20 @@ def test_the_inner_engine_never_has_more_than_its_depth(bench: Bench) -> None:
         assert len(bench.inner.held) == DEPTH
 
 
+def test_a_request_reaches_the_inner_engine_as_it_is(bench: Bench) -> None:
+    asked = IoRequest(
+        device_index=1,
+        operation=READ,
+        buffers=(LONG[:PAGE_BYTES], LONG),
+        offset=7 * PAGE_BYTES,
+        done=lambda _: None,
+        is_background=True,
+    )
+    bench.engine.submit(asked)
+    (got,) = bench.inner.held
+    assert replace(got, done=asked.done) == asked
+
+
 def test_devices_do_not_wait_for_each_other(bench: Bench) -> None:
     bench.submit(READ, DEPTH + 1)
     submit(bench.engine, READ, LONG, device_index=1)
@@ -151,14 +166,20 @@ def test_what_is_below_goes_on_when_reads_have_paid_for_it(bench: Bench, backgro
 def test_the_end_of_a_pause_starts_a_write_without_any_other_event(bench: Bench) -> None:
     bench.submit(READ)
     bench.spend_tokens_of_writes()
-    bench.submit(WRITE)
-    bench.clock.now_s = 0.001
     bench.inner.end()
-    assert bench.operations == []
-    bench.inner.started.clear()
-    bench.clock.now_s = 0.002
-    assert bench.inner.started.wait(PATIENCE_S)
-    assert bench.operations == [WRITE]
+    for round_s in (1.0, 2.0):
+        bench.clock.now_s = round_s
+        bench.submit(READ)
+        bench.submit(WRITE)
+        assert bench.operations == [READ]
+        bench.clock.now_s = round_s + 0.001
+        bench.inner.end()
+        assert bench.operations == []
+        bench.inner.started.clear()
+        bench.clock.now_s = round_s + 0.01
+        assert bench.inner.started.wait(PATIENCE_S)
+        assert bench.operations == [WRITE]
+        bench.inner.end()
 
 
 def test_an_error_reaches_the_one_who_asked(bench: Bench) -> None:
@@ -173,11 +194,21 @@ def test_close_waits_for_what_waits_and_for_what_runs() -> None:
     bench.submit(READ, DEPTH + 1)
     closer = Thread(target=bench.engine.close)
     closer.start()
-    for _ in range(DEPTH + 1):
+    assert not bench.inner.is_closed
+    wait_until(lambda: refuses(bench))
+    while bench.inner.held:
         assert not bench.inner.is_closed
         bench.inner.end()
     closer.join(PATIENCE_S)
     assert bench.inner.is_closed
+
+
+def refuses(bench: Bench) -> bool:
+    try:
+        bench.submit(READ)
+    except RuntimeError as error:
+        return "closed" in str(error)
+    return False
 
 
 class SlowWriteDevice(MemoryDevice):
