@@ -93,6 +93,7 @@ class StreamOptions:
 class ReadStream:
     """State of one read. Methods may be called from any thread.
 
+    ``copy_bytes`` are those of the chunks that are copied from DRAM, all of their layers.
     ``on_damage`` is called once for each chunk whose bytes do not match the index;
     ``on_finish`` once, after the last access to the arena.
     """
@@ -111,6 +112,9 @@ class ReadStream:
         self.target = target
         self.device_bytes = 0
         self.dram_bytes = 0
+        self.copy_bytes = sum(
+            source.geometry.extent_bytes for source in sources if isinstance(source, FramedChunk)
+        )
         self._options = options
         self._on_damage = on_damage
         self._on_finish = on_finish

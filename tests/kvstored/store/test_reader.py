@@ -3,12 +3,14 @@
 import mmap
 from collections.abc import Sequence
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
 
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
+from kvstored.store.lane import Transfer
 from kvstored.store.plan import Order
 from kvstored_contract.board import SliceState
 from tests.support.devices import WrappedDevice
@@ -103,3 +105,35 @@ def test_devices_transfer_into_arenas_that_take_it(
             if np.shares_memory(part, arena)
         )
         assert direct_bytes == (size if goes_direct else 0)
+
+
+class CountedQueue:
+    """Passes on to a queue, and counts what is put."""
+
+    def __init__(self, inner: "SimpleQueue[Transfer | None]") -> None:
+        self._inner = inner
+        self.get = inner.get
+        self.put_count = 0
+
+    def put(self, transfer: Transfer | None) -> None:
+        self.put_count += 1
+        self._inner.put(transfer)
+
+
+@pytest.mark.parametrize(("chunk_count", "is_over_at_once"), [(1, True), (80, False)])
+def test_small_reads_from_dram_are_over_when_they_have_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_count: int, is_over_at_once: bool
+) -> None:
+    """They are copied on the calling thread, and no other is woken."""
+    numbers = list(range(chunk_count))
+    with open_store(tmp_path, slabs_per_device=8, dram_bytes=8 * MIB) as opened:
+        payload = opened.fill(chunk_count)
+        put_durable(opened, numbers)
+        copies = CountedQueue(opened.store._reader._copies)
+        monkeypatch.setattr(opened.store._reader, "_copies", copies)
+        board = new_board(chunk_count, LAYOUT.layer_count)
+        stream = opened.read(numbers, base=BASE, board=board)
+        assert stream.wait(0 if is_over_at_once else None)
+        assert (copies.put_count == 0) is is_over_at_once
+        assert (board.states == SliceState.RESIDENT).all()
+        assert bytes(opened.arena[BASE : BASE + len(payload)]) == payload
