@@ -1,10 +1,10 @@
 """All parts in turn, and what they promise."""
 
 from contextlib import ExitStack
-from pathlib import Path
 
 from benchmarks import fio
 from benchmarks.benchmark import Benchmark, Settings
+from benchmarks.huge_pages import huge_pages
 from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
 from benchmarks.storage import (
@@ -19,8 +19,11 @@ from benchmarks.storage import (
     slice_curve,
 )
 from benchmarks.storage.bench import Bench
-from benchmarks.storage.machine import huge_pages
 from benchmarks.storage.scale import FULL, QUICK, Scale
+from benchmarks.workload import GIB
+
+ARENAS_BYTES_MAX = 4 * GIB
+"""More than all arenas that any part has at a time."""
 
 PARTS = {
     "cold_reads": cold_reads.PART,
@@ -38,8 +41,10 @@ PARTS = {
 def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
     """Runs the chosen parts one after the other; raises BenchmarkError."""
     fio.require_fio()
-    settings.console.print(huge_pages(Path("/proc/meminfo").read_text()))
     with ExitStack() as stack:
+        is_granted = stack.enter_context(huge_pages(ARENAS_BYTES_MAX))
+        pages = "huge pages" if is_granted else "pages of 4 KiB, as the system allows no others"
+        settings.console.print(f"arenas lie on {pages}")
         folder = stack.enter_context(scratch_folder(settings.folder, scale.scratch_bytes))
         status = stack.enter_context(settings.console.status("preparing"))
         bench = Bench(

@@ -127,7 +127,7 @@ def random_traffic(store: InstantStore, seed: int, phase_count: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_puts_and_evictions_of_three_classes(seed: int) -> None:
     store = InstantStore()
-    random_traffic(store, seed, phase_count=25)
+    random_traffic(store, seed, phase_count=12)
     assert len(store.fragmentation) > 1000
     assert max(store.fragmentation) <= FRAGMENTATION_MAX
 
