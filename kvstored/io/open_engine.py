@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from kvstored.io.device import Device
 from kvstored.io.engine import IoEngine
+from kvstored.io.ring import probe
 from kvstored.io.ring_engine import RingEngine
 from kvstored.io.thread_engine import ThreadEngine
 
@@ -34,6 +35,7 @@ def open_engine(devices: Sequence[Device], *, kind: EngineKind, depth: int) -> I
     obstacle = next((device.name for device in devices if device.kernel_file() is None), None)
     if obstacle is None:
         try:
+            probe()
             return RingEngine(devices, depth=depth)
         except OSError as error:
             obstacle = f"the system refuses it ({error.strerror})"

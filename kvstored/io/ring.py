@@ -149,6 +149,19 @@ class Ring:
         os.close(self._descriptor)
 
 
+def probe() -> None:
+    """Raises OSError unless the system lets this process make a ring and use it.
+
+    A filter of system calls may allow the one and forbid the other.
+    """
+    ring = Ring(1)
+    try:
+        ring.submit(Opcode.NOP, token=1)
+        ring.wait()
+    finally:
+        ring.close()
+
+
 def _checked(result: int) -> int:
     """The result of a system call; raises OSError when it failed."""
     if result < 0:

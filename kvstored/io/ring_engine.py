@@ -152,11 +152,14 @@ class _Queue:
 
     def _enter(self, opcode: Opcode, **entry: int) -> None:
         """Hands an entry to the kernel, which refuses only while it lacks memory."""
+        is_refused = False
         while True:
             try:
                 self._ring.submit(opcode, **entry)
             except OSError as error:
-                _log.warning("%s: io_uring takes no transfer: %s", self._name, error.strerror)
+                if not is_refused:
+                    _log.warning("%s: io_uring takes no transfer: %s", self._name, error.strerror)
+                is_refused = True
                 time.sleep(_RETRY_INTERVAL_S)
             else:
                 return

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kvstored.io import open_engine as module
+from kvstored.io import ring
 from kvstored.io.device import Device
 from kvstored.io.file_device import FileDevice
 from kvstored.io.memory_device import MemoryDevice
@@ -39,7 +40,7 @@ def test_files_are_served_as_asked(file: FileDevice, kind: EngineKind, engine_ty
     file.close()
 
 
-@pytest.mark.parametrize("is_refused_by", ["device", "system"])
+@pytest.mark.parametrize("is_refused_by", ["device", "system", "filter"])
 def test_where_io_uring_is_not_there_threads_serve_unless_it_was_named(
     file: FileDevice,
     monkeypatch: pytest.MonkeyPatch,
@@ -54,8 +55,11 @@ def test_where_io_uring_is_not_there_threads_serve_unless_it_was_named(
     if is_refused_by == "device":
         devices.append(MemoryDevice("memory", PAGE_BYTES))
         reason = "memory can only be served by threads"
-    else:
+    elif is_refused_by == "system":
         monkeypatch.setattr(module, "RingEngine", forbidden)
+    else:
+        # A ring can be made and not be used.
+        monkeypatch.setattr(ring.Ring, "submit", forbidden)
     with caplog.at_level(logging.INFO):
         engine = open_engine(devices, kind=EngineKind.AUTO, depth=1)
     assert type(engine) is ThreadEngine
