@@ -1,13 +1,11 @@
 """Page-aligned memory for transfers, populated before its first use."""
 
-import errno
 import mmap
 from threading import Condition
 
+from kvstored.io.resident import advise_huge_pages, populate
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
-# Missing from the mmap module of Python 3.11; the value is fixed by the Linux ABI (5.14).
-_MADV_POPULATE_WRITE = 23
 # Populating in steps keeps each system call short.
 _POPULATE_BYTES = 256 * 1024 * 1024
 
@@ -24,8 +22,8 @@ class AlignedMemory:
         if byte_count < 1:
             raise ValueError(f"memory must have at least 1 byte, not {byte_count}")
         self._map = mmap.mmap(-1, byte_count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        _advise_huge_pages(self._map)
-        _populate(self._map)
+        advise_huge_pages(self._map)
+        populate(self._map, step_bytes=_POPULATE_BYTES)
         self.view = memoryview(self._map)
 
     def close(self) -> None:
@@ -76,30 +74,3 @@ class ScratchPool:
                 view.release()
             self._free.clear()
             self._memory.close()
-
-
-def _advise_huge_pages(area: mmap.mmap) -> None:
-    try:
-        area.madvise(mmap.MADV_HUGEPAGE)
-    except OSError as error:
-        # A kernel without transparent huge pages: small pages serve as well, only slower.
-        if error.errno != errno.EINVAL:
-            raise
-
-
-def _populate(area: mmap.mmap) -> None:
-    """Brings every page into memory now: a first touch is slower than the disk."""
-    for start in range(0, len(area), _POPULATE_BYTES):
-        byte_count = min(_POPULATE_BYTES, len(area) - start)
-        try:
-            area.madvise(_MADV_POPULATE_WRITE, start, byte_count)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            _touch(area, start, byte_count)
-
-
-def _touch(area: mmap.mmap, start: int, byte_count: int) -> None:
-    """Populates as kernels before 5.14 allow: by writing to each page."""
-    for offset in range(start, start + byte_count, mmap.PAGESIZE):
-        area[offset] = 0

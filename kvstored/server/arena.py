@@ -1,14 +1,12 @@
 """The arena: sealed shared memory of one session, mapped by the daemon and the client."""
 
-import errno
 import fcntl
 import mmap
 import os
 
+from kvstored.io.resident import advise_huge_pages, populate
 from kvstored_contract.limits import ALIGNMENT_BYTES, HUGE_PAGE_BYTES
 
-# Missing from the mmap module of Python 3.11; the value is fixed by the Linux ABI (5.14).
-_MADV_POPULATE_WRITE = 23
 # The interpreter lock is held during one step.
 _POPULATE_BYTES = 4 * 1024 * 1024
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -62,31 +60,9 @@ def _resident(byte_count: int, flags: int) -> tuple[int, mmap.mmap]:
         os.ftruncate(descriptor, byte_count)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
         area = mmap.mmap(descriptor, byte_count)
-        _advise_huge_pages(area)
-        _populate(area)
+        advise_huge_pages(area)
+        populate(area, step_bytes=_POPULATE_BYTES)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor, area
-
-
-def _advise_huge_pages(area: mmap.mmap) -> None:
-    try:
-        area.madvise(mmap.MADV_HUGEPAGE)
-    except OSError as error:
-        # A kernel without transparent huge pages: small pages serve as well, only slower.
-        if error.errno != errno.EINVAL:
-            raise
-
-
-def _populate(area: mmap.mmap) -> None:
-    """Brings every page into memory now: a first touch is slower than the disk."""
-    for start in range(0, len(area), _POPULATE_BYTES):
-        byte_count = min(_POPULATE_BYTES, len(area) - start)
-        try:
-            area.madvise(_MADV_POPULATE_WRITE, start, byte_count)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            for offset in range(start, start + byte_count, mmap.PAGESIZE):
-                area[offset] = 0

@@ -107,10 +107,11 @@ class SessionSocket:
             await asyncio.get_running_loop().sock_sendall(connection, frame(welcome))
             return None
         LOGGER.info(
-            "session %d of client %r in namespace %r",
+            "session %d of client %r in namespace %r, its arena on %s",
             session.identity.session_id,
             hello.client_name,
             grant.namespace,
+            "huge pages" if session.arena.is_on_huge_pages else "pages of 4 KiB",
         )
         return session
 
