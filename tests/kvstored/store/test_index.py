@@ -7,8 +7,7 @@ import lmdb
 import pytest
 
 from kvstored.format.sequence_record import SequenceRecord
-from kvstored.store import index_walk
-from kvstored.store.index import Index, IndexChange, IndexDamagedError, IndexFailure
+from kvstored.store.index import Index, IndexChange, IndexFailure
 from kvstored.store.index_entry import META_KEY, Table, quarantine_key, sequence_key
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.kvstored.store.index_stores import (
@@ -201,89 +200,6 @@ def test_damage_in_any_table_is_absence_and_is_found_by_the_walk(index: Index) -
     assert index.sequences(NAMESPACE_ID) == []
     assert list(index.quarantined()) == []
     assert index.damaged_records == 5
-
-
-def test_walks_in_many_batches_see_everything_once(index: Index, monkeypatch) -> None:
-    put(index, *range(50))
-    sequence = SequenceRecord(layout_id=LAYOUT_ID, keys=(b"k" * 32,) * 10)
-    names = [f"{number:03}" for number in range(20)]
-    index.apply(IndexChange(sequence_puts=tuple((NAMESPACE_ID, name, sequence) for name in names)))
-    monkeypatch.setattr(index_walk, "WALK_ENTRIES", 7)
-    assert [chunk for chunk, _ in index.records()] == [chunk_id(n) for n in range(50)]
-    monkeypatch.setattr(index_walk, "WALK_BYTES", 500)
-    assert index.sequences(NAMESPACE_ID) == names
-    monkeypatch.setattr(index_walk, "WALK_ENTRIES", 25)
-    assert len(list(index.records())) == 50
-
-
-def test_a_walk_may_be_interleaved_with_changes(index: Index, monkeypatch) -> None:
-    put(index, *range(10))
-    monkeypatch.setattr(index_walk, "WALK_ENTRIES", 2)
-    seen = []
-    for chunk, _ in index.records():
-        seen.append(chunk)
-        index.apply(IndexChange(deletes=(chunk,)))
-    assert seen == [chunk_id(n) for n in range(10)]
-    assert index.chunk_count == 0
-
-
-def test_a_tree_that_leads_in_a_circle_is_noticed(index: Index, monkeypatch) -> None:
-    put(index, 1, 2)
-    circle = [(chunk_id(n).encode(), b"") for n in (1, 2, 1)]
-    monkeypatch.setattr(index, "_batch", lambda table, start: (circle, False))
-    with pytest.raises(IndexFailure, match=r"CHUNKS of the index .* is out of order"):
-        list(index.entries())
-
-
-def test_a_table_that_has_fewer_entries_than_it_claims_is_noticed(
-    index: Index, monkeypatch
-) -> None:
-    put(index, 1, 2)
-    monkeypatch.setattr(index, "_batch", lambda table, start: ([], True))
-    with pytest.raises(IndexFailure, match="has 0 entries but claims 2"):
-        list(index.damaged_entries())
-
-
-@pytest.mark.parametrize("scan_entries", [1, 3, 50, 1000])
-def test_batches_of_the_chunk_table_hold_everything_once(
-    index: Index, monkeypatch, scan_entries: int
-) -> None:
-    monkeypatch.setattr(index_walk, "SCAN_ENTRIES", scan_entries)
-    assert list(index.chunk_batches()) == []
-    put(index, *range(50))
-    batches = list(index.chunk_batches())
-    assert all(len(keys) == len(values) <= scan_entries for keys, values in batches)
-    assert [key for keys, _ in batches for key in keys] == [chunk_id(n).encode() for n in range(50)]
-    values = [value for _, batch in batches for value in batch]
-    records = [index.get(chunk_id(n)) for n in range(50)]
-    assert values == [record.encode(chunk_id(n)) for n, record in enumerate(records) if record]
-
-
-@pytest.mark.parametrize("scan_entries", [2, 100])
-@pytest.mark.parametrize("numbers", [(1, 3, 2), (1, 2, 1), (1, 1)])
-def test_batches_out_of_order_are_noticed(
-    index: Index, monkeypatch, scan_entries: int, numbers: tuple[int, ...]
-) -> None:
-    put(index, 1, 2, 3)
-    circle = [(chunk_id(n).encode(), b"") for n in numbers]
-
-    def circling(cursor: object, count: int) -> list[tuple[bytes, bytes]]:
-        taken, circle[:] = circle[:count], circle[count:]
-        return taken
-
-    monkeypatch.setattr(index_walk, "SCAN_ENTRIES", scan_entries)
-    monkeypatch.setattr(index_walk, "islice", circling)
-    with pytest.raises(IndexDamagedError, match=r"CHUNKS of the index .* (out of order|claims 3)"):
-        list(index.chunk_batches())
-
-
-def test_batches_that_are_fewer_than_the_table_claims_are_noticed(
-    index: Index, monkeypatch
-) -> None:
-    put(index, 1, 2)
-    monkeypatch.setattr(index_walk, "islice", lambda cursor, count: [])
-    with pytest.raises(IndexDamagedError, match="has 0 entries but claims 2"):
-        list(index.chunk_batches())
 
 
 def test_every_change_has_a_revision_of_its_own(index: Index) -> None:

@@ -1,8 +1,5 @@
-import io
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -10,71 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from kvstored.store import index_probe, index_service
-from kvstored.store.chunk_table import ChunkTable
-from kvstored.store.claim_block import ClaimBlock
-from kvstored.store.claim_stream import PartKind, read_parts
+from kvstored.store import index_service
 from kvstored.store.index import DATA_FILE, Index, IndexChange, IndexDamagedError, IndexFailure
-from kvstored.store.index_entry import Table
-from kvstored.store.index_probe import EXIT_DAMAGED, main, probe, probe_in_child
+from kvstored.store.index_probe import probe_in_child
 from kvstored.store.index_scan import Scanned
 from kvstored.store.index_service import CLEAN_FILE, close_cleanly, open_for_service, set_aside
 from kvstored.store.index_snapshot import SNAPSHOT_FILE
-from kvstored.store.recover import geometry_of
 from tests.kvstored.store.index_stores import (
     MAP_BYTES,
     chunk_id,
     extent_at,
-    memory_device_set,
     meta,
     record_at,
 )
-
-COUNT = 100
-"""Chunks in the indexes here: two slabs full and a part of the third."""
-PER_SLAB = 15
-
-
-def extent_of(number: int):
-    return extent_at(number % PER_SLAB, slab=number // PER_SLAB % 4, device=number // 60)
-
-
-def ignore(_: Scanned) -> None:
-    """Nobody wants to know."""
-
-
-def table_of(numbers: range = range(COUNT)) -> ChunkTable:
-    table = ChunkTable(geometry_of(memory_device_set()))
-    for number in numbers:
-        table.insert(chunk_id(number), extent_of(number))
-    return table
-
-
-def fill(index: Index, count: int = COUNT) -> None:
-    index.apply(
-        IndexChange(
-            puts=tuple((chunk_id(n), record_at(extent_of(n), stamp=n)) for n in range(count)),
-            meta=meta(),
-        )
-    )
-
-
-@pytest.fixture
-def unclean(tmp_path: Path) -> Path:
-    """An index that was never closed for the marker."""
-    path = tmp_path / "index"
-    index = open_for_service(path, MAP_BYTES, ignore).index
-    fill(index)
-    index.close()
-    return path
-
-
-@pytest.fixture
-def clean(unclean: Path) -> Path:
-    """An index that was closed in order, with its snapshot."""
-    index = Index.open(unclean, map_bytes=MAP_BYTES)
-    close_cleanly(index, table_of(), COUNT + 1)
-    return unclean
+from tests.kvstored.store.served_index import COUNT, extent_of, ignore, table_of
 
 
 def chunks_of(claims) -> set[bytes]:
@@ -342,103 +288,3 @@ def test_a_failed_index_leaves_no_marker(tmp_path: Path) -> None:
     index._failure = "a write failed"
     close_cleanly(index, table_of(range(0)), 1)
     assert not (tmp_path / "index" / CLEAN_FILE).exists()
-
-
-def test_probe_counts_single_damaged_values_but_calls_the_index_sound(unclean: Path) -> None:
-    assert probe(unclean) == 0
-    index = Index.open(unclean, map_bytes=MAP_BYTES)
-    with index._environment.begin(index._tables[Table.CHUNKS], write=True) as transaction:
-        transaction.put(chunk_id(5).encode(), b"garbage")
-    index.close()
-    assert probe(unclean) == 1
-    probe_in_child(unclean)
-
-
-def test_the_child_hands_over_what_it_found(unclean: Path) -> None:
-    index = Index.open(unclean, map_bytes=MAP_BYTES)
-    with index._environment.begin(index._tables[Table.CHUNKS], write=True) as transaction:
-        transaction.put(chunk_id(5).encode(), b"garbage")
-        transaction.put(b"short", b"garbage")
-    index.close()
-    scanned: list[Scanned] = []
-    probe_in_child(unclean, scanned.append)
-    (claims,) = [part.claims for part in scanned if len(part.claims)]
-    assert sorted(claims.stamps.tolist()) == [n for n in range(COUNT) if n != 5]
-    keys = [key for part in scanned for key in part.damaged_keys]
-    assert sorted(keys) == sorted([chunk_id(5).encode(), b"short"])
-
-
-CHILDREN = {
-    "late": ("import time; time.sleep(600)", IndexFailure, "took longer than 0.2 s"),
-    "cut": ("import sys; sys.stdout.write('CLM')", IndexFailure, "did not arrive whole"),
-    "garbage": ("print('no stream at all ' * 9)", IndexFailure, "did not arrive whole"),
-    "dead": ("import os; os.kill(os.getpid(), 7)", IndexDamagedError, "signal 7"),
-    "damaged": ("import sys; sys.stderr.write('x y\\n'); sys.exit(3)", IndexDamagedError, "x y"),
-    "other": ("import sys; sys.exit('no memory')", IndexFailure, "^no memory$"),
-}
-
-
-@pytest.mark.parametrize("name", CHILDREN)
-def test_what_a_child_can_do_wrong(name: str, tmp_path: Path, monkeypatch) -> None:
-    program, kind, message = CHILDREN[name]
-    if name == "late":
-        monkeypatch.setattr(index_probe, "PROBE_TIMEOUT_S", 0.2)
-    real = subprocess.Popen
-
-    def spawn(command: list[str], **options: object) -> subprocess.Popen[bytes]:
-        return real([sys.executable, "-c", program], **options)
-
-    monkeypatch.setattr(index_probe.subprocess, "Popen", spawn)
-    with pytest.raises(IndexFailure, match=message) as caught:
-        probe_in_child(tmp_path, ignore)
-    # What is not damage must not ask for a rebuild.
-    assert type(caught.value) is kind
-
-
-def test_a_receiver_that_fails_ends_the_child(unclean: Path, monkeypatch) -> None:
-    children: list[subprocess.Popen[bytes]] = []
-    real = subprocess.Popen
-
-    def spawn(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
-        children.append(real(*arguments, **options))
-        return children[-1]
-
-    monkeypatch.setattr(index_probe.subprocess, "Popen", spawn)
-
-    def refuse(_: Scanned) -> None:
-        raise MemoryError
-
-    with pytest.raises(MemoryError):
-        probe_in_child(unclean, refuse)
-    assert children[0].returncode is not None
-
-
-def test_command_line_of_the_probe(
-    unclean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    main([str(unclean)])
-    output = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output))
-    main([str(unclean), "--claims"])
-    parts = list(read_parts(io.BytesIO(output.getvalue())))
-    assert [kind for kind, _ in parts] == [PartKind.CLAIMS]
-    assert len(ClaimBlock.decode(parts[0][1])) == COUNT
-    with pytest.raises(SystemExit, match=str(EXIT_DAMAGED)):
-        main([str(tmp_path / "nowhere")])
-    assert "cannot open the index" in capsys.readouterr().err
-
-    def refuse(*_: object, **__: object) -> Index:
-        raise IndexFailure("no memory")
-
-    monkeypatch.setattr(Index, "open", refuse)
-    with pytest.raises(SystemExit, match="no memory"):
-        main([str(unclean)])
-    with pytest.raises(SystemExit, match="exactly one"):
-        main([])
-
-
-def test_probe_runs_as_a_module(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "kvstored.store.index_probe", str(tmp_path / "nowhere")]
-    child = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert child.returncode == EXIT_DAMAGED
-    assert "cannot open the index" in child.stderr

@@ -1,5 +1,7 @@
 """Who has to go when a tier is full, and who comes back into DRAM."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from kvstored.tiers.requests import PutOutcome
 from kvstored_contract.board import SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
-from tests.support.devices import FailingDevice, GatedDevice
+from tests.support.devices import FailingDevice, GatedDevice, Wrapping
 from tests.support.stores import (
     BASE,
     LAYOUT,
@@ -28,10 +30,23 @@ from tests.support.stores import (
 )
 from tests.support.waiting import wait_until
 
+PER_SLAB = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
+
+
+@contextmanager
+def full_store_with_a_failed_device(path: Path) -> Iterator[StoreUnderTest]:
+    """Two devices full of chunks, the first of which cannot be flushed any more."""
+    devices = Wrapping(FailingDevice)
+    with open_store(path, wrap=devices) as opened:
+        opened.fill(2)
+        for number in range(0, PER_SLAB * 8, 2):
+            put_durable(opened, [number, number + 1])
+        devices[0].broken.add("flush")
+        yield opened
+
 
 def test_full_devices_evict_the_least_recently_used(opened: StoreUnderTest) -> None:
-    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
-    capacity = per_slab * 8
+    capacity = PER_SLAB * 8
     numbers = list(range(capacity + 20))
     opened.fill(1)
     for number in numbers[:capacity]:
@@ -49,9 +64,8 @@ def test_full_devices_evict_the_least_recently_used(opened: StoreUnderTest) -> N
 
 
 def test_another_size_class_takes_over_the_oldest_slab(opened: StoreUnderTest) -> None:
-    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
     opened.fill(8)
-    for number in range(per_slab * 8):
+    for number in range(PER_SLAB * 8):
         put_durable(opened, [number])
     wide = StateLayout(
         model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
@@ -125,8 +139,7 @@ def test_histories_that_exceed_dram_do_not_chase_each_other(tmp_path: Path) -> N
 
 
 def test_pinned_chunks_are_passed_over_by_eviction(opened: StoreUnderTest) -> None:
-    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
-    numbers = list(range(per_slab * 8))
+    numbers = list(range(PER_SLAB * 8))
     opened.fill(1)
     for number in numbers:
         put_durable(opened, [number])
@@ -158,8 +171,7 @@ def test_damage_seen_by_a_promotion_is_quarantined(opened: StoreUnderTest) -> No
 
 
 def test_hits_in_dram_keep_a_chunk_on_the_devices(opened: StoreUnderTest) -> None:
-    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
-    capacity = per_slab * 8
+    capacity = PER_SLAB * 8
     opened.fill(1)
     for number in range(capacity):
         put_durable(opened, [number])
@@ -171,28 +183,16 @@ def test_hits_in_dram_keep_a_chunk_on_the_devices(opened: StoreUnderTest) -> Non
 
 
 def test_chunks_of_a_failed_device_do_not_stand_in_the_way_of_eviction(tmp_path: Path) -> None:
-    broken: list[FailingDevice] = []
-
-    def wrap(device: Device) -> Device:
-        broken.append(FailingDevice(device))
-        return broken[-1]
-
-    with open_store(tmp_path, wrap=wrap) as opened:
-        per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
-        opened.fill(2)
-        for number in range(0, per_slab * 8, 2):
-            put_durable(opened, [number, number + 1])
-        broken[0].broken.add("flush")
+    with full_store_with_a_failed_device(tmp_path) as opened:
         opened.put([9000])[0].durable.result()
-        for number in range(5000, 5000 + per_slab):
+        for number in range(5000, 5000 + PER_SLAB):
             put_durable(opened, [number])
-        assert opened.store.match(NAMESPACE, [key(5000 + per_slab - 1)]) == 1
+        assert opened.store.match(NAMESPACE, [key(5000 + PER_SLAB - 1)]) == 1
 
 
 def test_slab_with_a_pinned_chunk_is_not_taken_over(opened: StoreUnderTest) -> None:
-    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
     opened.fill(8)
-    for number in range(per_slab * 8):
+    for number in range(PER_SLAB * 8):
         put_durable(opened, [number])
     pinned = opened.store.pin(NAMESPACE, [key(0)])
     wide = StateLayout(
@@ -243,9 +243,8 @@ WIDE = StateLayout(
 def test_a_slab_with_something_in_quarantine_is_not_emptied_in_vain(
     opened: StoreUnderTest,
 ) -> None:
-    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
     opened.fill(8)
-    for number in range(per_slab * 8):
+    for number in range(PER_SLAB * 8):
         put_durable(opened, [number])
     store = opened.store._store
     record = store.index.get(ChunkId(NAMESPACE, key(0)))
@@ -255,7 +254,7 @@ def test_a_slab_with_something_in_quarantine_is_not_emptied_in_vain(
     (ticket,) = opened.put([1000], layout=WIDE)
     assert ticket.durable is not None
     assert ticket.durable.result() is Reason.UNSPECIFIED
-    assert opened.store.stats().counters["evicted_chunks"] == per_slab
+    assert opened.store.stats().counters["evicted_chunks"] == PER_SLAB
     extent = store.index.get(ChunkId(NAMESPACE, key(1000))).extent
     assert extent.device_index == record.extent.device_index
     slabs = {store.allocator.slab_index(one) for one in (extent, record.extent)}
@@ -267,12 +266,11 @@ def test_no_slab_that_can_become_empty(
 ) -> None:
     """The search ends after some slabs, and the put finds no room."""
     monkeypatch.setattr(nvme_room, "SLABS_LOOKED_AT_MAX", 2)
-    per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
     opened.fill(8)
-    for number in range(per_slab * 8):
+    for number in range(PER_SLAB * 8):
         put_durable(opened, [number])
     slabs: dict[tuple[int, int], bytes] = {}
-    for status in opened.store.list_chunks("", per_slab * 8)[0]:
+    for status in opened.store.list_chunks("", PER_SLAB * 8)[0]:
         slab = (status.offset - 1024 * 1024) // MIB
         slabs[status.device_index, slab] = status.chunk.key
     pinned = opened.store.pin(NAMESPACE, list(slabs.values()))
@@ -286,18 +284,7 @@ def test_invisible_chunks_in_front_of_all_others_leave_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nvme_room, "VICTIMS_LOOKED_AT", (2, 4))
-    broken: list[FailingDevice] = []
-
-    def wrap(device: Device) -> Device:
-        broken.append(FailingDevice(device))
-        return broken[-1]
-
-    with open_store(tmp_path, wrap=wrap) as opened:
-        per_slab = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
-        opened.fill(2)
-        for number in range(0, per_slab * 8, 2):
-            put_durable(opened, [number, number + 1])
-        broken[0].broken.add("flush")
+    with full_store_with_a_failed_device(tmp_path) as opened:
         ticket = opened.put([9000])[0]
         assert ticket.durable is not None
         ticket.durable.result()
