@@ -147,6 +147,11 @@ class ReadProgress:
         with self._lock:
             self._board.words[BoardWord.CANCEL] = 1
 
+    def watch(self) -> None:
+        """Asks the daemon to report progress from now on; unasked it reports only the end."""
+        with self._lock:
+            self._board.words[BoardWord.WATCHED] = 1
+
     def deadline(self, timeout_s: float | None) -> float:
         """The time at which a wait ends, never behind the read's own limit."""
         if timeout_s is None:

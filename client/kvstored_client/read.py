@@ -34,11 +34,13 @@ class Read(ReadBase):
         self, chunk: int, layer: int | None = None, timeout_s: float | None = None
     ) -> bool:
         """Blocks until the slice (or the chunk) is settled; True when it is resident."""
+        self._progress.watch()
         self._wait(lambda: self._progress.is_chunk_settled(chunk, layer), timeout_s)
         return self._progress.is_resident(chunk, layer)
 
     def wait_layer(self, layer: int, timeout_s: float | None = None) -> bool:
         """Blocks until the layer of every chunk is settled; True when all are resident."""
+        self._progress.watch()
         self._wait(lambda: self._progress.is_layer_settled(layer), timeout_s)
         return self._progress.is_layer_resident(layer)
 

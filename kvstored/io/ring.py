@@ -9,8 +9,8 @@ import ctypes
 import mmap
 import os
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 _SYS_SETUP = 425
 _SYS_ENTER = 426
@@ -49,8 +49,7 @@ class Opcode(IntEnum):
     WRITEV = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(NamedTuple):
     """``result`` is the number of bytes moved, or a negative errno."""
 
     token: int

@@ -1,4 +1,4 @@
-"""The I/O engine on io_uring: one ring and one thread for each device.
+"""The I/O engine on io_uring: a few rings, each with one thread, serve all devices.
 
 The thread only takes completions. Compared with a thread for each transfer in flight it
 saves the wake-ups: with many threads the interpreter lock goes from hand to hand, which
@@ -32,28 +32,63 @@ class RingEngine:
     """Implements ``IoEngine``: at most ``depth`` requests of each device run at a time.
 
     Every device must have a ``kernel_file``. The devices belong to the caller, who
-    closes them after the engine. Raises OSError where the system offers no io_uring.
+    closes them after the engine. ``thread_count`` is ``ring_threads`` of this machine if
+    not given. Raises OSError where the system offers no io_uring.
     """
 
-    def __init__(self, devices: Sequence[Device], *, depth: int) -> None:
+    def __init__(
+        self, devices: Sequence[Device], *, depth: int, thread_count: int | None = None
+    ) -> None:
         if depth < 1:
             raise ValueError(f"depth must be at least 1, not {depth}")
-        self._queues: list[_Queue] = []
+        if thread_count is None:
+            thread_count = ring_threads(len(devices), len(os.sched_getaffinity(0)))
+        queues = [_Queue(device, depth) for device in devices]
+        self._servers: list[_Server] = []
         try:
-            for index, device in enumerate(devices):
-                self._queues.append(_Queue(device, index=index, depth=depth))
+            for number in range(thread_count):
+                entries = depth * len(queues[number::thread_count]) + 1
+                self._servers.append(_Server(number, entries=entries))
         except BaseException:
             self.close()
             raise
+        self._places = [
+            (self._servers[index % thread_count], queue) for index, queue in enumerate(queues)
+        ]
 
     def submit(self, request: IoRequest) -> None:
         """Queues ``request``; raises IndexError for an unknown device, RuntimeError once closed."""
-        self._queues[request.device_index].submit(request)
+        server, queue = self._places[request.device_index]
+        server.submit(queue, request)
 
     def close(self) -> None:
         """Runs what was submitted, then ends the threads. Not to be called by ``done``."""
-        for queue in self._queues:
-            queue.close()
+        for server in self._servers:
+            server.close()
+
+
+def ring_threads(device_count: int, core_count: int) -> int:
+    """How many threads take the completions of all devices.
+
+    One for each device while they have cores of their own beside the clients': with two
+    threads on two cores the interpreter lock changes hands for every transfer, which
+    costs a third more CPU time and some of the rate.
+    """
+    return max(1, min(device_count, core_count // 2))
+
+
+class _Queue:
+    """One device's requests: how many are in the ring, and those that wait behind them."""
+
+    def __init__(self, device: Device, depth: int) -> None:
+        file = device.kernel_file()
+        if file is None:
+            raise ValueError(f"{device.name} has no file that io_uring could transfer")
+        self.name = device.name
+        self.file = file
+        self.depth = depth
+        self.waiting: deque[IoRequest] = deque()
+        self.running = 0
 
 
 @dataclass(slots=True)
@@ -64,6 +99,7 @@ class _Transfer:
     to or from ``offset``. ``parts`` are those that are left.
     """
 
+    queue: _Queue
     request: IoRequest
     parts: deque[list[memoryview]] = field(default_factory=deque)
     offset: int = 0
@@ -73,31 +109,24 @@ class _Transfer:
     error: DeviceError | None = None
 
 
-class _Queue:
-    """One device's requests: those in its ring, and behind them those that wait."""
+class _Server:
+    """One ring and the thread that takes its completions, for one or more devices."""
 
-    def __init__(self, device: Device, *, index: int, depth: int) -> None:
-        file = device.kernel_file()
-        if file is None:
-            raise ValueError(f"{device.name} has no file that io_uring could transfer")
-        self._name = device.name
-        self._file = file
-        self._depth = depth
-        self._ring = Ring(depth + 1)
+    def __init__(self, number: int, *, entries: int) -> None:
+        self._ring = Ring(entries)
         self._lock = Lock()
-        self._waiting: deque[IoRequest] = deque()
         self._running: dict[int, _Transfer] = {}
         self._last_token = _STOP
         self._is_closing = False
-        self._thread = Thread(target=self._serve, name=f"io-{index}", daemon=True)
+        self._thread = Thread(target=self._serve, name=f"io-{number}", daemon=True)
         self._thread.start()
 
-    def submit(self, request: IoRequest) -> None:
+    def submit(self, queue: _Queue, request: IoRequest) -> None:
         with self._lock:
             if self._is_closing:
                 raise RuntimeError("the I/O engine is closed and takes no more requests")
-            self._waiting.append(request)
-            self._start_waiting()
+            queue.waiting.append(request)
+            self._start_waiting(queue)
 
     def close(self) -> None:
         with self._lock:
@@ -105,23 +134,24 @@ class _Queue:
                 return
             self._is_closing = True
             if not self._running:
-                self._enter(Opcode.NOP, token=_STOP)
+                self._enter("the engine", Opcode.NOP, token=_STOP)
         self._thread.join()
         self._ring.close()
 
-    def _start_waiting(self) -> None:
+    def _start_waiting(self, queue: _Queue) -> None:
         """Brings requests into the ring while there is room; called under the lock."""
-        while self._waiting and len(self._running) < self._depth:
-            transfer = self._admitted(self._waiting.popleft())
+        while queue.waiting and queue.running < queue.depth:
+            transfer = self._admitted(queue, queue.waiting.popleft())
             self._last_token += 1
             self._running[self._last_token] = transfer
+            queue.running += 1
             self._start_part(self._last_token, transfer)
 
-    def _admitted(self, request: IoRequest) -> _Transfer:
+    def _admitted(self, queue: _Queue, request: IoRequest) -> _Transfer:
         """A request with its parts, or with the error for which there are none."""
-        transfer = _Transfer(request, offset=request.offset)
+        transfer = _Transfer(queue, request, offset=request.offset)
         try:
-            transfer.byte_count = self._file.admit(
+            transfer.byte_count = queue.file.admit(
                 request.operation.value, request.buffers, request.offset
             )
             transfer.parts.extend(batches(request.buffers))
@@ -131,8 +161,9 @@ class _Queue:
 
     def _start_part(self, token: int, transfer: _Transfer) -> None:
         """Starts the next part; a transfer without one only completes."""
+        name = transfer.queue.name
         if not transfer.parts:
-            self._enter(Opcode.NOP, token=token)
+            self._enter(name, Opcode.NOP, token=token)
             return
         part = transfer.parts.popleft()
         vector = (ctypes.c_uint64 * (2 * len(part)))()
@@ -142,15 +173,16 @@ class _Queue:
         transfer.vector = vector
         transfer.part_bytes = sum(vector[1::2])
         self._enter(
+            name,
             _OPCODES[transfer.request.operation],
             token=token,
-            descriptor=self._file.descriptor,
+            descriptor=transfer.queue.file.descriptor,
             vector=ctypes.addressof(vector),
             vector_count=len(part),
             offset=transfer.offset,
         )
 
-    def _enter(self, opcode: Opcode, **entry: int) -> None:
+    def _enter(self, name: str, opcode: Opcode, **entry: int) -> None:
         """Hands an entry to the kernel, which refuses only while it lacks memory."""
         is_refused = False
         while True:
@@ -158,7 +190,7 @@ class _Queue:
                 self._ring.submit(opcode, **entry)
             except OSError as error:
                 if not is_refused:
-                    _log.warning("%s: io_uring takes no transfer: %s", self._name, error.strerror)
+                    _log.warning("%s: io_uring takes no transfer: %s", name, error.strerror)
                 is_refused = True
                 time.sleep(_RETRY_INTERVAL_S)
             else:
@@ -185,7 +217,8 @@ class _Queue:
                 self._start_part(completion.token, transfer)
                 return False
             del self._running[completion.token]
-            self._start_waiting()
+            transfer.queue.running -= 1
+            self._start_waiting(transfer.queue)
         self._report(transfer)
         with self._lock:
             return self._is_closing and not self._running
@@ -198,16 +231,20 @@ class _Queue:
         cause = f"{result} of {transfer.part_bytes} bytes at offset {transfer.offset}"
         if result < 0:
             cause = os.strerror(-result)
-        transfer.error = DeviceError(self._name, transfer.request.operation.value, cause)
+        transfer.error = DeviceError(transfer.queue.name, transfer.request.operation.value, cause)
         transfer.parts.clear()
 
     def _report(self, transfer: _Transfer) -> None:
         request = transfer.request
         try:
-            self._file.settled(request.operation.value, transfer.byte_count, transfer.error)
+            transfer.queue.file.settled(
+                request.operation.value, transfer.byte_count, transfer.error
+            )
             request.done(transfer.error)
         except Exception:
-            _log.exception("%s: the completion of a %s raised", self._name, request.operation.value)
+            _log.exception(
+                "%s: the completion of a %s raised", transfer.queue.name, request.operation.value
+            )
 
 
 def _address(buffer: memoryview) -> int:

@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvstored.store.plan import LayerRun
 from kvstored.store.read_stream import ReadStream
@@ -17,8 +18,7 @@ class LaneSlot:
     bounce: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(NamedTuple):
     """One run in flight on a lane."""
 
     stream: ReadStream

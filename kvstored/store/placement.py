@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvstored.store.pieces import Pieces
+from kvstored_contract.limits import ALIGNMENT_BYTES
+
 
 class PlacementError(ValueError):
     """A placement that does not fit; the message names the number at fault."""
@@ -21,20 +24,40 @@ class Placement:
     block_offsets: tuple[int, ...] = ()
 
     def pieces(
-        self, *, chunk: int, layer: int, slice_bytes: int, chunk_count: int
-    ) -> tuple[tuple[int, int], ...]:
-        """(arena offset, bytes) of the pieces of one slice, in their order in the slice."""
-        if slice_bytes == 0:
-            return ()
-        start = self.base + layer * self.layer_stride
+        self, *, chunk: int, first_layer: int, slice_bytes: Sequence[int], chunk_count: int
+    ) -> tuple[Pieces, ...]:
+        """The pieces of each slice of neighbouring layers of one chunk.
+
+        ``slice_bytes`` has one entry for each of these layers.
+        """
+        start = self.base + first_layer * self.layer_stride
+        found: list[Pieces] = []
         if not self.block_offsets:
-            return ((start + chunk * self.chunk_stride, slice_bytes),)
-        count = len(self.block_offsets) // chunk_count
-        piece_bytes = slice_bytes // count
-        first = chunk * count
-        return tuple(
-            (start + block, piece_bytes) for block in self.block_offsets[first : first + count]
-        )
+            start += chunk * self.chunk_stride
+            for size in slice_bytes:
+                found.append(((start, size),) if size else ())
+                start += self.layer_stride
+            return tuple(found)
+        count = self.pieces_per_slice(chunk_count)
+        blocks = self.block_offsets[chunk * count : (chunk + 1) * count]
+        for size in slice_bytes:
+            piece_bytes = size // count
+            found.append(tuple([(start + block, piece_bytes) for block in blocks]) if size else ())
+            start += self.layer_stride
+        return tuple(found)
+
+    def pieces_per_slice(self, chunk_count: int) -> int:
+        """Into how many equal pieces each slice of a request of so many chunks is cut."""
+        return len(self.block_offsets) // chunk_count or 1
+
+    def is_aligned(self, *, chunk_count: int, layer_count: int) -> bool:
+        """Whether every slice of a request begins, in all of its pieces, on a page."""
+        offsets = [self.base, *self.block_offsets]
+        if layer_count > 1:
+            offsets.append(self.layer_stride)
+        if chunk_count > 1 and not self.block_offsets:
+            offsets.append(self.chunk_stride)
+        return not any(offset % ALIGNMENT_BYTES for offset in offsets)
 
     def check(self, *, arena_bytes: int, chunk_count: int, slice_bytes: Sequence[int]) -> None:
         """Raises PlacementError unless every slice lies inside the arena.
@@ -46,7 +69,7 @@ class Placement:
                 f"{len(self.block_offsets)} block offsets cannot be shared out evenly "
                 f"to {chunk_count} chunks"
             )
-        pieces = max(len(self.block_offsets) // chunk_count, 1)
+        pieces = self.pieces_per_slice(chunk_count)
         if any(size % pieces for size in slice_bytes):
             raise PlacementError(f"a slice cannot be cut into {pieces} equal pieces")
         ends = [

@@ -7,6 +7,7 @@ device, or the DRAM tier), because lanes run in parallel and each in its own ord
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from kvstored.format.geometry import ChunkGeometry
 
@@ -22,18 +23,36 @@ class Order(IntEnum):
     """First chunk first, each whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerRun:
+class LayerRun(NamedTuple):
     """Neighbouring layers of one chunk that are read at once.
 
     ``with_header`` runs begin with the header page. A run of zero layers reads the
-    header alone.
+    header alone. ``start`` is the first byte within the extent. (A tuple, because a long
+    read has thousands.)
     """
 
     chunk: int
     first_layer: int
     layer_count: int
     with_header: bool
+    start: int
+    byte_count: int
+
+    @classmethod
+    def of(
+        cls,
+        geometry: ChunkGeometry,
+        chunk: int,
+        first_layer: int,
+        layer_count: int,
+        *,
+        with_header: bool,
+    ) -> "LayerRun":
+        """The run of these layers of a chunk."""
+        offsets = geometry.slice_offsets
+        start = 0 if with_header else offsets[first_layer]
+        end = offsets[first_layer + layer_count] if layer_count else offsets[0]
+        return cls(chunk, first_layer, layer_count, with_header, start, end - start)
 
     @property
     def end_layer(self) -> int:
@@ -90,14 +109,15 @@ def plan_runs(
     """
     plan: dict[int, list[LayerRun]] = {}
     for chunk, start, count in _ordered(geometries, order, first_layer, layer_count, limits):
-        lane = lanes[chunk]
-        if lane is None:
+        lane, geometry = lanes[chunk], geometries[chunk]
+        if lane is None or geometry is None:
             continue
         runs = plan.setdefault(lane, [])
         is_first = start == first_layer
         if is_first and start > 0:
-            runs.append(LayerRun(chunk, start, 0, with_header=True))
-        runs.append(LayerRun(chunk, start, count, with_header=is_first and start == 0))
+            runs.append(LayerRun.of(geometry, chunk, start, 0, with_header=True))
+        with_header = is_first and start == 0
+        runs.append(LayerRun.of(geometry, chunk, start, count, with_header=with_header))
     return plan
 
 

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvstored.format.checksum import checksum
 from kvstored.format.chunk_record import ChunkRecord
@@ -21,9 +22,10 @@ from kvstored.store.placement import Placement
 from kvstored.store.plan import LayerRun
 from kvstored.store.window import Window
 from kvstored_contract.board import Board, BoardWord, SliceState
+from kvstored_contract.limits import ALIGNMENT_BYTES
 
 NOTIFY_INTERVAL_S = 0.001
-"""Progress wakes the client at most so often; waiting clients look by themselves later."""
+"""Progress wakes a client that watches it at most so often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +50,7 @@ class FramedChunk:
 ChunkSource = StoredChunk | FramedChunk
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
+class Landing(NamedTuple):
     """A run that was read from a device and is not verified yet.
 
     ``pieces`` tell for each of its layers where the slice goes in the arena. ``payload``
@@ -122,6 +123,10 @@ class ReadStream:
         self._notified_at = 0.0
         self._remaining = sum(map(len, plan.values()))
         self._window = Window(options.window_bytes, plan)
+        self._is_placement_aligned = target.placement.is_aligned(
+            chunk_count=len(sources), layer_count=options.layer_count
+        )
+        self._pieces_per_slice = target.placement.pieces_per_slice(max(len(sources), 1))
         self._cancelled = False
         self._pointer = 0
         self._headers: dict[int, ExtentHeader] = {}
@@ -173,8 +178,7 @@ class ReadStream:
                     self.settle(queue.popleft(), verdict)
                     continue
                 lane_count = sum(map(bool, self._queues.values()))
-                run_bytes = self.run_bytes(queue[0])
-                if self._window.take(lane, run_bytes, lane_count=lane_count):
+                if self._window.take(lane, queue[0].byte_count, lane_count=lane_count):
                     return queue.popleft()
                 return None
             return None
@@ -183,32 +187,28 @@ class ReadStream:
         """Whether ``lane`` has runs that were not issued."""
         return bool(self._queues[lane])
 
-    def run_bytes(self, run: LayerRun) -> int:
-        """Bytes that a run transfers from its extent."""
-        start, end = self.run_range(run)
-        return end - start
+    def takes_transfers(self, run: LayerRun) -> bool:
+        """Whether a device may transfer a run straight into the arena.
 
-    def run_range(self, run: LayerRun) -> tuple[int, int]:
-        """First byte and end of a run within its extent."""
+        Only whole pages are transferred, so every piece of its slices must be made of them.
+        """
+        if not (self.target.takes_transfers and self._is_placement_aligned):
+            return False
         source = self.sources[run.chunk]
         assert source is not None
-        offsets = source.geometry.slice_offsets
-        start = 0 if run.with_header else offsets[run.first_layer]
-        end = offsets[run.end_layer] if run.layer_count else offsets[0]
-        return start, end
+        unit_bytes = ALIGNMENT_BYTES * self._pieces_per_slice
+        sizes = set(source.geometry.slice_bytes[run.first_layer : run.end_layer])
+        return not any(size % unit_bytes for size in sizes)
 
     def run_pieces(self, run: LayerRun) -> tuple[Pieces, ...]:
         """Where the slices of a run go in the arena, one entry for each layer."""
         source = self.sources[run.chunk]
         assert source is not None
-        return tuple(
-            self.target.placement.pieces(
-                chunk=run.chunk,
-                layer=layer - self._options.first_layer,
-                slice_bytes=source.geometry.slice_bytes[layer],
-                chunk_count=len(self.sources),
-            )
-            for layer in range(run.first_layer, run.end_layer)
+        return self.target.placement.pieces(
+            chunk=run.chunk,
+            first_layer=run.first_layer - self._options.first_layer,
+            slice_bytes=source.geometry.slice_bytes[run.first_layer : run.end_layer],
+            chunk_count=len(self.sources),
         )
 
     def landed(self, landing: Landing, header_page: bytes) -> None:
@@ -222,7 +222,7 @@ class ReadStream:
         source = self.sources[run.chunk]
         assert isinstance(source, StoredChunk)
         with self._lock:
-            self.device_bytes += self.run_bytes(run)
+            self.device_bytes += run.byte_count
             self.target.board.words[BoardWord.DEVICE_BYTES] = self.device_bytes
             if run.with_header:
                 self._accept_header(run.chunk, source, header_page)
@@ -238,7 +238,7 @@ class ReadStream:
     def copied(self, run: LayerRun) -> None:
         """Takes over a run that was copied from DRAM, where no header is needed."""
         with self._lock:
-            self.dram_bytes += self.run_bytes(run)
+            self.dram_bytes += run.byte_count
             self.target.board.words[BoardWord.DRAM_BYTES] = self.dram_bytes
         self.settle(run, SliceState.RESIDENT)
 
@@ -248,7 +248,7 @@ class ReadStream:
         True when a lane has found the window full, so that any lane may go on now.
         """
         with self._lock:
-            return self._window.release(lane, self.run_bytes(run))
+            return self._window.release(lane, run.byte_count)
 
     def settle(self, run: LayerRun, state: SliceState) -> None:
         """Publishes the final state of a run's slices."""
@@ -307,18 +307,22 @@ class ReadStream:
         header = self._headers.get(run.chunk)
         if header is None:
             return SliceState.MISSING
-        starts = source.geometry.starts_in_run(run.first_layer, run.layer_count)
         sums = header.slices[run.first_layer : run.end_layer]
-        for start, pieces, expected in zip(starts, landing.pieces, sums, strict=True):
-            if not expected.byte_count:
-                continue
-            if payload is None:
-                found = pieces_checksum(arena, pieces)
-            else:
-                found = checksum(payload[start : start + expected.byte_count])
-            if found != expected.checksum:
-                self._mark_damaged(run.chunk, source)
-                return SliceState.MISSING
+        if payload is None:
+            is_sound = all(
+                not expected.byte_count or pieces_checksum(arena, pieces) == expected.checksum
+                for pieces, expected in zip(landing.pieces, sums, strict=True)
+            )
+        else:
+            starts = source.geometry.starts_in_run(run.first_layer, run.layer_count)
+            is_sound = all(
+                not expected.byte_count
+                or checksum(payload[start : start + expected.byte_count]) == expected.checksum
+                for start, expected in zip(starts, sums, strict=True)
+            )
+        if not is_sound:
+            self._mark_damaged(run.chunk, source)
+            return SliceState.MISSING
         if payload is not None:
             scatter(payload, arena, zip(starts, landing.pieces, strict=True))
         return SliceState.RESIDENT
@@ -333,23 +337,31 @@ class ReadStream:
     def _retire(self, run_count: int) -> None:
         """Counts settled runs; the last one finishes the read.
 
-        The client is woken at most once in NOTIFY_INTERVAL_S, and at the end: a wake-up
-        costs more than the bookkeeping of a run.
+        The client is woken at the end, and meanwhile only if it watches the progress, at
+        most once in NOTIFY_INTERVAL_S: a wake-up costs more than the bookkeeping of a run.
         """
-        now = time.monotonic()
         with self._lock:
             self._remaining -= run_count
             is_over = self._remaining == 0 and not self._finished.is_set()
             if is_over:
                 self.target.board.words[BoardWord.FINISHED] = 1
                 self._finished.set()
-            wakes = is_over or now - self._notified_at > NOTIFY_INTERVAL_S
-            if wakes:
-                self._notified_at = now
+            # Looked at after the state was written: whoever watches looks at the states
+            # after it has said so, and so one of both sees the other.
+            wakes = is_over or (
+                bool(self.target.board.words[BoardWord.WATCHED]) and self._is_notice_due()
+            )
         if wakes:
             self.target.notify()
         if is_over:
             self._on_finish(self)
+
+    def _is_notice_due(self) -> bool:
+        now = time.monotonic()
+        if now - self._notified_at <= NOTIFY_INTERVAL_S:
+            return False
+        self._notified_at = now
+        return True
 
 
 def is_header_of(header: ExtentHeader, page: bytes, source: StoredChunk) -> bool:

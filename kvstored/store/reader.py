@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -11,7 +11,7 @@ from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest, Operation
 from kvstored.io.memory import AlignedMemory
 from kvstored.store.lane import Lane, LaneSlot, Transfer
-from kvstored.store.pieces import Pieces, coalesce, is_aligned, scatter
+from kvstored.store.pieces import coalesce, scatter
 from kvstored.store.plan import LayerRun, Order, PlanLimits, plan_runs
 from kvstored.store.read_stream import (
     ChunkSource,
@@ -142,11 +142,10 @@ class Reader:
         stream, run, slot = transfer.stream, transfer.run, transfer.slot
         source = stream.sources[run.chunk]
         assert isinstance(source, StoredChunk)
-        start, end = stream.run_range(run)
-        payload_bytes = end - start - (HEADER_BYTES if run.with_header else 0)
+        payload_bytes = run.byte_count - (HEADER_BYTES if run.with_header else 0)
         pieces = stream.run_pieces(run)
         payload: memoryview | None = None
-        if lands_in_arena(stream.target, pieces, payload_bytes, len(slot.bounce)):
+        if payload_bytes > len(slot.bounce) or stream.takes_transfers(run):
             arena = stream.target.arena
             joined = coalesce(chain.from_iterable(pieces))
             buffers = [arena[offset : offset + size] for offset, size in joined]
@@ -174,7 +173,7 @@ class Reader:
                 device_index=lane,
                 operation=Operation.READ,
                 buffers=tuple(buffers),
-                offset=source.record.extent.offset + start,
+                offset=source.record.extent.offset + run.start,
                 done=done,
             )
         )
@@ -223,15 +222,6 @@ class Reader:
         place = lanes.index(lane) + 1
         for other in lanes[place:] + lanes[:place]:
             self._lanes[other].pump()
-
-
-def lands_in_arena(
-    target: ReadTarget, pieces: Iterable[Pieces], payload_bytes: int, bounce_bytes: int
-) -> bool:
-    """Whether a device transfers a run straight into the arena, to be verified there."""
-    if payload_bytes > bounce_bytes:
-        return True
-    return target.takes_transfers and all(map(is_aligned, pieces))
 
 
 def copy_run(stream: ReadStream, run: LayerRun, source: FramedChunk) -> None:

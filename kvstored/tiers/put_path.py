@@ -128,13 +128,16 @@ def seal(request: PutRequest, new: NewChunk, index: int, frame: Frame) -> Sealed
     cannot make the stored bytes and their checksums differ.
     """
     geometry = frame.geometry
+    pieces_of_slices = request.placement.pieces(
+        chunk=index,
+        first_layer=0,
+        slice_bytes=geometry.slice_bytes,
+        chunk_count=len(request.chunks),
+    )
     slices = []
-    for layer, slice_bytes in enumerate(geometry.slice_bytes):
-        start = geometry.slice_offsets[layer]
+    for layer, pieces in enumerate(pieces_of_slices):
+        start, slice_bytes = geometry.slice_offsets[layer], geometry.slice_bytes[layer]
         destination = frame.view[start : start + slice_bytes]
-        pieces = request.placement.pieces(
-            chunk=index, layer=layer, slice_bytes=slice_bytes, chunk_count=len(request.chunks)
-        )
         gather(request.source, pieces, destination)
         slices.append(SliceSum(slice_bytes, checksum(destination) if slice_bytes else 0))
     return SealedChunk(

@@ -148,17 +148,18 @@ class ReadPath:
             slice_bytes = request.layout.slice_bytes(layer)
             if slice_bytes <= self._bounce_bytes:
                 continue
-            pieces = [
+            all_pieces = [
                 piece
                 for chunk in range(len(request.keys))
-                for piece in request.placement.pieces(
+                for pieces in request.placement.pieces(
                     chunk=chunk,
-                    layer=layer - request.first_layer,
-                    slice_bytes=slice_bytes,
+                    first_layer=layer - request.first_layer,
+                    slice_bytes=(slice_bytes,),
                     chunk_count=len(request.keys),
                 )
+                for piece in pieces
             ]
-            if not is_aligned(pieces):
+            if not is_aligned(all_pieces):
                 raise PlacementError(
                     f"layer {layer} has slices of {slice_bytes} bytes, which need arena offsets "
                     f"and lengths that are multiples of 4096; only slices up to "
@@ -181,5 +182,5 @@ class ReadPath:
 
 def fits_blocks(source: ChunkSource, request: ReadRequest) -> bool:
     """Whether the slices of a chunk, which may be a short one, can be cut into blocks."""
-    pieces = max(len(request.placement.block_offsets) // len(request.keys), 1)
+    pieces = request.placement.pieces_per_slice(len(request.keys))
     return not any(size % pieces for size in source.geometry.slice_bytes)

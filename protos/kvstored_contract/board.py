@@ -12,7 +12,8 @@ word  name                        writer   meaning
 2     FINISHED                    daemon   1 when no state will change any more
 3     DEVICE_BYTES                daemon   bytes read from devices
 4     DRAM_BYTES                  daemon   bytes copied from the DRAM tier
-5-7   reserved                             0
+5     WATCHED                     engine   not 0: progress wakes the client, not only the end
+6-7   reserved                             0
 ====  ==========================  =======  ==========================================
 
 Invariants: a slice's state goes from PENDING to one other state, once; RESIDENT is
@@ -42,6 +43,7 @@ class BoardWord(IntEnum):
     FINISHED = 2
     DEVICE_BYTES = 3
     DRAM_BYTES = 4
+    WATCHED = 5
 
 
 class SliceState(IntEnum):

@@ -19,7 +19,7 @@ from kvstored.io.file_device import FileDevice
 from kvstored.io.memory_device import MemoryDevice
 from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.ring import Completion, Opcode, Ring
-from kvstored.io.ring_engine import RingEngine
+from kvstored.io.ring_engine import RingEngine, ring_threads
 from tests.kvstored.io.buffers import PAGE_BYTES, aligned
 from tests.kvstored.io.engine_conformance import DEVICE_PAGES, running, submit
 from tests.support.waiting import wait_until
@@ -44,16 +44,29 @@ def files(tmp_path: Path) -> Iterator[MakeFiles]:
         yield make
 
 
-def ring_of(depth: int) -> Callable[[list[Device]], RingEngine]:
-    return lambda devices: RingEngine(devices, depth=depth)
+def ring_of(depth: int, thread_count: int | None = None) -> Callable[[list[Device]], RingEngine]:
+    return lambda devices: RingEngine(devices, depth=depth, thread_count=thread_count)
 
 
+@pytest.mark.parametrize(
+    ("device_count", "core_count", "threads"),
+    [(1, 16, 1), (2, 2, 1), (4, 16, 4), (8, 8, 4), (3, 1, 1)],
+)
+def test_threads_take_completions_on_half_of_the_cores_at_most(
+    device_count: int, core_count: int, threads: int
+) -> None:
+    assert ring_threads(device_count, core_count) == threads
+
+
+@pytest.mark.parametrize("thread_count", [None, 1, 2])
 @pytest.mark.parametrize("depth", [1, 8])
-def test_each_of_many_requests_completes_on_its_device(files: MakeFiles, depth: int) -> None:
+def test_each_of_many_requests_completes_on_its_device(
+    files: MakeFiles, depth: int, thread_count: int | None
+) -> None:
     pages = [aligned(PAGE_BYTES, seed=page) for page in range(DEVICE_PAGES)]
     buffers = [aligned(PAGE_BYTES) for _ in pages]
     empty = [aligned(PAGE_BYTES) for _ in pages]
-    with running(ring_of(depth), *files(2)) as engine:
+    with running(ring_of(depth, thread_count), *files(2)) as engine:
         writes = [
             submit(engine, Operation.WRITE, data, device_index=1, page=page)
             for page, data in enumerate(pages)

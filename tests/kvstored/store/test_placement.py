@@ -8,16 +8,14 @@ from kvstored.store.striping import device_for
 
 def test_strides() -> None:
     placement = Placement(base=4096, layer_stride=100, chunk_stride=1000)
-    assert placement.pieces(chunk=2, layer=3, slice_bytes=64, chunk_count=4) == ((6396, 64),)
-    assert placement.pieces(chunk=2, layer=3, slice_bytes=0, chunk_count=4) == ()
+    pieces = placement.pieces(chunk=2, first_layer=3, slice_bytes=(64, 0, 32), chunk_count=4)
+    assert pieces == (((6396, 64),), (), ((6596, 32),))
 
 
 def test_block_offsets_cut_a_slice_into_equal_pieces() -> None:
     placement = Placement(base=10, layer_stride=1000, block_offsets=(0, 700, 300, 400))
-    assert placement.pieces(chunk=1, layer=1, slice_bytes=64, chunk_count=2) == (
-        (1310, 32),
-        (1410, 32),
-    )
+    pieces = placement.pieces(chunk=1, first_layer=1, slice_bytes=(64, 0, 8), chunk_count=2)
+    assert pieces == (((1310, 32), (1410, 32)), (), ((3310, 4), (3410, 4)))
 
 
 @given(
@@ -49,10 +47,10 @@ def test_what_check_accepts_lies_inside_the_arena(
     except PlacementError:
         return
     for chunk in range(chunk_count):
-        for layer, size in enumerate(sizes):
-            pieces = placement.pieces(
-                chunk=chunk, layer=layer, slice_bytes=size, chunk_count=chunk_count
-            )
+        of_slices = placement.pieces(
+            chunk=chunk, first_layer=0, slice_bytes=sizes, chunk_count=chunk_count
+        )
+        for size, pieces in zip(sizes, of_slices, strict=True):
             assert sum(part for _, part in pieces) == size
             assert all(offset >= 0 and offset + part <= arena_bytes for offset, part in pieces)
 
@@ -68,6 +66,31 @@ def test_what_check_accepts_lies_inside_the_arena(
 def test_check_names_the_fault(placement: Placement, message: str) -> None:
     with pytest.raises(PlacementError, match=message):
         placement.check(arena_bytes=1000, chunk_count=2, slice_bytes=[8, 8])
+
+
+PAGE = 4096
+
+
+@pytest.mark.parametrize(
+    ("placement", "aligned"),
+    [
+        (Placement(base=PAGE, layer_stride=PAGE, chunk_stride=2 * PAGE), True),
+        (Placement(base=512, layer_stride=PAGE, chunk_stride=PAGE), False),
+        (Placement(base=0, layer_stride=512, chunk_stride=PAGE), False),
+        (Placement(base=0, layer_stride=PAGE, chunk_stride=512), False),
+        (Placement(base=0, layer_stride=PAGE, block_offsets=(0, PAGE)), True),
+        (Placement(base=0, layer_stride=PAGE, block_offsets=(0, 512)), False),
+    ],
+)
+def test_slices_that_begin_on_pages(placement: Placement, aligned: bool) -> None:
+    assert placement.is_aligned(chunk_count=2, layer_count=2) is aligned
+
+
+def test_strides_that_nothing_uses_need_not_be_aligned() -> None:
+    placement = Placement(base=PAGE, layer_stride=1, chunk_stride=1)
+    assert placement.is_aligned(chunk_count=1, layer_count=1)
+    blocks = Placement(base=0, layer_stride=1, chunk_stride=1, block_offsets=(PAGE, 0))
+    assert blocks.is_aligned(chunk_count=2, layer_count=1)
 
 
 def test_consecutive_chunks_go_to_consecutive_devices() -> None:

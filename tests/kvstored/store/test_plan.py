@@ -12,6 +12,10 @@ LIMITS = PlanLimits(run_bytes_min=16 * KIB, run_bytes_max=64 * KIB)
 GEOMETRY = ChunkGeometry.of_slices((8 * KIB,) * 6)
 
 
+def run(chunk: int, first_layer: int, layer_count: int, with_header: bool) -> LayerRun:
+    return LayerRun.of(GEOMETRY, chunk, first_layer, layer_count, with_header=with_header)
+
+
 def plan(order: Order, lanes: list[int | None], first: int = 0, count: int = 6) -> dict:
     return plan_runs(
         lanes=lanes,
@@ -25,33 +29,42 @@ def plan(order: Order, lanes: list[int | None], first: int = 0, count: int = 6) 
 
 def test_tail_first_reads_whole_chunks_from_the_back() -> None:
     assert plan(Order.TAIL_FIRST, [0, 1, 0, None]) == {
-        0: [LayerRun(2, 0, 6, True), LayerRun(0, 0, 6, True)],
-        1: [LayerRun(1, 0, 6, True)],
+        0: [run(2, 0, 6, True), run(0, 0, 6, True)],
+        1: [run(1, 0, 6, True)],
     }
 
 
 def test_head_first_reads_whole_chunks_from_the_front() -> None:
     runs = plan(Order.HEAD_FIRST, [0, 0])
-    assert [run.chunk for run in runs[0]] == [0, 1]
+    assert [one.chunk for one in runs[0]] == [0, 1]
 
 
 def test_layer_first_reads_layer_groups_across_chunks() -> None:
     assert plan(Order.LAYER_FIRST, [0, 0]) == {
         0: [
-            LayerRun(0, 0, 2, True),
-            LayerRun(1, 0, 2, True),
-            LayerRun(0, 2, 2, False),
-            LayerRun(1, 2, 2, False),
-            LayerRun(0, 4, 2, False),
-            LayerRun(1, 4, 2, False),
+            run(0, 0, 2, True),
+            run(1, 0, 2, True),
+            run(0, 2, 2, False),
+            run(1, 2, 2, False),
+            run(0, 4, 2, False),
+            run(1, 4, 2, False),
         ]
     }
 
 
 def test_header_is_read_alone_before_a_range_that_does_not_start_at_layer_0() -> None:
     assert plan(Order.HEAD_FIRST, [0], first=3, count=2) == {
-        0: [LayerRun(0, 3, 0, True), LayerRun(0, 3, 2, False)]
+        0: [run(0, 3, 0, True), run(0, 3, 2, False)]
     }
+
+
+def test_a_run_tells_its_bytes_in_the_extent() -> None:
+    page = 4 * KIB
+    whole, rest = run(0, 0, 6, True), run(0, 2, 3, False)
+    assert (whole.start, whole.byte_count) == (0, page + 6 * 8 * KIB)
+    assert (rest.start, rest.byte_count, rest.end_layer) == (page + 2 * 8 * KIB, 3 * 8 * KIB, 5)
+    header = run(0, 3, 0, True)
+    assert (header.start, header.byte_count) == (0, page)
 
 
 def test_lane_without_geometry_or_geometry_without_lane_is_not_planned() -> None:
@@ -117,10 +130,10 @@ def test_every_wanted_slice_is_planned_exactly_once(
         limits=LIMITS,
     )
     seen = [
-        (run.chunk, layer)
+        (one.chunk, layer)
         for runs in plans.values()
-        for run in runs
-        for layer in range(run.first_layer, run.end_layer)
+        for one in runs
+        for layer in range(one.first_layer, one.end_layer)
     ]
     wanted = {
         (chunk, layer)
@@ -130,14 +143,14 @@ def test_every_wanted_slice_is_planned_exactly_once(
     }
     assert sorted(seen) == sorted(wanted)
     for lane, runs in plans.items():
-        headers = [run.chunk for run in runs if run.with_header]
-        assert sorted(headers) == sorted({run.chunk for run in runs})
-        assert all(lanes[run.chunk] == lane for run in runs)
-        first_runs = {run.chunk: run for run in reversed(runs)}
-        assert all(run.with_header for run in first_runs.values())
-        for run in runs:
-            size = geometry.slice_offsets[run.end_layer] - geometry.slice_offsets[run.first_layer]
-            assert run.layer_count <= 1 or size <= LIMITS.run_bytes_max
+        headers = [one.chunk for one in runs if one.with_header]
+        assert sorted(headers) == sorted({one.chunk for one in runs})
+        assert all(lanes[one.chunk] == lane for one in runs)
+        first_runs = {one.chunk: one for one in reversed(runs)}
+        assert all(one.with_header for one in first_runs.values())
+        for one in runs:
+            size = geometry.slice_offsets[one.end_layer] - geometry.slice_offsets[one.first_layer]
+            assert one.layer_count <= 1 or size <= LIMITS.run_bytes_max
 
 
 @pytest.mark.parametrize("order", [Order.TAIL_FIRST, Order.HEAD_FIRST])

@@ -11,6 +11,7 @@ from kvstored.format.extent import Extent
 from kvstored.format.extent_header import ExtentHeader, SliceSum, page_checksum
 from kvstored.format.geometry import ChunkGeometry
 from kvstored.format.identity import ChunkId
+from kvstored.store import read_stream
 from kvstored.store.placement import Placement
 from kvstored.store.plan import LayerRun
 from kvstored.store.read_stream import Landing, ReadStream, ReadTarget, StoredChunk, StreamOptions
@@ -21,8 +22,8 @@ SLICE = 4096
 GEOMETRY = ChunkGeometry.of_slices((SLICE, SLICE, 0))
 PAYLOAD = np.random.default_rng(1).bytes(2 * SLICE)
 DEVICE_ID = b"d" * 16
-HEADER_RUN = LayerRun(0, 0, 1, with_header=True)
-SECOND_RUN = LayerRun(0, 1, 2, with_header=False)
+HEADER_RUN = LayerRun.of(GEOMETRY, 0, 0, 1, with_header=True)
+SECOND_RUN = LayerRun.of(GEOMETRY, 0, 1, 2, with_header=False)
 
 
 def make_header(**changes: object) -> bytes:
@@ -67,6 +68,7 @@ class Lab:
         self.damaged: list[StoredChunk] = []
         self.finished: list[ReadStream] = []
         self.released: list[LayerRun] = []
+        self.notices = 0
         arena = memoryview(bytearray(len(PAYLOAD)))
         self.stream = ReadStream(
             sources=(source,),
@@ -76,7 +78,7 @@ class Lab:
                 takes_transfers=False,
                 placement=Placement(base=0, layer_stride=SLICE),
                 board=self.board,
-                notify=lambda: None,
+                notify=self.count_notice,
             ),
             options=StreamOptions(
                 first_layer=0, layer_count=3, window_bytes=window_bytes, deadline=float("inf")
@@ -85,6 +87,9 @@ class Lab:
             on_finish=self.finished.append,
         )
         self.stream.begin()
+
+    def count_notice(self) -> None:
+        self.notices += 1
 
     def landing(self, run: LayerRun) -> Landing:
         start = GEOMETRY.slice_offsets[run.first_layer] - 4096
@@ -125,6 +130,30 @@ def test_runs_that_land_before_the_header_wait_for_it() -> None:
     assert lab.stream.device_bytes == GEOMETRY.extent_bytes
     assert lab.released == [HEADER_RUN, SECOND_RUN]
     assert bytes(lab.stream.target.arena) == PAYLOAD
+
+
+@pytest.mark.parametrize(("watched", "notices"), [(0, [0, 1]), (1, [1, 2])])
+def test_progress_wakes_only_a_client_that_watches_it(watched: int, notices: list[int]) -> None:
+    lab = Lab()
+    lab.board.words[BoardWord.WATCHED] = watched
+    found = []
+    for run, page in ((HEADER_RUN, lab.header), (SECOND_RUN, b"")):
+        assert lab.stream.take(0) == run
+        lab.land(run, page)
+        found.append(lab.notices)
+    assert found == notices
+
+
+@pytest.mark.parametrize(("interval_s", "notices"), [(1e9, 1), (-1.0, 2)])
+def test_progress_in_quick_succession_wakes_once(
+    monkeypatch: pytest.MonkeyPatch, interval_s: float, notices: int
+) -> None:
+    monkeypatch.setattr(read_stream, "NOTIFY_INTERVAL_S", interval_s)
+    lab = Lab()
+    lab.board.words[BoardWord.WATCHED] = 1
+    lab.stream.settle(HEADER_RUN, SliceState.SKIPPED)
+    lab.stream.settle(SECOND_RUN, SliceState.SKIPPED)
+    assert lab.notices == notices
 
 
 @pytest.mark.parametrize("second_first", [True, False])

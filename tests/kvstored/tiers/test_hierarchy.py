@@ -95,8 +95,10 @@ def test_scattered_destination(opened: StoreUnderTest, from_dram: bool, base: in
     assert opened.read([0, 1], base=0, board=board, placement=placement).wait()
     assert (board.states == SliceState.RESIDENT).all()
     for chunk in range(2):
-        for layer in range(LAYOUT.layer_count):
-            parts = placement.pieces(chunk=chunk, layer=layer, slice_bytes=4 * piece, chunk_count=2)
+        of_slices = placement.pieces(
+            chunk=chunk, first_layer=0, slice_bytes=(4 * piece,) * LAYOUT.layer_count, chunk_count=2
+        )
+        for layer, parts in enumerate(of_slices):
             got = b"".join(bytes(opened.arena[offset : offset + size]) for offset, size in parts)
             start = (chunk * LAYOUT.layer_count + layer) * LAYOUT.layer_stride
             assert got == payload[start : start + 4 * piece]
