@@ -9,9 +9,6 @@ CALL_TIMEOUT_S = 10.0
 REPLY_GRACE_S = 10.0
 """What a put or a read may take beyond its own deadline before the daemon counts as hung."""
 
-LAYOUT_IDS_MAX = 256
-"""Layouts whose fingerprint is remembered, so that it is not derived again for each call."""
-
 LOOK_INTERVAL_S = 0.02
 """A waiter looks at its board so often even if nobody wakes it: the daemon reports progress
 at intervals, and a device may stall behind the last report."""

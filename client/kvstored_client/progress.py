@@ -12,7 +12,7 @@ from typing import Self
 from kvstored_client.presence import Presence
 from kvstored_client.region import Region
 from kvstored_client.values import ReadReport
-from kvstored_contract.board import Board, BoardWord, SliceState, board_bytes
+from kvstored_contract.board import Board, BoardWord, SliceState, Watch, board_bytes
 
 
 class ReadProgress:
@@ -147,10 +147,11 @@ class ReadProgress:
         with self._lock:
             self._board.words[BoardWord.CANCEL] = 1
 
-    def watch(self) -> None:
-        """Asks the daemon to report progress from now on; unasked it reports only the end."""
+    def watch(self, watch: Watch) -> None:
+        """Asks the daemon for reports from now on; to be called before the look that may wait."""
         with self._lock:
-            self._board.words[BoardWord.WATCHED] = 1
+            words = self._board.words
+            words[BoardWord.WATCHED] = max(words.item(BoardWord.WATCHED), watch)
 
     def deadline(self, timeout_s: float | None) -> float:
         """The time at which a wait ends, never behind the read's own limit."""

@@ -8,6 +8,7 @@ from kvstored_client.progress import ReadProgress
 from kvstored_client.read_base import ReadBase
 from kvstored_client.transport import Signal
 from kvstored_client.values import ReadReport
+from kvstored_contract.board import Watch
 
 
 class Read(ReadBase):
@@ -27,21 +28,19 @@ class Read(ReadBase):
 
     def wait(self, timeout_s: float | None = None) -> ReadReport:
         """Blocks until the read is finished or ``timeout_s`` has passed; the report tells which."""
-        self._wait(self._progress.is_finished, timeout_s)
+        self._wait(Watch.END, self._progress.is_finished, timeout_s)
         return self._progress.report()
 
     def wait_for(
         self, chunk: int, layer: int | None = None, timeout_s: float | None = None
     ) -> bool:
         """Blocks until the slice (or the chunk) is settled; True when it is resident."""
-        self._progress.watch()
-        self._wait(lambda: self._progress.is_chunk_settled(chunk, layer), timeout_s)
+        self._wait(Watch.PROGRESS, lambda: self._progress.is_chunk_settled(chunk, layer), timeout_s)
         return self._progress.is_resident(chunk, layer)
 
     def wait_layer(self, layer: int, timeout_s: float | None = None) -> bool:
         """Blocks until the layer of every chunk is settled; True when all are resident."""
-        self._progress.watch()
-        self._wait(lambda: self._progress.is_layer_settled(layer), timeout_s)
+        self._wait(Watch.PROGRESS, lambda: self._progress.is_layer_settled(layer), timeout_s)
         return self._progress.is_layer_resident(layer)
 
     def close(self) -> None:
@@ -51,12 +50,13 @@ class Read(ReadBase):
         """
         if not self._progress.is_finished():
             self._progress.cancel()
-            self._wait(self._progress.is_finished, None)
+            self._wait(Watch.END, self._progress.is_finished, None)
         self._progress.settle()
 
-    def _wait(self, settled: Callable[[], bool], timeout_s: float | None) -> None:
+    def _wait(self, watch: Watch, settled: Callable[[], bool], timeout_s: float | None) -> None:
         if settled() or self._signal is None:
             return
+        self._progress.watch(watch)
         if not self._signal.wait(settled, self._progress.deadline(timeout_s)):
             self._progress.give_up_when_overdue()
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Generic, TypeVar
 
 from kvstored_client import methods
@@ -14,7 +13,7 @@ from kvstored_client.errors import (
     RegionStaleError,
     RequestInvalidError,
 )
-from kvstored_client.limits import LAYOUT_IDS_MAX, REPLY_GRACE_S
+from kvstored_client.limits import REPLY_GRACE_S
 from kvstored_client.placement import Placement
 from kvstored_client.progress import ReadProgress
 from kvstored_client.region import Region
@@ -49,12 +48,9 @@ class Match(Generic[LeaseT]):
     lease: LeaseT | None = None
 
 
-_layout_id = lru_cache(maxsize=LAYOUT_IDS_MAX)(lambda layout: layout.layout_id)
-
-
 def registered(session: Session, layout: StateLayout) -> Flow[bytes]:
     """The layout's id, after the session has announced the layout once."""
-    layout_id: bytes = _layout_id(layout)
+    layout_id = layout.layout_id
     if layout_id not in session.registered:
         with building():
             request = session_pb2.RegisterLayoutRequest(layout=layout.to_proto())

@@ -21,7 +21,7 @@ from kvstored.store.pieces import Pieces, pieces_checksum, scatter
 from kvstored.store.placement import Placement
 from kvstored.store.plan import LayerRun
 from kvstored.store.window import Window
-from kvstored_contract.board import Board, BoardWord, SliceState
+from kvstored_contract.board import Board, BoardWord, SliceState, Watch
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
 NOTIFY_INTERVAL_S = 0.001
@@ -337,8 +337,8 @@ class ReadStream:
     def _retire(self, run_count: int) -> None:
         """Counts settled runs; the last one finishes the read.
 
-        The client is woken at the end, and meanwhile only if it watches the progress, at
-        most once in NOTIFY_INTERVAL_S: a wake-up costs more than the bookkeeping of a run.
+        The client is woken for what it watches only, and for progress at most once in
+        NOTIFY_INTERVAL_S: a wake-up costs more than the bookkeeping of a run.
         """
         with self._lock:
             self._remaining -= run_count
@@ -346,17 +346,18 @@ class ReadStream:
             if is_over:
                 self.target.board.words[BoardWord.FINISHED] = 1
                 self._finished.set()
-            # Looked at after the state was written: whoever watches looks at the states
+            # Looked at after the board was written: whoever watches looks at the board
             # after it has said so, and so one of both sees the other.
-            wakes = is_over or (
-                bool(self.target.board.words[BoardWord.WATCHED]) and self._is_notice_due()
-            )
+            watch = self.target.board.words.item(BoardWord.WATCHED)
+            wakes = watch >= Watch.END if is_over else self._is_notice_due(watch)
         if wakes:
             self.target.notify()
         if is_over:
             self._on_finish(self)
 
-    def _is_notice_due(self) -> bool:
+    def _is_notice_due(self, watch: int) -> bool:
+        if watch < Watch.PROGRESS:
+            return False
         now = time.monotonic()
         if now - self._notified_at <= NOTIFY_INTERVAL_S:
             return False

@@ -12,7 +12,7 @@ word  name                        writer   meaning
 2     FINISHED                    daemon   1 when no state will change any more
 3     DEVICE_BYTES                daemon   bytes read from devices
 4     DRAM_BYTES                  daemon   bytes copied from the DRAM tier
-5     WATCHED                     engine   not 0: progress wakes the client, not only the end
+5     WATCHED                     engine   what wakes the client (``Watch``), only growing
 6-7   reserved                             0
 ====  ==========================  =======  ==========================================
 
@@ -44,6 +44,21 @@ class BoardWord(IntEnum):
     DEVICE_BYTES = 3
     DRAM_BYTES = 4
     WATCHED = 5
+
+
+class Watch(IntEnum):
+    """What the daemon rings the eventfd for.
+
+    A client says it before the look at the board that lets it sleep, and looks again by
+    itself after a while, in case both sides missed each other.
+    """
+
+    NOTHING = 0
+    """Nobody waits: a wake-up would cost more than most small reads."""
+    END = 1
+    """Only FINISHED."""
+    PROGRESS = 2
+    """Every change, but not more often than once a millisecond; and FINISHED."""
 
 
 class SliceState(IntEnum):

@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from kvstored_contract.limits import (
@@ -85,6 +85,8 @@ class StateLayout:
     chunk_tokens: int = 64
     rotary: Rotary = Rotary.UNROTATED
     shard: Shard = Shard()
+    layout_id: bytes = field(init=False, repr=False, compare=False)
+    """SHA-256 over every property, each field length-prefixed (32 bytes)."""
 
     def __post_init__(self) -> None:
         for name, text in (("model", self.model), ("dtype", self.dtype)):
@@ -108,6 +110,7 @@ class StateLayout:
                 )
         if all(layer.kind is StateKind.NONE for layer in self.layers):
             raise LayoutError("a layout must store at least one layer")
+        object.__setattr__(self, "layout_id", self._digest())
 
     @property
     def layer_count(self) -> int:
@@ -128,9 +131,7 @@ class StateLayout:
         """Aligned bytes of the largest slice: the natural stride of layers in an arena."""
         return max(align_up(self.slice_bytes(layer)) for layer in range(self.layer_count))
 
-    @property
-    def layout_id(self) -> bytes:
-        """SHA-256 over every property, each field length-prefixed (32 bytes)."""
+    def _digest(self) -> bytes:
         shard = self.shard
         fields = [
             b"kvstored.layout.1",
@@ -197,7 +198,7 @@ class StateLayout:
 def hash_fields(fields: list[bytes]) -> bytes:
     """SHA-256 over ``fields``, each preceded by its length, so that no two lists collide."""
     digest = hashlib.sha256()
-    for field in fields:
-        digest.update(struct.pack("<Q", len(field)))
-        digest.update(field)
+    for one in fields:
+        digest.update(struct.pack("<Q", len(one)))
+        digest.update(one)
     return digest.digest()

@@ -1,39 +1,16 @@
-import os
-import socket
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from kvstored_client.arena import Arena
-from kvstored_client.presence import Presence
 from kvstored_client.progress import ReadProgress
-from kvstored_contract.board import Board, BoardWord, SliceState
-
-CHUNKS, LAYERS = 3, 2
-
-
-class Side:
-    """Both ends of a read: what the daemon writes and what the client sees."""
-
-    def __init__(self, limit: float) -> None:
-        client_socket, self.daemon_socket = socket.socketpair()
-        self.presence = Presence(client_socket, os.eventfd(0))
-        self.memory = bytearray(b"\xff" * 8192)
-        self.arena = Arena(memoryview(self.memory), self.presence.check)
-        region = self.arena.allocate(100)
-        assert region is not None
-        self.progress = ReadProgress.start(
-            region, self.presence, chunk_count=CHUNKS, layer_count=LAYERS, limit=limit
-        )
-        self.board = Board(memoryview(self.memory), chunk_count=CHUNKS, layer_count=LAYERS)
+from kvstored_contract.board import BoardWord, SliceState
+from tests.kvstored_client.board_side import CHUNKS, LAYERS, Side, open_side
 
 
 @pytest.fixture
 def side() -> Iterator[Side]:
-    side = Side(time.monotonic() + 60)
-    yield side
-    side.daemon_socket.close()
+    with open_side() as side:
+        yield side
 
 
 def test_the_board_is_zeroed_before_the_call(side: Side) -> None:
@@ -115,14 +92,14 @@ def test_the_engine_writes_pointer_and_cancel(side: Side) -> None:
 
 
 def test_a_daemon_that_does_not_finish_in_time_is_given_up() -> None:
-    side = Side(limit=time.monotonic() - 1)
-    assert side.progress.deadline(None) == side.progress.limit
-    assert side.progress.deadline(60) == side.progress.limit
-    side.progress.give_up_when_overdue()
-    assert side.presence.lost
-    assert side.progress.is_finished()
-    assert side.daemon_socket.recv(1) == b""
-    side.daemon_socket.close()
+    with open_side(limit_s=-1) as side:
+        assert side.progress.deadline(None) == side.progress.limit
+        assert side.progress.deadline(60) == side.progress.limit
+        side.progress.give_up_when_overdue()
+        assert side.presence.lost
+        assert side.progress.is_finished()
+        assert side.daemon_socket.recv(1) == b""
+        side.daemon_socket.close()
 
 
 def test_a_read_within_its_limit_is_not_given_up(side: Side) -> None:

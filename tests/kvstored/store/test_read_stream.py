@@ -15,7 +15,7 @@ from kvstored.store import read_stream
 from kvstored.store.placement import Placement
 from kvstored.store.plan import LayerRun
 from kvstored.store.read_stream import Landing, ReadStream, ReadTarget, StoredChunk, StreamOptions
-from kvstored_contract.board import Board, BoardWord, SliceState
+from kvstored_contract.board import Board, BoardWord, SliceState, Watch
 from tests.support.stores import NAMESPACE, key, new_board
 
 SLICE = 4096
@@ -132,10 +132,13 @@ def test_runs_that_land_before_the_header_wait_for_it() -> None:
     assert bytes(lab.stream.target.arena) == PAYLOAD
 
 
-@pytest.mark.parametrize(("watched", "notices"), [(0, [0, 1]), (1, [1, 2])])
-def test_progress_wakes_only_a_client_that_watches_it(watched: int, notices: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("watch", "notices"),
+    [(Watch.NOTHING, [0, 0]), (Watch.END, [0, 1]), (Watch.PROGRESS, [1, 2]), (1000, [1, 2])],
+)
+def test_a_client_is_woken_for_what_it_watches(watch: int, notices: list[int]) -> None:
     lab = Lab()
-    lab.board.words[BoardWord.WATCHED] = watched
+    lab.board.words[BoardWord.WATCHED] = watch
     found = []
     for run, page in ((HEADER_RUN, lab.header), (SECOND_RUN, b"")):
         assert lab.stream.take(0) == run
@@ -150,7 +153,7 @@ def test_progress_in_quick_succession_wakes_once(
 ) -> None:
     monkeypatch.setattr(read_stream, "NOTIFY_INTERVAL_S", interval_s)
     lab = Lab()
-    lab.board.words[BoardWord.WATCHED] = 1
+    lab.board.words[BoardWord.WATCHED] = Watch.PROGRESS
     lab.stream.settle(HEADER_RUN, SliceState.SKIPPED)
     lab.stream.settle(SECOND_RUN, SliceState.SKIPPED)
     assert lab.notices == notices
