@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test lint check-types protos clean
+.PHONY: setup demo test test-quick test-long lint check-types protos clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,14 @@ check-types: setup
 
 test: lint check-types
 	$(BIN)/python -m pytest --cov
+
+# What a developer runs: everything but the labs of crashes and faults.
+test-quick: lint check-types
+	$(BIN)/python -m pytest --ignore tests/faults
+
+# The labs at the size that takes minutes each.
+test-long: setup
+	$(BIN)/python -m pytest -m long --timeout 3600 tests/faults
 
 protos: setup
 	$(BIN)/python protos/generate.py
