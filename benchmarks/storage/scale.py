@@ -84,7 +84,7 @@ FULL = Scale(
     curve_slices=(16 * KIB, 32 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB),
 )
 QUICK = Scale(
-    rounds=Rounds(count=5, count_min=5, time_limit_s=0.0),
+    rounds=Rounds(count=7, count_min=7, time_limit_s=0.0),
     slow_rounds=Rounds(count=3, count_min=3, time_limit_s=0.0),
     sweep_rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
     turn_bytes=256 * MIB,
@@ -100,4 +100,5 @@ QUICK = Scale(
     curve_bytes=128 * MIB,
     curve_slices=(16 * KIB, 256 * KIB, 4 * MIB),
     fio_request_bytes=(256 * KIB, 2 * MIB),
+    fio_depths=(32,),
 )

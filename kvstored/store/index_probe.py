@@ -150,8 +150,14 @@ def _receive(stream: IO[bytes], on_scanned: OnScanned) -> bool:
 
 
 def _read_ahead(path: Path) -> None:
-    """Asks for the whole file in its order: the walk jumps about in it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Asks for the whole file in its order: the walk jumps about in it.
+
+    Whatever is wrong with the file, the walk says it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
     try:
         for start in range(0, os.fstat(descriptor).st_size, _READ_AHEAD_BYTES):
             os.posix_fadvise(descriptor, start, _READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
