@@ -34,10 +34,13 @@ ENV_NESTING = "__"
 SOCKET_PATH_BYTES_MAX = 107
 """Longest path of a Unix socket on Linux."""
 SLAB_BYTES_MIN = 1024 * 1024
+INDEX_MAP_BYTES_MIN = 1024 * 1024
+"""Less has no room for the pages that the commits of some hundred chunks write anew."""
 COMMIT_INTERVAL_MS_MAX = 50
 DEPTH_MAX = 256
 SESSIONS_MAX = 4096
 WRITE_COST_MAX = 100
+SCRUB_INTERVAL_S_MAX = 366 * 24 * 3600
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -78,7 +81,7 @@ class StoreSection(_Section):
     """Not 64: chunks of 8, 16 or 32 MiB come with a header page, and would just not fill it."""
     index: Path
     """Folder of the LMDB index."""
-    index_map_bytes: Bytes = ByteSize(16 * _GIB)
+    index_map_bytes: Annotated[Size, Field(ge=INDEX_MAP_BYTES_MIN)] = ByteSize(16 * _GIB)
     """Address space of the index, and so its largest size."""
 
     @model_validator(mode="after")
@@ -135,6 +138,17 @@ class IoSection(_Section):
                 f"({self.background_share}) leave nothing to reads"
             )
         return self
+
+
+class ScrubSection(_Section):
+    """How everything on the devices is read now and then, to find damage before a client does."""
+
+    bytes_per_s_max: Annotated[Size, Field(ge=0)] = ByteSize(32 * _MIB)
+    """Rate of reading, over all devices together; 0 turns the scrub off."""
+    start_delay_s: Annotated[float, Field(ge=0, le=SCRUB_INTERVAL_S_MAX)] = 600
+    """The first pass begins so long after the start: engines have warmed up by then."""
+    pass_interval_s: Annotated[float, Field(ge=0.1, le=SCRUB_INTERVAL_S_MAX)] = 7 * 24 * 3600
+    """From the beginning of a pass to that of the next, which waits for the end of the first."""
 
 
 class ServerSection(_Section):
@@ -201,6 +215,7 @@ class Config(BaseSettings):
     store: StoreSection
     dram: DramSection = DramSection()
     io: IoSection = IoSection()
+    scrub: ScrubSection = ScrubSection()
     server: ServerSection = ServerSection()
     access: AccessSection = AccessSection()
 

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kvstored.config import AccessSection, Account, Config, ConfigError, IoSection
+from kvstored.config import AccessSection, Account, Config, ConfigError, IoSection, ScrubSection
 from kvstored.io.device import Device
 from kvstored.io.engine import IoEngine
+from kvstored.io.memory_group import group_room_bytes
 from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.open_engine import open_engine
 from kvstored.io.schedule import SchedulePolicy
@@ -37,6 +38,7 @@ from kvstored.store.index_service import close_cleanly
 from kvstored.store.plan import PlanLimits
 from kvstored.store.reader import ReaderLimits
 from kvstored.tiers.hierarchy import RecoveredStore, TieredStore, TierLimits
+from kvstored.tiers.scrub_pace import ScrubLimits
 
 LOGGER = logging.getLogger(__name__)
 
@@ -187,6 +189,18 @@ def tier_limits(config: Config) -> TierLimits:
                 run_bytes_max=settings.read_bytes_max,
             ),
         ),
+        scrub=scrub_limits(config.scrub),
+    )
+
+
+def scrub_limits(section: ScrubSection) -> ScrubLimits | None:
+    """The scrub's rate and times; None when it is off."""
+    if section.bytes_per_s_max == 0:
+        return None
+    return ScrubLimits(
+        bytes_per_s=section.bytes_per_s_max,
+        start_delay_s=section.start_delay_s,
+        pass_interval_s=section.pass_interval_s,
     )
 
 
@@ -238,6 +252,13 @@ def socket_group(account: Account | None) -> int | None:
 
 def check_memory(config: Config) -> None:
     """Refuses a DRAM tier that this machine cannot hold; raises ConfigError."""
+    room_bytes = group_room_bytes()
+    if room_bytes is not None and config.dram.capacity_bytes > room_bytes:
+        raise ConfigError(
+            f"dram.capacity_bytes ({config.dram.capacity_bytes}) is more than the "
+            f"{room_bytes / _GIB:.1f} GiB that the control group of the daemon may still take; "
+            "lower it or raise MemoryMax"
+        )
     physical_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if config.dram.capacity_bytes > physical_bytes:
         raise ConfigError(

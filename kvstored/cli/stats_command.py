@@ -1,6 +1,7 @@
 """``kvstored stats``: what the running daemon holds and has done."""
 
 import argparse
+from datetime import UTC, datetime
 
 from kvstored.cli.connection import CALL_TIMEOUT_S, connected
 from kvstored.cli.options import Verbs, add_json_option
@@ -52,6 +53,8 @@ def run(options: argparse.Namespace) -> int:
 def report_of(stats: admin_pb2.StatsReply) -> Report:
     """Devices as rows, everything else as values; counters in the order of their names."""
     values: dict[str, Cell] = {name: getattr(stats, name) for name in _VALUES}
+    values["scrub_progress"] = stats.scrub.progress
+    values["scrub_ended"] = moment(stats.scrub.ended_ms)
     values.update(sorted(stats.counters.items()))
     return Report(
         title="kvstored",
@@ -61,3 +64,10 @@ def report_of(stats: admin_pb2.StatsReply) -> Report:
             tuple(getattr(device, column) for column in _DEVICE_COLUMNS) for device in stats.devices
         ],
     )
+
+
+def moment(since_1970_ms: int) -> str:
+    """A time of day in UTC; "never" for 0."""
+    if since_1970_ms == 0:
+        return "never"
+    return datetime.fromtimestamp(since_1970_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

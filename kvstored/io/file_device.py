@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
@@ -15,6 +16,9 @@ from kvstored_contract.limits import ALIGNMENT_BYTES
 
 _RESERVE_STEP_BYTES = 256 * 1024 * 1024
 _FILE_MODE = 0o600
+LOCK_PATIENCE_S = 2.0
+"""How long a device that another process has locked is waited for."""
+_LOCK_POLL_S = 0.01
 
 
 class DeviceBusyError(DeviceError):
@@ -185,11 +189,18 @@ def _open(name: str, flags: int) -> int:
 
 
 def _lock(name: str, descriptor: int, kind: int) -> None:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        cause = "another process uses it; stop the other daemon or name another device"
-        raise DeviceBusyError(name, "open", cause) from error
+    """Waits a while: what a killed process had in flight on io_uring keeps its lock until then."""
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() >= deadline:
+                cause = "another process uses it; stop the other daemon or name another device"
+                raise DeviceBusyError(name, "open", cause) from error
+            time.sleep(_LOCK_POLL_S)
+        else:
+            return
 
 
 def _capacity(name: str, descriptor: int, wanted_bytes: int | None) -> int:

@@ -44,6 +44,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             dram_chunk_count=stats.dram_chunk_count,
             counters=stats.counters,
             devices=[admin_pb2.DeviceStats(**asdict(device)) for device in stats.devices],
+            scrub=admin_pb2.ScrubStats(**asdict(stats.scrub)),
         )
 
     @session_call

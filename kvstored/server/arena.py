@@ -1,12 +1,16 @@
 """The arena: sealed shared memory of one session, mapped by the daemon and the client."""
 
+import errno
 import fcntl
 import mmap
 import os
 
+from kvstored.io.memory_group import group_room_bytes
 from kvstored.io.resident import advise_huge_pages, populate
 from kvstored_contract.limits import ALIGNMENT_BYTES, HUGE_PAGE_BYTES
 
+GROUP_SPARE_BYTES = 32 * 1024 * 1024
+"""What arenas leave of a control group's limit for everything else."""
 # The interpreter lock is held during one step.
 _POPULATE_BYTES = 4 * 1024 * 1024
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -32,6 +36,7 @@ class Arena:
         memory = None if byte_count % HUGE_PAGE_BYTES else _on_huge_pages(byte_count)
         if memory is None:
             self.is_on_huge_pages = False
+            _check_room(byte_count)
             memory = _resident(byte_count, 0)
         self.descriptor, area = memory
         self.view = memoryview(area)
@@ -43,6 +48,13 @@ class Arena:
         """
         os.close(self.descriptor)
         self.view = memoryview(b"")
+
+
+def _check_room(byte_count: int) -> None:
+    """Raises OSError where taking so much memory would get the daemon killed."""
+    room_bytes = group_room_bytes()
+    if room_bytes is not None and byte_count > room_bytes - GROUP_SPARE_BYTES:
+        raise OSError(errno.ENOMEM, "the memory limit of the daemon's control group is near")
 
 
 def _on_huge_pages(byte_count: int) -> tuple[int, mmap.mmap] | None:

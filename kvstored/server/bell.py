@@ -4,22 +4,31 @@ import contextlib
 import os
 import threading
 
+FREE_INTERVAL_S = 0.005
+_COUNTER_BYTES = 8
+
 
 class Bell:
     """Wakes the client of one session. Thread-safe; ``ring`` never blocks.
 
     The flags of an eventfd belong to both sides: a client can make it blocking, fill its
     counter, and so hold whoever writes to it. Therefore only a thread of the bell's own
-    writes, and rings that come while it does become one.
+    writes, and rings that come while it does become one. Raises OSError or RuntimeError
+    when the system has no descriptor or no thread for it.
     """
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._rung = threading.Event()
+        self._is_over = threading.Event()
         self._lock = threading.Lock()
         self._is_closing = False
         self._is_writing = False
-        threading.Thread(target=self._run, name="kvstored-bell", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="kvstored-bell", daemon=True).start()
+        except RuntimeError:
+            os.close(self.descriptor)
+            raise
 
     def ring(self) -> None:
         """Wakes the client soon; does nothing once the bell is closed."""
@@ -32,10 +41,9 @@ class Bell:
                 return
             self._is_closing = True
             if self._is_writing:
-                # The write may be held by a full counter: whatever is read frees it. A
-                # descriptor of its own, because the other one is closed meanwhile.
+                # A descriptor of its own, because the other one is closed meanwhile.
                 descriptor = os.dup(self.descriptor)
-                threading.Thread(target=_drain, args=(descriptor,), daemon=True).start()
+                threading.Thread(target=self._free, args=(descriptor,), daemon=True).start()
         self._rung.set()
 
     def _run(self) -> None:
@@ -44,6 +52,17 @@ class Bell:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_write(self.descriptor, 1)
         os.close(self.descriptor)
+        self._is_over.set()
+
+    def _free(self, descriptor: int) -> None:
+        """Empties the counter until the write that it may hold has ended.
+
+        Never waits for it to be filled, and goes on while the client fills it again.
+        """
+        while not self._is_over.wait(FREE_INTERVAL_S):
+            with contextlib.suppress(BlockingIOError):
+                os.preadv(descriptor, [bytearray(_COUNTER_BYTES)], -1, os.RWF_NOWAIT)
+        os.close(descriptor)
 
     def _may_write(self) -> bool:
         with self._lock:
@@ -53,9 +72,3 @@ class Bell:
         with self._lock:
             self._is_writing = not self._is_closing
             return self._is_writing
-
-
-def _drain(descriptor: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        os.eventfd_read(descriptor)
-    os.close(descriptor)

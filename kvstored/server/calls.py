@@ -17,6 +17,8 @@ from kvstored.tiers.hierarchy import TieredStore
 from kvstored_contract.reasons import REASON_METADATA, TOKEN_METADATA, Reason
 
 LOGGER = logging.getLogger(__name__)
+DETAILS_CHARACTERS_MAX = 500
+"""A sentence may repeat what the client sent; gRPC tears down a call whose status is long."""
 
 Arguments = ParamSpec("Arguments")
 ResultT = TypeVar("ResultT")
@@ -97,7 +99,8 @@ def session_call(
         except Exception as error:
             refusal = refusal_of(error)
             if refusal is not None:
-                await context.abort(refusal.status, str(refusal), refusal.metadata)
+                details = str(refusal)[:DETAILS_CHARACTERS_MAX]
+                await context.abort(refusal.status, details, refusal.metadata)
             LOGGER.exception("%s failed", method.__qualname__)
             await context.abort(
                 grpc.StatusCode.INTERNAL,

@@ -9,6 +9,7 @@ from kvstored.store.sequence_table import SequenceStorageError
 from kvstored.store.sequences import (
     SequenceConflictError,
     SequenceExistsError,
+    SequenceLimitError,
     SequenceUnknownError,
 )
 from kvstored.tiers.requests import LayoutRefusedError
@@ -44,6 +45,7 @@ _REASON_OF_ERROR: dict[type[Exception], Reason] = {
     PlacementError: Reason.ARENA_RANGE,
     SequenceConflictError: Reason.SEQUENCE_CONFLICT,
     SequenceExistsError: Reason.SEQUENCE_EXISTS,
+    SequenceLimitError: Reason.LIMIT_EXCEEDED,
     SequenceUnknownError: Reason.SEQUENCE_UNKNOWN,
 }
 

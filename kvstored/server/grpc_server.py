@@ -6,6 +6,7 @@ import grpc
 
 from kvstored.server.admin_servicer import AdminServicer
 from kvstored.server.calls import Services
+from kvstored.server.decoding import decoding_registry
 from kvstored.server.listen import (
     ListenError,
     SocketPermissions,
@@ -45,12 +46,13 @@ async def start_grpc_server(
         ],
         maximum_concurrent_rpcs=CALLS_MAX,
     )
+    registry = decoding_registry(server)
     session_pb2_grpc.add_SessionServiceServicer_to_server(
-        SessionServicer(services, epoch=epoch), server
+        SessionServicer(services, epoch=epoch), registry
     )
-    store_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(services), server)
-    sequence_pb2_grpc.add_SequenceServiceServicer_to_server(SequenceServicer(services), server)
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(services), server)
+    store_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(services), registry)
+    sequence_pb2_grpc.add_SequenceServiceServicer_to_server(SequenceServicer(services), registry)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(services), registry)
     try:
         with closed_umask():
             server.add_insecure_port(grpc_target(path))

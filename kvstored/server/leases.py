@@ -19,6 +19,8 @@ class LeaseTable:
     def __init__(self) -> None:
         self._leases: dict[int, Lease] = {}
         self._next_id = 1
+        self.chunk_count = 0
+        """Chunks of all leases, each counted as often as it is leased."""
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -28,20 +30,27 @@ class LeaseTable:
         lease_id = self._next_id
         self._next_id += 1
         self._leases[lease_id] = lease
+        self.chunk_count += len(lease.chunks)
         return lease_id
 
     def release(self, lease_id: int) -> tuple[ChunkId, ...] | None:
         """Ends one lease; returns its chunks, or None when there is no such lease."""
         lease = self._leases.pop(lease_id, None)
-        return None if lease is None else lease.chunks
+        if lease is None:
+            return None
+        self.chunk_count -= len(lease.chunks)
+        return lease.chunks
 
     def expire(self, now: float) -> tuple[ChunkId, ...]:
         """Ends what is due at ``now`` and returns its chunks."""
         due = [key for key, lease in self._leases.items() if lease.expires_at <= now]
-        return tuple(chunk for key in due for chunk in self._leases.pop(key).chunks)
+        chunks = tuple(chunk for key in due for chunk in self._leases.pop(key).chunks)
+        self.chunk_count -= len(chunks)
+        return chunks
 
     def clear(self) -> tuple[ChunkId, ...]:
         """Ends all leases and returns their chunks."""
         chunks = tuple(chunk for lease in self._leases.values() for chunk in lease.chunks)
         self._leases.clear()
+        self.chunk_count = 0
         return chunks

@@ -9,6 +9,8 @@ from typing import Self
 
 LOGGER = logging.getLogger(__name__)
 
+SEND_TIMEOUT_S = 0.1
+"""How long the event loop may be held up by a manager that does not take its messages."""
 _USEC_PER_S = 1_000_000
 _PINGS_PER_INTERVAL = 3
 
@@ -56,6 +58,7 @@ class Notifier:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.settimeout(SEND_TIMEOUT_S)
                 sender.sendto(message.encode(), self._address)
         except OSError as error:
             LOGGER.warning("the service manager does not listen: %s", error)

@@ -18,6 +18,9 @@ from kvstored_contract.reasons import Reason
 LEASES_PER_SESSION_MAX = 4096
 LAYOUTS_PER_SESSION_MAX = 256
 READS_PER_SESSION_MAX = 256
+LEASED_CHUNKS_PER_SESSION_MAX = 262_144
+READ_CHUNKS_PER_SESSION_MAX = 131_072
+"""Both bound the daemon's memory for what one client may name again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,20 +57,25 @@ class Session:
         self._cancel = cancel
         self._layouts: dict[bytes, StateLayout] = {}
         self._lock = threading.Lock()
-        self._reads: set[ReadStream] = set()
+        self._reads: dict[ReadStream, int] = {}
+        """Reads in flight, with the chunks of each."""
         self._transfer_count = 0
         self._closing = False
 
-    def add_layout(self, layout: StateLayout) -> bytes:
-        """Registers a layout and returns its id; raises RefusedError beyond the limit."""
-        layout_id = layout.layout_id
-        if layout_id not in self._layouts and len(self._layouts) >= LAYOUTS_PER_SESSION_MAX:
+    def check_layout_limit(self, layout: StateLayout) -> None:
+        """Raises RefusedError when the layout would be one too many."""
+        is_new = layout.layout_id not in self._layouts
+        if is_new and len(self._layouts) >= LAYOUTS_PER_SESSION_MAX:
             refuse(
                 Reason.LIMIT_EXCEEDED,
                 f"a session has at most {LAYOUTS_PER_SESSION_MAX} layouts; open another session",
             )
-        self._layouts[layout_id] = layout
-        return layout_id
+
+    def add_layout(self, layout: StateLayout) -> bytes:
+        """Registers a layout and returns its id; raises RefusedError beyond the limit."""
+        self.check_layout_limit(layout)
+        self._layouts[layout.layout_id] = layout
+        return layout.layout_id
 
     def layout(self, layout_id: bytes) -> StateLayout:
         """The registered layout of this id; raises RefusedError."""
@@ -79,6 +87,10 @@ class Session:
                 "call RegisterLayout first",
             )
         return layout
+
+    def is_open(self) -> bool:
+        """Whether its client is there, as far as the daemon has heard."""
+        return not self._closing
 
     @contextmanager
     def transfer(self) -> Iterator[None]:
@@ -104,23 +116,36 @@ class Session:
                 Reason.LIMIT_EXCEEDED,
                 f"a session has at most {LEASES_PER_SESSION_MAX} leases; release some",
             )
+        if self.leases.chunk_count + len(lease.chunks) > LEASED_CHUNKS_PER_SESSION_MAX:
+            refuse(
+                Reason.LIMIT_EXCEEDED,
+                f"the leases of a session name at most {LEASED_CHUNKS_PER_SESSION_MAX} chunks; "
+                "release some",
+            )
         return self.leases.add(lease)
 
-    def check_read_limit(self) -> None:
-        """Raises RefusedError when no other read may start."""
+    def check_read_limit(self, chunk_count: int = 1) -> None:
+        """Raises RefusedError when no other read of so many chunks may start."""
         self.forget_finished_reads()
         with self._lock:
             read_count = len(self._reads)
+            chunks_in_flight = sum(self._reads.values())
         if read_count >= READS_PER_SESSION_MAX:
             refuse(
                 Reason.LIMIT_EXCEEDED,
                 f"{READS_PER_SESSION_MAX} reads of this session are in flight; wait for one",
             )
+        if read_count and chunks_in_flight + chunk_count > READ_CHUNKS_PER_SESSION_MAX:
+            refuse(
+                Reason.LIMIT_EXCEEDED,
+                f"the reads of a session have at most {READ_CHUNKS_PER_SESSION_MAX} chunks in "
+                "flight; wait for one",
+            )
 
-    def add_read(self, stream: ReadStream) -> None:
+    def add_read(self, stream: ReadStream, chunk_count: int = 1) -> None:
         """Keeps the arena until ``stream`` is over. Call it inside ``transfer``."""
         with self._lock:
-            self._reads.add(stream)
+            self._reads[stream] = chunk_count
             is_late = self._closing
         if is_late:
             self._cancel(stream)
@@ -128,7 +153,9 @@ class Session:
     def forget_finished_reads(self) -> None:
         """Drops the reads that are over."""
         with self._lock:
-            self._reads = {stream for stream in self._reads if not stream.wait(0)}
+            self._reads = {
+                stream: count for stream, count in self._reads.items() if not stream.wait(0)
+            }
 
     def begin_close(self) -> None:
         """Refuses new transfers and cancels the reads in flight."""

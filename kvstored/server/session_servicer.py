@@ -21,6 +21,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     ) -> session_pb2.RegisterLayoutReply:
         """Makes a layout usable in this session."""
         layout = StateLayout.from_proto(request.layout)
+        session.check_layout_limit(layout)
         services = self.services
         await in_thread(services.call_executor, services.store.register_layout, layout)
         return session_pb2.RegisterLayoutReply(layout_id=session.add_layout(layout))

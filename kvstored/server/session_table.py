@@ -74,11 +74,12 @@ class SessionTable:
             arena, bell = await asyncio.to_thread(_make_channel, arena_bytes)
         except BaseException as error:
             self._give_back(arena_bytes)
-            if isinstance(error, OSError):
+            # Threads that cannot be started are a RuntimeError.
+            if isinstance(error, OSError | RuntimeError):
                 refuse(
                     Reason.LIMIT_EXCEEDED,
                     f"the system has no memory for an arena of {arena_bytes} bytes: "
-                    f"{error.strerror}; ask for less",
+                    f"{getattr(error, 'strerror', error)}; ask for less",
                 )
             raise
         identity = SessionIdentity(

@@ -1,6 +1,7 @@
 """The store service: put, match, read, pin, delete."""
 # ruff: noqa: N802 - the contract names the methods
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ from kvstored.server.calls import Services, in_thread, outcome, session_call
 from kvstored.server.errors import RefusedError, refuse
 from kvstored.server.leases import Lease
 from kvstored.server.session import Session
-from kvstored.store.placement import Placement
+from kvstored.store.placement import Placement, PlacementError
 from kvstored.store.plan import Order
 from kvstored.store.read_stream import ReadStream
 from kvstored.tiers.requests import NewChunk, PutOutcome, PutRequest, PutTicket, ReadRequest
@@ -74,12 +75,12 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
     async def Read(self, request: store_pb2.ReadRequest, session: Session) -> store_pb2.ReadReply:
         """Starts a read; its progress is on the board."""
         read = read_request(request, session)
-        session.check_read_limit()
+        session.check_read_limit(len(read.keys))
 
         def run() -> ReadStream:
             with session.transfer():
                 stream = self.services.store.read(read)
-                session.add_read(stream)
+                session.add_read(stream, len(read.keys))
                 return stream
 
         if len(read.keys) <= INLINE_CHUNKS_MAX:
@@ -156,6 +157,7 @@ def put_request(request: store_pb2.PutRequest, session: Session) -> PutRequest:
         source=session.arena.view,
         placement=source_placement(request.source, session=session, layout=layout, chunks=chunks),
         deadline=time.monotonic() + deadline_ms / 1000,
+        is_wanted=session.is_open,
     )
 
 
@@ -166,16 +168,23 @@ def source_placement(
     layout: StateLayout,
     chunks: Sequence[NewChunk],
 ) -> Placement:
-    """A placement that holds for every length of chunk in the put."""
-    for token_count in sorted({chunk.token_count for chunk in chunks}):
+    """A placement that holds for every length of chunk in the put.
+
+    The longest chunk reaches farthest, the shortest has the smallest pieces, and all can be
+    cut into equal pieces where their greatest common divisor can.
+    """
+    token_counts = [chunk.token_count for chunk in chunks]
+    layers = range(layout.layer_count)
+    for token_count in {min(token_counts), max(token_counts)}:
         placement = fields.checked_placement(
             message,
             arena_bytes=session.arena.byte_count,
             chunk_count=len(chunks),
-            slice_bytes=[
-                layout.slice_bytes(layer, token_count) for layer in range(layout.layer_count)
-            ],
+            slice_bytes=[layout.slice_bytes(layer, token_count) for layer in layers],
         )
+    pieces, unit = placement.pieces_per_slice(len(chunks)), math.gcd(*token_counts)
+    if any(layout.slice_bytes(layer, unit) % pieces for layer in layers):
+        raise PlacementError(f"a slice cannot be cut into {pieces} equal pieces")
     return placement
 
 

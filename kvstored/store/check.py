@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.errors import FormatError
@@ -96,11 +97,17 @@ def _check_superblocks(device_set: DeviceSet, problems: ProblemList) -> None:
 
 
 def _superblock_problem(page: bytes, expected: Superblock) -> str | None:
+    """What is wrong with a copy of a superblock, of which ``expected`` is the newest.
+
+    A copy of an earlier epoch is what a start leaves that was cut short between both.
+    """
     try:
         found = Superblock.decode(page)
     except FormatError as error:
         return str(error)
-    return None if found == expected else "differs from the other copy"
+    is_older = found.epoch < expected.epoch
+    is_same = found == (replace(expected, epoch=found.epoch) if is_older else expected)
+    return None if is_same else "differs from the other copy"
 
 
 def _check_index(index: Index, device_set: DeviceSet, problems: ProblemList) -> None:

@@ -34,6 +34,9 @@ from kvstored_contract.reasons import Reason
 
 LOGGER = logging.getLogger(__name__)
 
+WRITE_ERRORS_MAX = 3
+"""Writes in a row that a device may fail: behind them it counts as gone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkStoreParts:
@@ -78,6 +81,7 @@ class ChunkStore:
         self._deleting: dict[ChunkId, Future[bool]] = {}
         self._held_extents: dict[ChunkId, list[Extent]] = {}
         self._failed_devices: set[int] = set()
+        self._write_errors: Counter[int] = Counter()
         self._slab_page = AlignedMemory(HEADER_BYTES)
         self._writer = Writer(engine=parts.engine, device_ids=parts.device_set.device_ids)
         self.committer = Committer(
@@ -168,9 +172,10 @@ class ChunkStore:
 
         def written(result: ChunkRecord | DeviceError) -> None:
             if isinstance(result, DeviceError):
-                self.device_failed(extent.device_index, result)
+                self._write_failed(extent.device_index, result)
                 self._end_write(sealed.chunk, extent, Reason.DEVICE_FAILED)
                 return
+            self._write_errors[extent.device_index] = 0
             record = result
             self.committer.submit(
                 Commit(
@@ -253,11 +258,13 @@ class ChunkStore:
 
         self.committer.submit(Commit(change=IndexChange(quarantines=((chunk, record),)), done=done))
 
-    def device_failed(self, device_index: int, error: DeviceError) -> None:
-        """Hears of a failed transfer or flush; a failed write or flush is final."""
+    def device_failed(
+        self, device_index: int, error: DeviceError, *, is_gone: bool = False
+    ) -> None:
+        """Hears of a failed transfer or flush; final if the error is sticky or the device gone."""
         self.counters.add("device_errors")
         LOGGER.error("%s", error)
-        if error.sticky and device_index not in self._failed_devices:
+        if (error.sticky or is_gone) and device_index not in self._failed_devices:
             self._failed_devices.add(device_index)
             LOGGER.critical("%s has failed stop; its chunks are misses", error)
 
@@ -299,11 +306,17 @@ class ChunkStore:
         try:
             device.writev([self._slab_page.view], self.allocator.slab_offset(slab_index))
         except DeviceError as error:
-            self._failed_devices.add(extent.device_index)
-            self.device_failed(extent.device_index, error)
+            self.device_failed(extent.device_index, error, is_gone=True)
             self.free_unwritten(extent)
             return False
         return True
+
+    def _write_failed(self, device_index: int, error: DeviceError) -> None:
+        """A device that fails one write after the other must not be given the next chunks."""
+        with self._lock:
+            self._write_errors[device_index] += 1
+            is_gone = self._write_errors[device_index] >= WRITE_ERRORS_MAX
+        self.device_failed(device_index, error, is_gone=is_gone)
 
     def _end_write(self, chunk: ChunkId, extent: Extent, reason: Reason) -> None:
         """Settles a write: the chunk is visible, or its extent is free again."""

@@ -209,6 +209,20 @@ class ChunkTable:
     # What a policy needs to know of the rows.
 
     @property
+    def row_end(self) -> int:
+        """Behind all rows that hold chunks."""
+        return self._row_count
+
+    def chunks_in_rows(self, first: int, end: int) -> list[ChunkId]:
+        """The chunks in rows ``first`` to ``end``, that one excluded."""
+        rows = range(first, min(end, self._row_count))
+        return [
+            self._chunk(row)
+            for row in rows
+            if self._segments[row >> _ROW_BITS].times[row & _ROW_MASK] != UNUSED
+        ]
+
+    @property
     def times(self) -> list[NDArray[np.uint64]]:
         """Time of last use of all rows, in arrays of ``SEGMENT_ROWS``; UNUSED without a chunk."""
         return [segment.times for segment in self._segments]

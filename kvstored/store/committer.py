@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from kvstored.io.device import Device, DeviceError
 from kvstored.store.index import Index, IndexChange, IndexFailure
+from kvstored.store.index_failure import IndexFullError
 from kvstored_contract.reasons import Reason
 
 LOGGER = logging.getLogger(__name__)
@@ -131,6 +132,9 @@ class Committer:
             return Reason.UNSPECIFIED
         try:
             self._index.apply(IndexChange.merged([commit.change for commit in group]))
+        except IndexFullError as error:
+            LOGGER.warning("%s", error)
+            return Reason.STORE_FULL
         except IndexFailure:
             LOGGER.exception("the index failed; nothing is stored any more")
             return Reason.INTERNAL

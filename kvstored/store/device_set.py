@@ -9,7 +9,7 @@ from pathlib import Path
 from kvstored.format.errors import FormatError
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES, Superblock
 from kvstored.io.device import Device, DeviceError
-from kvstored.io.file_device import FileDevice, reserve
+from kvstored.io.file_device import DeviceBusyError, FileDevice, reserve
 from kvstored.store.superblock_copies import read_end_pages, read_superblock, write_superblock
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
@@ -82,8 +82,13 @@ def open_device_set(
     except BaseException as error:
         for device in devices:
             device.close()
-        if isinstance(error, DeviceError):
+        if isinstance(error, DeviceBusyError):
             raise DeviceSetError(f"cannot open the device set: {error}") from error
+        if isinstance(error, DeviceError):
+            raise DeviceSetError(
+                f"cannot open the device set: {error}; attach that device again, or replace it and "
+                "format the set anew, which loses what is on the others too"
+            ) from error
         raise
     return DeviceSet(
         set_id=superblocks[0].set_id,

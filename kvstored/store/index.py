@@ -31,10 +31,10 @@ from kvstored.store.index_entry import (
     sequence_key,
     verified_sequence_name,
 )
-from kvstored.store.index_failure import IndexDamagedError, IndexFailure, failure_of
+from kvstored.store.index_failure import IndexDamagedError, IndexFailure, IndexFullError, failure_of
 from kvstored.store.index_meta import IndexMeta
 from kvstored.store.index_pages import MappedPages
-from kvstored.store.index_walk import next_entries, next_small_entries
+from kvstored.store.index_walk import next_chunk_entries, next_entries
 from kvstored_contract.layout import StateLayout
 
 __all__ = [
@@ -210,7 +210,7 @@ class Index:
         while True:
             try:
                 with self._environment.begin(self._tables[Table.CHUNKS]) as transaction:
-                    batch = next_small_entries(transaction, last + b"\0" if last else b"")
+                    batch = next_chunk_entries(transaction, last + b"\0" if last else b"")
             except lmdb.Error as error:
                 raise self._unreadable(error) from error
             if not batch:
@@ -326,7 +326,7 @@ class Index:
             except lmdb.MapFullError as error:
                 # The transaction is aborted and nothing of it written: the next may fit.
                 map_bytes = self._environment.info()["map_size"]
-                raise IndexFailure(
+                raise IndexFullError(
                     f"the index in {self.path} is full at {map_bytes} bytes; "
                     "restart with a larger store.index_map_bytes"
                 ) from error

@@ -10,6 +10,10 @@ class IndexFailure(RuntimeError):  # noqa: N818 - a state that lasts, not the er
     """
 
 
+class IndexFullError(IndexFailure):
+    """The map has no room for a change, of which nothing happened; a smaller one may fit."""
+
+
 class IndexDamagedError(IndexFailure):
     """The files of the index are not what they should be: set them aside and rebuild."""
 

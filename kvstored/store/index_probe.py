@@ -7,6 +7,7 @@ it writes what the records claim to its output, so that nobody walks a second ti
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +27,10 @@ EXIT_DAMAGED = 3
 """Exit status that tells damage from everything else that can go wrong."""
 MAP_BYTES = 1024 * 1024
 """LMDB raises this to what the file needs."""
+_SIGNALS_OF_DAMAGE = frozenset(
+    (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+)
+"""What reading a damaged map can end in; every other signal was sent by somebody."""
 _CLAIMS_OPTION = "--claims"
 _PIPE_BYTES = 1024 * 1024
 _READ_AHEAD_BYTES = 8 * 1024 * 1024
@@ -110,9 +115,13 @@ def main(arguments: list[str]) -> None:
 
 def _judge(path: Path, status: int, errors: str) -> None:
     """Raises what the exit status of a child says of the index."""
-    if status < 0:
+    if -status in _SIGNALS_OF_DAMAGE:
         raise IndexDamagedError(
             f"the index in {path} is damaged (signal {-status} while reading it); rebuild the index"
+        )
+    if status < 0:
+        raise IndexFailure(
+            f"looking through the index in {path} was ended by signal {-status}; try again"
         )
     if status == EXIT_DAMAGED:
         raise IndexDamagedError(f"the index in {path} is damaged: {errors}")

@@ -1,8 +1,9 @@
 """Opening the index to serve from it, and closing it so that the next start is quick.
 
-A file named ``CLEAN`` beside the index tells that it was closed in order. It exists
-only while nobody serves, and is durable before the process ends: whoever finds it may
-open the index without looking through it first. A snapshot beside it saves the walk
+A file named ``CLEAN`` beside the index tells that it was closed in order, and with which
+bytes. It exists only while nobody serves, and is durable before the process ends: whoever
+finds it, and the index's file still as it says, may open the index without looking through
+it first. A snapshot beside it saves the walk
 through the index. Both names are gone, durably, before the index changes.
 """
 
@@ -13,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
+
+import xxhash
 
 from kvstored.format.errors import FormatError
 from kvstored.store.chunk_table import ChunkTable
@@ -31,6 +34,7 @@ from kvstored.store.index_snapshot import (
 LOGGER = logging.getLogger(__name__)
 
 CLEAN_FILE = "CLEAN"
+_SEAL_PART_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,7 @@ def open_for_service(path: Path | str, map_bytes: int, on_scanned: OnScanned) ->
     """
     directory = Path(path)
     marker = directory / CLEAN_FILE
-    was_clean = marker.exists() or not (directory / DATA_FILE).exists()
+    was_clean = not (directory / DATA_FILE).exists() or _is_as_left(directory)
     if not was_clean:
         probe_in_child(directory, on_scanned)
     # What is open can be read after its name is gone.
@@ -96,8 +100,11 @@ def close_cleanly(index: Index, table: ChunkTable, next_stamp: int) -> None:
     _mark(index, clean=True)
     _leave_snapshot(index, table, next_stamp)
     index.close()
-    descriptor = os.open(index.path / CLEAN_FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(
+        index.path / CLEAN_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+    )
     try:
+        os.write(descriptor, _seal(index.path))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -113,6 +120,30 @@ def set_aside(path: Path | str) -> Path:
     directory.rename(aside)
     sync_directory(directory.parent)
     return aside
+
+
+def _is_as_left(directory: Path) -> bool:
+    """Whether the last stop was clean and the index's file is still what it left.
+
+    A marker without a seal is what a stop leaves that was cut short.
+    """
+    try:
+        seal = (directory / CLEAN_FILE).read_bytes()
+    except FileNotFoundError:
+        return False
+    if not seal or seal == _seal(directory):
+        return bool(seal)
+    LOGGER.warning("the index in %s is not as the last stop left it", directory)
+    return False
+
+
+def _seal(directory: Path) -> bytes:
+    """A checksum of the index's file: reading a damaged map can end the process."""
+    sum_of_all = xxhash.xxh3_64()
+    with (directory / DATA_FILE).open("rb", buffering=0) as file:
+        while part := file.read(_SEAL_PART_BYTES):
+            sum_of_all.update(part)
+    return sum_of_all.hexdigest().encode()
 
 
 def _current_snapshot(index: Index, file: IO[bytes]) -> Snapshot | None:

@@ -4,11 +4,14 @@ from itertools import islice
 
 import lmdb
 
+from kvstored.format.chunk_record import RECORD_BYTES
+from kvstored.format.identity import CHUNK_ID_BYTES
+
 WALK_ENTRIES = 4096
 WALK_BYTES = 4 * 1024 * 1024
 """A walk reads this much in one transaction: a long one would keep LMDB from reusing pages."""
 SCAN_ENTRIES = 65536
-"""Entries of one size that a scan takes at once."""
+"""Chunks that a scan takes at once."""
 
 Entry = tuple[bytes, bytes]
 
@@ -28,8 +31,21 @@ def next_entries(transaction: "lmdb.Transaction[bytes]", start: bytes) -> tuple[
     return entries, True
 
 
-def next_small_entries(transaction: "lmdb.Transaction[bytes]", start: bytes) -> list[Entry]:
-    """The next SCAN_ENTRIES entries from ``start`` on, which are known to be small."""
+def next_chunk_entries(transaction: "lmdb.Transaction[bytes]", start: bytes) -> list[Entry]:
+    """The next SCAN_ENTRIES entries of the chunk table from ``start`` on.
+
+    Raises CorruptedError when look-ups do not find them: those go by the keys on the upper
+    pages of the tree, which a walk does not compare. An entry of another length is damage of
+    its page, where LMDB would move its neighbours by that length when it is deleted.
+    """
     cursor = transaction.cursor()
     found = cursor.set_range(start) if start else cursor.first()
-    return list(islice(cursor, SCAN_ENTRIES)) if found else []
+    entries = list(islice(cursor, SCAN_ENTRIES)) if found else []
+    if {(len(key), len(value)) for key, value in entries} - {(CHUNK_ID_BYTES, RECORD_BYTES)}:
+        raise lmdb.CorruptedError("entries of the chunk table have other lengths")
+    # A look-up that stays on the page of the last one does not ask the pages above: coming
+    # from both sides, the first and the last entry of every page do.
+    for ordered in (entries, entries[::-1]):
+        if cursor.getmulti([key for key, _ in ordered]) != ordered:
+            raise lmdb.CorruptedError("entries that a walk meets are not found by their keys")
+    return entries

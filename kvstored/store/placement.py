@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvstored.store.pieces import Pieces
-from kvstored_contract.limits import ALIGNMENT_BYTES
+from kvstored_contract.limits import ALIGNMENT_BYTES, PIECE_BYTES_MIN
 
 
 class PlacementError(ValueError):
@@ -72,6 +72,10 @@ class Placement:
         pieces = self.pieces_per_slice(chunk_count)
         if any(size % pieces for size in slice_bytes):
             raise PlacementError(f"a slice cannot be cut into {pieces} equal pieces")
+        if pieces > 1 and min(filter(None, slice_bytes), default=0) < pieces * PIECE_BYTES_MIN:
+            raise PlacementError(
+                f"{pieces} pieces of a slice have less than {PIECE_BYTES_MIN} bytes each"
+            )
         ends = [
             self.base + layer * self.layer_stride + size // pieces
             for layer, size in enumerate(slice_bytes)

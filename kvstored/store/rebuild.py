@@ -67,7 +67,7 @@ def rebuild_index(
         for done, found in enumerate(results, start=1):
             unreadable_slab_count += found is None
             for chunk, record in found or ():
-                if chunk not in batch or batch[chunk].stamp < record.stamp:
+                if chunk not in batch or is_newer(record, batch[chunk]):
                     batch[chunk] = record
             if len(batch) >= RECORD_BATCH:
                 _store(index, batch)
@@ -89,7 +89,16 @@ def _store(index: Index, batch: dict[ChunkId, ChunkRecord]) -> None:
     puts = tuple(
         (chunk, batch[chunk])
         for chunk, old in zip(chunks, index.get_many(chunks), strict=True)
-        if old is None or old.stamp < batch[chunk].stamp
+        if old is None or is_newer(batch[chunk], old)
     )
     index.apply(IndexChange(puts=puts))
     batch.clear()
+
+
+def is_newer(record: ChunkRecord, other: ChunkRecord) -> bool:
+    """Which of two extents of one key was written later.
+
+    Stamps grow within an epoch; those of writes that a crash kept from being committed are
+    given out again in the next.
+    """
+    return (record.epoch, record.stamp) > (other.epoch, other.stamp)

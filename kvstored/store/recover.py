@@ -249,7 +249,8 @@ def check_membership(index: Index, device_set: DeviceSet) -> None:
     if meta.set_id != device_set.set_id:
         raise RecoverError(
             f"the index in {index.path} belongs to device set {meta.set_id.hex()}, but the "
-            f"devices to {device_set.set_id.hex()}; name the index of this set or rebuild it"
+            f"devices to {device_set.set_id.hex()}; name the index of this set, or move this one "
+            "away: then it is rebuilt"
         )
 
 

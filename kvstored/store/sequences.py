@@ -25,6 +25,10 @@ class SequenceUnknownError(SequenceError):
     """There is no sequence of this name."""
 
 
+class SequenceLimitError(SequenceError):
+    """The namespace has as many sequences as it may have."""
+
+
 class SequenceConflictError(SequenceError):
     """The sequence is not what the caller believes it to be; get it and try again."""
 

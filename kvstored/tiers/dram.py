@@ -24,6 +24,8 @@ from kvstored_contract.reasons import Reason
 
 VICTIMS_LOOKED_AT_MAX = 256
 """Pinned or dirty frames that are passed over before the tier counts as full."""
+LOOK_INTERVAL_S = 0.1
+"""How often one that waits for room looks whether anybody still wants it to."""
 
 
 class FrameState(Enum):
@@ -110,12 +112,14 @@ class DramTier:
         token_count: int,
         class_bytes: int,
         deadline: float,
+        is_wanted: Callable[[], bool] = lambda: True,
         may_evict: Callable[[ChunkId], bool] = _always,
     ) -> Claim | None:
         """Reserves a frame to fill; waits for room until ``deadline``, then returns None.
 
-        When the key already names a frame, that one is returned instead. ``may_evict``
-        is asked whether a chunk may go for this one.
+        When the key already names a frame, that one is returned instead. ``is_wanted`` is
+        asked now and then whether to wait on; ``may_evict`` whether a chunk may go for
+        this one.
         """
         geometry = ChunkGeometry.of(layout, token_count)
         with self._room:
@@ -133,8 +137,10 @@ class DramTier:
                     )
                     self._frames[chunk] = frame
                     return Claim(frame, is_new=True)
-                if not self._room.wait(deadline - time.monotonic()):
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0 or not is_wanted():
                     return None
+                self._room.wait(min(remaining_s, LOOK_INTERVAL_S))
 
     def publish(self, frame: Frame, state: FrameState) -> None:
         """Makes a filled frame readable, DIRTY or CLEAN."""

@@ -28,8 +28,13 @@ from kvstored.tiers.promoter import Promoter
 from kvstored.tiers.put_path import PutPath
 from kvstored.tiers.read_path import ReadPath
 from kvstored.tiers.requests import LayoutRefusedError, PutRequest, PutTicket, ReadRequest
-from kvstored.tiers.status import ChunkDetail, ChunkStatus, StoreStats
+from kvstored.tiers.scrub import Scrub
+from kvstored.tiers.scrub_pace import ScrubLimits
+from kvstored.tiers.status import ChunkDetail, ChunkStatus, ScrubStatus, StoreStats
 from kvstored_contract.layout import StateLayout
+
+KNOWN_LAYOUTS_MAX = 4096
+"""Layouts that are known to be in the index; beyond them one may be stored again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,8 @@ class TierLimits:
     dram_slab_bytes: int
     commit: CommitLimits
     reader: ReaderLimits
+    scrub: ScrubLimits | None = None
+    """None turns it off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +113,19 @@ class TieredStore:
             on_read=self._promoter.was_read,
             on_damage=self._damage.suspect,
         )
+        self._scrub = limits.scrub and Scrub(
+            store=self._store,
+            room=room,
+            engine=engine,
+            counters=self._counters,
+            limits=limits.scrub,
+        )
         self._inspection = Inspection(
             store=self._store,
             dram=self._dram,
             devices=recovered.devices,
             counters=self._counters,
+            scrub_status=self._scrub.status if self._scrub else ScrubStatus,
         )
         self.sequences = SequenceTable(index=recovered.index, committer=self._store.committer)
 
@@ -132,6 +147,8 @@ class TieredStore:
                 "use a smaller chunk_tokens or a larger slab_bytes"
             )
         self._store.remember_layout(layout)
+        if len(self._known_layouts) >= KNOWN_LAYOUTS_MAX:
+            self._known_layouts.clear()
         self._known_layouts.add(layout_id)
 
     def put(self, request: PutRequest) -> list[PutTicket]:
@@ -216,6 +233,8 @@ class TieredStore:
 
         The index and the devices stay open; the caller closes them.
         """
+        if self._scrub:
+            self._scrub.close()
         self._promoter.close()
         self._damage.close()
         self._engine.close()

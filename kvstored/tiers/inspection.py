@@ -1,6 +1,7 @@
 """Answers to operators: statistics, lists of chunks, one chunk in detail."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 
 from kvstored.counters import Counters
@@ -13,8 +14,16 @@ from kvstored.io.device import DeviceError
 from kvstored.io.memory import AlignedMemory
 from kvstored.io.monitored import MonitoredDevice
 from kvstored.store.chunk_store import ChunkStore
+from kvstored.store.index import IndexFailure
+from kvstored.store.index_entry import Table
 from kvstored.tiers.dram import DramTier
-from kvstored.tiers.status import ChunkDetail, ChunkStatus, DeviceStatus, StoreStats
+from kvstored.tiers.status import (
+    ChunkDetail,
+    ChunkStatus,
+    DeviceStatus,
+    ScrubStatus,
+    StoreStats,
+)
 
 
 class Inspection:
@@ -27,24 +36,33 @@ class Inspection:
         dram: DramTier,
         devices: tuple[MonitoredDevice, ...],
         counters: Counters,
+        scrub_status: Callable[[], ScrubStatus],
     ) -> None:
         self._store = store
         self._dram = dram
         self._devices = devices
         self._counters = counters
+        self._scrub_status = scrub_status
 
     def stats(self) -> StoreStats:
         """The whole store at this moment."""
         return StoreStats(
             epoch=self._store.device_set.epoch,
-            chunk_count=self._store.index.chunk_count,
-            sequence_count=self._store.index.sequence_count,
+            chunk_count=self._entry_count(Table.CHUNKS),
+            sequence_count=self._entry_count(Table.SEQUENCES),
             dram_capacity_bytes=self._dram.capacity_bytes,
             dram_used_bytes=self._dram.used_bytes,
             dram_chunk_count=self._dram.chunk_count,
             counters=self._counters.snapshot(),
             devices=tuple(self._device_status(index) for index in range(len(self._devices))),
+            scrub=self._scrub_status(),
         )
+
+    def _entry_count(self, table: Table) -> int:
+        """0 while the index cannot be read: the other figures are wanted most then."""
+        with suppress(IndexFailure):
+            return self._store.index.entry_count(table)
+        return 0
 
     def list_chunks(self, key_prefix: str, limit: int) -> tuple[list[ChunkStatus], bool]:
         """Up to ``limit`` chunks whose hexadecimal key begins so; and whether there are more."""

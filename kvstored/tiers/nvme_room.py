@@ -36,12 +36,6 @@ evicts its own oldest chunks if they are among the oldest of all, and takes over
 with the largest share of these if not.
 """
 
-OLDEST_LOOKED_AT = 256
-"""Oldest chunks of all classes that are looked at to choose whose room is taken."""
-
-STRANDED_MAX = 0.02
-"""Share of the devices that may lie in free extents of other classes than the one in need."""
-
 ROUNDS_MAX = 8
 """Rounds of eviction for one chunk; pins can make a round useless."""
 
@@ -86,6 +80,29 @@ class NvmeRoom:
             if without:
                 return [row != ABSENT and self._table.device(row) not in without for row in rows]
         return [row != ABSENT for row in rows]
+
+    @property
+    def chunk_count(self) -> int:
+        """Chunks on the devices."""
+        return len(self._table)
+
+    @property
+    def row_end(self) -> int:
+        """Behind all rows of the table that hold chunks."""
+        return self._table.row_end
+
+    def chunks_in_rows(self, first: int, end: int) -> list[ChunkId]:
+        """The chunks in rows ``first`` to ``end``, that one excluded; for walks over all."""
+        with self._table_lock:
+            return self._table.chunks_in_rows(first, end)
+
+    def class_bytes_in_slab(self, device_index: int, slab_index: int) -> int:
+        """The size class of the chunks in a slab; 0 when it holds none."""
+        first_slab = self._table.geometry.first_slabs[device_index]
+        with self._table_lock:
+            if not self._table.chunk_count_in_slab(device_index, slab_index):
+                return 0
+            return self._table.class_bytes_of(first_slab + slab_index)
 
     def take_extent(self, store: ChunkStore, class_bytes: int, device_index: int) -> Extent | None:
         """Allocates an extent, evicting as much as that needs.

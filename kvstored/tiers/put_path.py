@@ -95,6 +95,7 @@ class PutPath:
                 token_count=token_count,
                 class_bytes=class_bytes(request.layout),
                 deadline=request.deadline,
+                is_wanted=request.is_wanted,
             )
             if claim is None or claim.is_new or not self._is_in_dram_only(claim.frame):
                 return claim

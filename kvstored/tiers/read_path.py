@@ -1,10 +1,13 @@
 """The read path: each chunk from the fastest tier that has it."""
 
+import logging
 from collections.abc import Callable, Sequence
 
 from kvstored.counters import Counters
+from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.identity import ChunkId
 from kvstored.store.chunk_store import ChunkStore
+from kvstored.store.index import IndexFailure
 from kvstored.store.pieces import is_aligned
 from kvstored.store.placement import PlacementError
 from kvstored.store.read_stream import (
@@ -20,6 +23,9 @@ from kvstored.tiers.dram import DramTier, Frame
 from kvstored.tiers.nvme_room import NvmeRoom
 from kvstored.tiers.requests import ReadRequest
 from kvstored_contract.layout import StateLayout
+from kvstored_contract.limits import ALIGNMENT_BYTES
+
+LOGGER = logging.getLogger(__name__)
 
 MATCH_BATCH_CHUNKS = 256
 """Keys that are looked up together."""
@@ -124,7 +130,7 @@ class ReadPath:
     ) -> tuple[ChunkSource | None, ...]:
         """Where each chunk is read from; everything that is found is pinned already."""
         others = [chunk for index, chunk in enumerate(chunks) if index not in frames]
-        records = iter(self._store.find(others))
+        records = iter(self._found(others))
         layout_id = request.layout.layout_id
         sources: list[ChunkSource | None] = []
         for index, chunk in enumerate(chunks):
@@ -137,29 +143,38 @@ class ReadPath:
             sources.append(source if source and fits_blocks(source, request) else None)
         return tuple(sources)
 
+    def _found(self, chunks: list[ChunkId]) -> list[ChunkRecord | None]:
+        """What the index says; nothing while it cannot be read, and DRAM serves all the same."""
+        try:
+            return self._store.find(chunks)
+        except IndexFailure as error:
+            LOGGER.warning("chunks on the devices are misses: %s", error)
+            return [None] * len(chunks)
+
     def cancel(self, stream: ReadStream) -> None:
         """Gives up what is not in flight."""
         stream.cancel()
         self._reader.wake(stream)
 
     def _check_bounce(self, request: ReadRequest) -> None:
-        layers = range(request.first_layer, request.first_layer + request.layer_count)
-        for layer in layers:
+        placement, chunk_count = request.placement, len(request.keys)
+        large = [
+            layer
+            for layer in range(request.first_layer, request.first_layer + request.layer_count)
+            if request.layout.slice_bytes(layer) > self._bounce_bytes
+        ]
+        if not large:
+            return
+        offsets = placement.block_offsets or [
+            chunk * placement.chunk_stride for chunk in range(chunk_count)
+        ]
+        # A few remainders instead of the pieces of every layer, which may be millions.
+        remainders = {offset % ALIGNMENT_BYTES for offset in offsets}
+        for layer in large:
             slice_bytes = request.layout.slice_bytes(layer)
-            if slice_bytes <= self._bounce_bytes:
-                continue
-            all_pieces = [
-                piece
-                for chunk in range(len(request.keys))
-                for pieces in request.placement.pieces(
-                    chunk=chunk,
-                    first_layer=layer - request.first_layer,
-                    slice_bytes=(slice_bytes,),
-                    chunk_count=len(request.keys),
-                )
-                for piece in pieces
-            ]
-            if not is_aligned(all_pieces):
+            start = placement.base + (layer - request.first_layer) * placement.layer_stride
+            piece_bytes = slice_bytes // placement.pieces_per_slice(chunk_count)
+            if not is_aligned((start + remainder, piece_bytes) for remainder in remainders):
                 raise PlacementError(
                     f"layer {layer} has slices of {slice_bytes} bytes, which need arena offsets "
                     f"and lengths that are multiples of 4096; only slices up to "

@@ -29,7 +29,8 @@ class NewChunk:
 class PutRequest:
     """Chunks of one layout that lie in ``source`` as ``placement`` says.
 
-    ``deadline`` is on the monotonic clock and bounds the wait for room in DRAM.
+    ``deadline`` is on the monotonic clock and bounds the wait for room in DRAM, which ends
+    as well soon after ``is_wanted`` says no: the client is gone, and its arena waits.
     """
 
     namespace_id: bytes
@@ -38,6 +39,7 @@ class PutRequest:
     source: memoryview
     placement: Placement
     deadline: float
+    is_wanted: Callable[[], bool] = lambda: True
 
 
 class PutOutcome(Enum):

@@ -22,6 +22,19 @@ class DeviceStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubStatus:
+    """Where the scrub is: it is off, waits for its next pass, or is in one.
+
+    ``progress`` is the part of the pass that is done, 0 to 1, and 0 between passes;
+    ``ended_ms`` is when the last one since the start ended, in milliseconds since 1970,
+    and 0 before that.
+    """
+
+    progress: float = 0.0
+    ended_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
     """The whole store at one moment; counters count since start."""
 
@@ -33,6 +46,7 @@ class StoreStats:
     dram_chunk_count: int
     counters: dict[str, int]
     devices: tuple[DeviceStatus, ...]
+    scrub: ScrubStatus = ScrubStatus()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

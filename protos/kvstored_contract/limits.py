@@ -33,6 +33,9 @@ CHUNKS_PER_CALL_MAX = 16_384
 BLOCKS_PER_CALL_MAX = 262_144
 """Block offsets in one placement."""
 
+PIECE_BYTES_MIN = 64
+"""Length of the pieces that blocks cut a slice into: each costs a copy of its own."""
+
 SEQUENCE_NAME_BYTES_MAX = 200
 """Length of a sequence name in UTF-8."""
 

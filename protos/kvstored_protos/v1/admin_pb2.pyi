@@ -77,6 +77,30 @@ class DeviceStats(_message.Message):
 Global___DeviceStats: _TypeAlias = DeviceStats  # noqa: Y015
 
 @_typing.final
+class ScrubStats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    ENDED_MS_FIELD_NUMBER: _builtins.int
+    progress: _builtins.float
+    """Part of the pass in progress that is done, 0 to 1; 0 between passes."""
+    ended_ms: _builtins.int
+    """When the last pass since start ended, in milliseconds since 1970; 0 before that."""
+    def __init__(
+        self,
+        *,
+        progress: _builtins.float = ...,
+        ended_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended_ms", b"ended_ms", "progress", b"progress"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScrubStats: _TypeAlias = ScrubStats  # noqa: Y015
+
+@_typing.final
 class StatsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -110,6 +134,7 @@ class StatsReply(_message.Message):
     DRAM_CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
+    SCRUB_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     uptime_ms: _builtins.int
     chunk_count: _builtins.int
@@ -124,6 +149,8 @@ class StatsReply(_message.Message):
 
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceStats]: ...
+    @_builtins.property
+    def scrub(self) -> Global___ScrubStats: ...
     def __init__(
         self,
         *,
@@ -137,10 +164,11 @@ class StatsReply(_message.Message):
         dram_chunk_count: _builtins.int = ...,
         counters: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         devices: _abc.Iterable[Global___DeviceStats] | None = ...,
+        scrub: Global___ScrubStats | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "counters", b"counters", "devices", b"devices", "dram_capacity_bytes", b"dram_capacity_bytes", "dram_chunk_count", b"dram_chunk_count", "dram_used_bytes", b"dram_used_bytes", "epoch", b"epoch", "sequence_count", b"sequence_count", "session_count", b"session_count", "uptime_ms", b"uptime_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "counters", b"counters", "devices", b"devices", "dram_capacity_bytes", b"dram_capacity_bytes", "dram_chunk_count", b"dram_chunk_count", "dram_used_bytes", b"dram_used_bytes", "epoch", b"epoch", "scrub", b"scrub", "sequence_count", b"sequence_count", "session_count", b"session_count", "uptime_ms", b"uptime_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -119,6 +119,7 @@ def write_chunk(
     extent: Extent,
     *,
     stamp: int,
+    epoch: int = 1,
     slice_bytes: tuple[int, ...] = SLICE_BYTES,
 ) -> ChunkRecord:
     """Writes header and slices of a chunk with random payload and returns its record."""
@@ -132,7 +133,7 @@ def write_chunk(
         parent_key=b"",
         layout_id=LAYOUT_ID,
         class_bytes=extent.byte_count,
-        epoch=1,
+        epoch=epoch,
         stamp=stamp,
         token_count=16,
         slices=tuple(SliceSum(len(part), checksum(part) if part else 0) for part in payloads),
@@ -146,7 +147,7 @@ def write_chunk(
         extent=extent,
         layout_id=LAYOUT_ID,
         token_count=16,
-        epoch=1,
+        epoch=epoch,
         stamp=stamp,
         header_checksum=page_checksum(page),
     )

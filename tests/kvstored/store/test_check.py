@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -136,9 +137,21 @@ def test_damaged_superblock_copy_is_found(store: CheckedStore, copy: int) -> Non
     assert store.kinds() == [ProblemKind.SUPERBLOCK]
 
 
-def test_superblock_copy_of_another_epoch_is_found(store: CheckedStore) -> None:
+def test_superblock_copy_of_an_earlier_epoch_is_what_a_start_cut_short_leaves(
+    store: CheckedStore,
+) -> None:
     superblock = store.device_set.superblocks[0]
     page = memoryview(replace(superblock, epoch=0).encode())
+    media(store.device_set, 0)[superblock.copy_offsets[1] :][:4096] = page
+    assert store.check().problems == ()
+
+
+@pytest.mark.parametrize("change", [{"device_id": b"x" * 16}, {"epoch": 0, "device_index": 1}])
+def test_superblock_copy_of_another_device_is_found(
+    store: CheckedStore, change: dict[str, Any]
+) -> None:
+    superblock = store.device_set.superblocks[0]
+    page = memoryview(replace(superblock, **change).encode())
     media(store.device_set, 0)[superblock.copy_offsets[1] :][:4096] = page
     (problem,) = store.check().problems
     assert problem.what == "differs from the other copy"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kvstored.format.chunk_record import RECORD_BYTES
 from kvstored.store import index_probe
 from kvstored.store.claim_block import ClaimBlock
 from kvstored.store.claim_stream import PartKind, read_parts
@@ -23,7 +24,7 @@ def test_probe_counts_single_damaged_values_but_calls_the_index_sound(unclean: P
     assert probe(unclean) == 0
     index = Index.open(unclean, map_bytes=MAP_BYTES)
     with index._environment.begin(index._tables[Table.CHUNKS], write=True) as transaction:
-        transaction.put(chunk_id(5).encode(), b"garbage")
+        transaction.put(chunk_id(5).encode(), bytes(RECORD_BYTES))
     index.close()
     assert probe(unclean) == 1
     probe_in_child(unclean)
@@ -32,15 +33,15 @@ def test_probe_counts_single_damaged_values_but_calls_the_index_sound(unclean: P
 def test_the_child_hands_over_what_it_found(unclean: Path) -> None:
     index = Index.open(unclean, map_bytes=MAP_BYTES)
     with index._environment.begin(index._tables[Table.CHUNKS], write=True) as transaction:
-        transaction.put(chunk_id(5).encode(), b"garbage")
-        transaction.put(b"short", b"garbage")
+        transaction.put(chunk_id(5).encode(), bytes(RECORD_BYTES))
+        transaction.put(chunk_id(COUNT).encode(), bytes(RECORD_BYTES))
     index.close()
     scanned: list[Scanned] = []
     probe_in_child(unclean, scanned.append)
     (claims,) = [part.claims for part in scanned if len(part.claims)]
     assert sorted(claims.stamps.tolist()) == [n for n in range(COUNT) if n != 5]
     keys = [key for part in scanned for key in part.damaged_keys]
-    assert sorted(keys) == sorted([chunk_id(5).encode(), b"short"])
+    assert sorted(keys) == [chunk_id(5).encode(), chunk_id(COUNT).encode()]
 
 
 CHILDREN = {

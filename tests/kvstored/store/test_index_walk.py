@@ -1,11 +1,21 @@
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kvstored.format.chunk_record import RECORD_BYTES
+from kvstored.format.identity import CHUNK_ID_BYTES
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.store import index_walk
-from kvstored.store.index import Index, IndexChange, IndexDamagedError, IndexFailure
+from kvstored.store.index import (
+    DATA_FILE,
+    Index,
+    IndexChange,
+    IndexDamagedError,
+    IndexFailure,
+)
+from kvstored.store.index_entry import Table
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.kvstored.store.index_stores import (
     LAYOUT_ID,
@@ -18,6 +28,12 @@ from tests.kvstored.store.index_stores import (
 
 LAYOUT = StateLayout(model="m", dtype="float32", layers=(LayerState(StateKind.KV, 64),))
 OTHER_NAMESPACE_ID = b"o" * 16
+
+# LMDB's pages: header with flags, then where each node lies; a node's header, then its key.
+FLAGS_OFFSET = 10
+BRANCH_FLAG = 1
+PAGE_HEADER_BYTES = 16
+NODE_HEADER_BYTES = 8
 
 
 @pytest.fixture
@@ -97,7 +113,9 @@ def test_batches_out_of_order_are_noticed(
     index: Index, monkeypatch, scan_entries: int, numbers: tuple[int, ...]
 ) -> None:
     put(index, 1, 2, 3)
-    circle = [(chunk_id(n).encode(), b"") for n in numbers]
+    ((keys, values),) = index.chunk_batches()
+    stored = dict(zip(keys, values, strict=True))
+    circle = [(key, stored[key]) for key in (chunk_id(n).encode() for n in numbers)]
 
     def circling(cursor: object, count: int) -> list[tuple[bytes, bytes]]:
         taken, circle[:] = circle[:count], circle[count:]
@@ -107,6 +125,45 @@ def test_batches_out_of_order_are_noticed(
     monkeypatch.setattr(index_walk, "islice", circling)
     with pytest.raises(IndexDamagedError, match=r"CHUNKS of the index .* (out of order|claims 3)"):
         list(index.chunk_batches())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(chunk_id(2).encode(), b"short"), (b"short", bytes(RECORD_BYTES))]
+)
+def test_an_entry_of_another_length_is_damage_of_its_page(
+    index: Index, key: bytes, value: bytes
+) -> None:
+    """Deleting it would make LMDB move its neighbours by the wrong length."""
+    put(index, 1, 2, 3)
+    with index._environment.begin(index._tables[Table.CHUNKS], write=True) as transaction:
+        transaction.put(key, value)
+    with pytest.raises(IndexDamagedError, match="other lengths"):
+        list(index.chunk_batches())
+
+
+@pytest.mark.parametrize("mask", [1, 3])
+def test_an_entry_that_look_ups_do_not_find_is_damage(index: Index, mask: int) -> None:
+    """The keys on the upper pages of the tree, by which look-ups go, are not met by a walk."""
+    put(index, *range(100))
+    path = index.path
+    index.close()
+    data = bytearray((path / DATA_FILE).read_bytes())
+    page_bytes = 4096
+    branch = next(
+        start
+        for start in range(2 * page_bytes, len(data), page_bytes)
+        if struct.unpack_from("<H", data, start + FLAGS_OFFSET)[0] == BRANCH_FLAG
+    )
+    # The first key of a branch page is empty; the second one leads to the second leaf.
+    (second,) = struct.unpack_from("<H", data, branch + PAGE_HEADER_BYTES + 2)
+    data[branch + second + NODE_HEADER_BYTES + CHUNK_ID_BYTES - 1] ^= mask
+    (path / DATA_FILE).write_bytes(data)
+    damaged = Index.open(path, map_bytes=MAP_BYTES)
+    missing = [number for number in range(100) if damaged.get(chunk_id(number)) is None]
+    assert missing
+    with pytest.raises(IndexDamagedError, match="not found by their keys"):
+        list(damaged.chunk_batches())
+    damaged.close()
 
 
 def test_batches_that_are_fewer_than_the_table_claims_are_noticed(

@@ -78,6 +78,23 @@ def test_the_newest_copy_of_a_chunk_wins(
     assert (record.stamp, record.extent) == (9, extent_at(0, slab=newer_slab))
 
 
+@pytest.mark.parametrize("record_batch", [1, 100])
+@pytest.mark.parametrize("newer_slab", [0, 1])
+def test_a_stamp_that_was_given_out_again_after_a_crash_does_not_tie(
+    index: Index, monkeypatch, record_batch: int, newer_slab: int
+) -> None:
+    monkeypatch.setattr(rebuild_module, "RECORD_BATCH", record_batch)
+    device_set = memory_device_set()
+    for slab in (0, 1):
+        write_slab_header(device_set, device=0, slab=slab)
+        epoch, stamp = (2, 7) if slab == newer_slab else (1, 8)
+        write_chunk(device_set, chunk_id(1), extent_at(0, slab=slab), stamp=stamp, epoch=epoch)
+    rebuild_index(device_set, index, no_progress)
+    record = index.get(chunk_id(1))
+    assert record is not None
+    assert (record.epoch, record.extent) == (2, extent_at(0, slab=newer_slab))
+
+
 def test_old_chunks_of_the_index_go_but_sequences_stay(index: Index) -> None:
     index.apply(
         IndexChange(

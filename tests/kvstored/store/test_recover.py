@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kvstored.format.chunk_record import RECORD_BYTES
 from kvstored.format.extent import Extent
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.store import recover as recover_module
@@ -129,7 +130,7 @@ def test_damaged_records_are_dropped_in_batches(index: Index, monkeypatch) -> No
         put(index, number, extent_at(number), number)
     with index._environment.begin(index._tables[Table.CHUNKS], write=True) as transaction:
         for number in range(1, 5):
-            transaction.put(chunk_id(number).encode(), b"garbage")
+            transaction.put(chunk_id(number).encode(), bytes(RECORD_BYTES))
     monkeypatch.setattr(recover_module, "DROP_BATCH", 3)
     recovered = recover(index, memory_device_set())
     assert [chunk for chunk, _ in chunks_of(recovered)] == [chunk_id(0)]

@@ -1,0 +1,5 @@
+"""Devices that go wrong on purpose, for tests of what must survive it. They stack.
+
+What lies below a wrapper stays as it should be: a wrapper that damages what is on media
+keeps the damage in an overlay of its own. So a test can always ask what is damaged.
+"""
