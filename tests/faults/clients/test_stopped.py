@@ -1,0 +1,136 @@
+"""A client that is stopped, or never answers: the others go on, and its own things end in time.
+
+Its memory is written and never waited for, so that nothing of the daemon depends on it. The
+price in time is measured by ``python -m tests.faults.clients``.
+
+Fails when ``Bell.ring`` waits for its client under a lock that all bells share (seen: the others
+stand still), when ``ReadStream._verdict`` does not look at the deadline (seen: nothing is LATE),
+and when ``Session.check_read_limit`` lets every read in (seen: the calls never end).
+"""
+
+import contextlib
+import time
+from pathlib import Path
+
+from kvstored.server.session import LEASES_PER_SESSION_MAX, READS_PER_SESSION_MAX
+from kvstored_contract.board import HEAD_BYTES, BoardWord, SliceState, Watch
+from kvstored_contract.reasons import Reason
+from tests.faults.clients.raw_session import RawSession
+from tests.faults.clients.requests import (
+    CHUNK_BYTES,
+    LAYOUT,
+    STORE,
+    hostile_key,
+    must,
+    pin_of,
+    put_of,
+    read_of,
+    register,
+)
+from tests.faults.clients.test_messages import check_log
+from tests.faults.clients.worker_process import WorkerProcess
+from tests.faults.memory.process import settled_state, state_when_back
+from tests.support.daemon import MIB, DaemonProcess, Overrides
+from tests.support.waiting import PATIENCE_S, wait_until
+
+WORKERS = 4
+SECONDS = 2.0
+CALLS_MAX = 10_000
+KEYS = [hostile_key(number) for number in range(32)]
+
+
+def slow(bytes_per_s: int) -> Overrides:
+    """Devices of this rate, and little DRAM."""
+    return {"io": {"device_bytes_per_s_max": bytes_per_s}, "dram": {"capacity_bytes": 8 * MIB}}
+
+
+def slow_down(daemon: DaemonProcess, bytes_per_s: int) -> None:
+    """Starts the daemon anew with devices of this rate and little DRAM, with nothing in it."""
+    daemon.kill()
+    daemon.configure(slow(bytes_per_s))
+    daemon.start()
+
+
+def calls_until_refused(session: RawSession, method: str, body: bytes) -> int:
+    """How many calls were let in before the limit was reached."""
+    for count in range(CALLS_MAX):
+        answer = session.call(STORE + method, body)
+        if answer.reason:
+            assert answer.reason == Reason.LIMIT_EXCEEDED.name, answer
+            return count
+    return CALLS_MAX
+
+
+def test_others_go_on_while_one_is_stopped_and_so_does_it_afterwards(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, overrides=slow(4 * MIB)) as daemon:
+        check_others_go_on(daemon)
+
+
+def check_others_go_on(daemon: DaemonProcess) -> None:
+    with contextlib.ExitStack() as processes:
+        workers = [
+            processes.enter_context(WorkerProcess(daemon.socket_path, number))
+            for number in range(WORKERS)
+        ]
+        for worker in workers:
+            worker.wait_ready()
+            worker.run()
+        *others, stopped = workers
+        time.sleep(SECONDS / 3)
+        stopped.stop()
+        stopped_at = time.monotonic()
+        time.sleep(SECONDS)
+        continued_at = time.monotonic()
+        stopped.go_on()
+        time.sleep(SECONDS / 3)
+        for worker in others:
+            times = [began for _, began, _ in worker.end()]
+            # Not only what they had begun or could begin before they came to stand still.
+            middle = (stopped_at + continued_at) / 2
+            assert any(middle < began < continued_at for began in times)
+        assert any(began > continued_at for _, began, _ in stopped.end())
+    check_log(daemon)
+
+
+def test_what_a_stopped_client_began_ends_by_its_deadline(daemon: DaemonProcess) -> None:
+    with RawSession(daemon.socket_path) as session:
+        register(session)
+        must(session.call(STORE + "Put", put_of(KEYS, chunk_stride=0)))
+    slow_down(daemon, 128 * 1024)
+    with RawSession(daemon.socket_path) as session:
+        register(session)
+        offset = session.welcome.arena_bytes - 4096
+        session.arena[offset + 8 * BoardWord.WATCHED] = Watch.PROGRESS
+        began = time.monotonic()
+        request = read_of(KEYS, chunk_stride=0, board_offset=offset, deadline_ms=500)
+        must(session.call(STORE + "Read", request))
+        # From here on the client does nothing.
+        wait_until(lambda: session.arena[offset + 8 * BoardWord.FINISHED] == 1)
+        seconds = time.monotonic() - began
+        states = set(session.arena[offset + HEAD_BYTES :][: len(KEYS) * LAYOUT.layer_count])
+    assert SliceState.LATE in states
+    assert states <= {SliceState.RESIDENT, SliceState.LATE}
+    # What was in flight at the deadline is finished: the depth of two devices.
+    assert seconds < 0.5 + 2 * 8 * CHUNK_BYTES * 1.5 / (128 * 1024) + 10
+    check_log(daemon)
+
+
+def test_a_client_that_never_closes_its_reads_and_leases_is_bounded(
+    daemon: DaemonProcess,
+) -> None:
+    with RawSession(daemon.socket_path) as session:
+        register(session)
+        must(session.call(STORE + "Put", put_of(KEYS, chunk_stride=0)))
+    slow_down(daemon, 64 * 1024)
+    before = settled_state(daemon.pid)
+    with RawSession(daemon.socket_path) as session:
+        register(session)
+        offset = session.welcome.arena_bytes - 4096
+        session.arena[offset + 8 * BoardWord.WATCHED] = Watch.PROGRESS
+        read = read_of(KEYS, chunk_stride=0, board_offset=offset)
+        assert calls_until_refused(session, "Read", read) == READS_PER_SESSION_MAX
+        pin = pin_of(KEYS[:1])
+        assert calls_until_refused(session, "Pin", pin) == LEASES_PER_SESSION_MAX
+    after = state_when_back(daemon.pid, before, timeout_s=PATIENCE_S)
+    assert after.is_back_at(before), (before, after)
+    check_log(daemon)

@@ -1,0 +1,106 @@
+"""A well-behaved client beside a hostile one: what it stored it must read, all the time."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from kvstored_client import (
+    Ack,
+    Client,
+    LayerState,
+    NewChunk,
+    Placement,
+    PutOutcome,
+    StateKind,
+    StateLayout,
+)
+
+LAYOUT = StateLayout(
+    model="witness", dtype="float32", layers=(LayerState(StateKind.KV, 256),) * 4, chunk_tokens=64
+)
+CHUNK_COUNT = 4
+READ_S_MAX = 10.0
+"""A read of a few hundred KiB that takes longer was held up by somebody."""
+
+
+class Witness:
+    """Stores a few chunks and reads them on a thread until the body of ``with`` has ended.
+
+    Leaving the body fails when any read was wrong, missed or late, or when none was made
+    during it.
+    """
+
+    def __init__(self, path: Path, *, salt: bytes = b"witness") -> None:
+        self.read_count = 0
+        self.slowest_s = 0.0
+        self._client = Client(path, arena_bytes="1MiB", name="witness", strict=True)
+        self._keys = [salt.ljust(31, b".") + bytes([number]) for number in range(CHUNK_COUNT)]
+        self._payload = np.random.default_rng(0).bytes(
+            Placement.contiguous_bytes(LAYOUT, CHUNK_COUNT)
+        )
+        self._failure: BaseException | None = None
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="witness")
+
+    def put(self) -> None:
+        """Stores the chunks durably."""
+        region = self._client.allocate(len(self._payload))
+        assert region is not None
+        with region:
+            region.view[:] = self._payload
+            report = self._client.put(
+                LAYOUT,
+                [NewChunk(key=key, token_count=LAYOUT.chunk_tokens) for key in self._keys],
+                Placement.contiguous(region, LAYOUT),
+                ack=Ack.DURABLE,
+            )
+        assert report.count(PutOutcome.REJECTED) == 0, report
+
+    def read(self) -> None:
+        """Reads the chunks once and compares every byte."""
+        began = time.monotonic()
+        region = self._client.allocate(len(self._payload))
+        assert region is not None
+        with region:
+            region.view[:] = bytes(len(self._payload))
+            with self._client.read(
+                LAYOUT, self._keys, Placement.contiguous(region, LAYOUT)
+            ) as read:
+                report = read.wait()
+            assert all(report.resident), report
+            assert bytes(region.view) == self._payload, "the witness read wrong bytes"
+        self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+        self.read_count += 1
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over.is_set():
+                self.read()
+                # Most of the time belongs to the one that it watches.
+                time.sleep(0.005)
+        except BaseException as error:
+            self._failure = error
+
+    def __enter__(self) -> Self:
+        self.put()
+        self.read()
+        self.read_count = 0
+        self.slowest_s = 0.0
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        # One whole read after the last thing that the hostile client did.
+        seen = self.read_count
+        while self._thread.is_alive() and self.read_count <= seen + 1:
+            time.sleep(0.001)
+        self._is_over.set()
+        self._thread.join()
+        self._client.close()
+        if kind is None:
+            if self._failure is not None:
+                raise AssertionError("the witness was harmed") from self._failure
+            assert self.slowest_s < READ_S_MAX, f"the witness waited {self.slowest_s:.1f} s"

@@ -1,0 +1,244 @@
+"""SIGKILL of a client at its system calls and at random moments; the daemon lives on.
+
+Everything that a client can hold shows from outside. A session is counted. An arena is a
+memfd among the daemon's descriptors. A lease or pin keeps the extent of a chunk that
+another client deletes, and a read or an unfinished put keeps a frame or an extent: so the
+bytes in use are those of the chunks, and no more, only when all of that was given back.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from kvstored_client import Client, StoreError
+from tests.faults.kill.killable import KillableDaemon
+from tests.faults.kill.ledger import Ledger, ViolationError
+from tests.faults.kill.load import delete, put
+from tests.faults.kill.payload import KIB, MIB, fetch, payload_of
+from tests.faults.kill.template import ForkedProcess, Template
+from tests.faults.kill.tracing import (
+    ANY_THREAD,
+    EVERY_CALL,
+    MAIN_THREAD,
+    KillPoint,
+    killed_at,
+    recorded,
+)
+
+BACK_WITHIN_S = 1.0
+"""The promise: what a killed client held is back in this time."""
+EXTENT_BYTES = 20 * KIB
+OTHER_SESSIONS = 2
+"""The witness and the bystander."""
+HELD = list(range(1, 17))
+WATCHED = list(range(101, 109))
+PUT_AT_A_TIME = 40
+LIFE_S_MAX = 0.12
+_POLL_S = 0.003
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """``cycles`` clients were run, ``kills`` of them killed before they were done."""
+
+    cycles: int = 0
+    kills: int = 0
+    visible_chunks: int = 0
+    bystander_reads: int = 0
+    back_s_max: float = 0.0
+
+
+class Bystander:
+    """Another client, which reads the same chunks all the time and must get them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.read_count = 0
+        self.failure: str | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over.wait(_POLL_S) and self.failure is None:
+                self._look()
+        except StoreError as error:
+            self.failure = repr(error)
+
+    def _look(self) -> None:
+        found = fetch(self._client, WATCHED)
+        wrong = [number for number in WATCHED if found[number] != payload_of(number, 1)]
+        if wrong:
+            self.failure = f"another client did not get the chunks {wrong}"
+        self.read_count += 1
+
+
+class Ward:
+    """The daemon, two clients that live, and one after the other that is killed."""
+
+    def __init__(self, folder: Path, template: Template, engine: str) -> None:
+        self.daemon = KillableDaemon(
+            folder,
+            template,
+            slab_count=4,
+            overrides={"store": {"slab_bytes": 4 * MIB}, "io": {"engine": engine}},
+        )
+        self._folder = folder
+        self._template = template
+        self._ledger = Ledger()
+        self._next = 1001
+        self.outcome = Outcome()
+
+    def run(self, points: list[KillPoint | float], action: str) -> Outcome:
+        """One killed client for each point: a call, or a moment in seconds."""
+        self.daemon.format()
+        self.daemon.spawn()
+        self.daemon.until_ready()
+        with self.daemon.client() as witness, self.daemon.client() as other:
+            put(witness, self._ledger, HELD)
+            put(witness, self._ledger, WATCHED)
+            # Chunks enter DRAM when they are put, and behind their second read.
+            with Bystander(other) as bystander:
+                for point in points:
+                    try:
+                        self._cycle(witness, point, action)
+                    except ViolationError as error:
+                        where = f"{action}, client killed at {point}"
+                        raise ViolationError(
+                            f"{where}: {error}\n{self.daemon.log[-4000:]}"
+                        ) from error
+                    if bystander.failure:
+                        raise ViolationError(f"killed at {point}: {bystander.failure}")
+            self.outcome.bystander_reads = bystander.read_count
+        if self.daemon.terminate() != 0:
+            raise ViolationError(f"the daemon did not stop in order:\n{self.daemon.log[-4000:]}")
+        self.daemon.check()
+        return self.outcome
+
+    def _cycle(self, witness: Client, point: KillPoint | float, action: str) -> None:
+        numbers = list(range(self._next, self._next + PUT_AT_A_TIME))
+        numbers = [number for number in numbers if number % 1000]
+        self._next += PUT_AT_A_TIME
+        for number in numbers:
+            self._ledger.put_begins(number)
+        status = self._kill_one(numbers, point, action)
+        died_at = time.monotonic()
+        self.outcome.cycles += 1
+        self.outcome.kills += status != 0
+        self._see(witness, numbers)
+        # It was leased: its extent is free only when the lease is.
+        leased = [HELD[self.outcome.cycles % len(HELD)]]
+        delete(witness, self._ledger, leased)
+        self._until_all_is_back(witness, died_at)
+        self.outcome.visible_chunks += self._see(witness, numbers)
+        delete(witness, self._ledger, numbers)
+        self._ledger.forget(numbers)
+        put(witness, self._ledger, leased)
+
+    def fork_client(self, numbers: list[int], action: str, *, repeats: bool) -> ForkedProcess:
+        """A client that waits for ``release``."""
+        return self._template.fork(
+            "client",
+            self._folder / "client.log",
+            socket=str(self.daemon.socket_path),
+            go=self.daemon.hold(),
+            numbers=numbers,
+            held=HELD,
+            action=action,
+            repeats=repeats,
+        )
+
+    def _kill_one(self, numbers: list[int], point: KillPoint | float, action: str) -> int:
+        client = self.fork_client(numbers, action, repeats=not isinstance(point, KillPoint))
+        if isinstance(point, KillPoint):
+            with killed_at(client.pid, point):
+                self.daemon.release()
+                return client.wait()
+        self.daemon.release()
+        time.sleep(point)
+        client.kill()
+        return client.wait()
+
+    def _see(self, witness: Client, numbers: list[int]) -> int:
+        """Judges what another client sees of the chunks; how many there are."""
+        found = fetch(witness, numbers)
+        for number, content in found.items():
+            self._ledger.seen(number, content, settles=False)
+        return sum(content is not None for content in found.values())
+
+    def _until_all_is_back(self, witness: Client, died_at: float) -> None:
+        while held := self._still_held(witness):
+            if time.monotonic() - died_at > BACK_WITHIN_S:
+                raise ViolationError(f"not back after {BACK_WITHIN_S} s: {held}")
+            time.sleep(_POLL_S)
+        back_s = time.monotonic() - died_at
+        self.outcome.back_s_max = max(self.outcome.back_s_max, back_s)
+
+    def _still_held(self, witness: Client) -> dict[str, int]:
+        """What somebody holds who should not, by kind."""
+        stats = witness.admin.stats()
+        surplus = Counter(
+            sessions=stats.session_count - OTHER_SESSIONS,
+            arenas=arena_count(self.daemon.pid) - OTHER_SESSIONS,
+            extent_bytes=sum(device.used_bytes for device in stats.devices)
+            - stats.chunk_count * EXTENT_BYTES,
+            frame_bytes=stats.dram_used_bytes - stats.dram_chunk_count * EXTENT_BYTES,
+        )
+        return {kind: amount for kind, amount in surplus.items() if amount}
+
+
+def arena_count(pid: int) -> int:
+    """Arenas that a process has a descriptor of; a mapping keeps one of its own."""
+    arenas = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            if "kvstored-arena" in str(link.readlink()):
+                arenas.add(link.stat().st_ino)
+        except OSError:
+            # It was closed meanwhile.
+            continue
+    return len(arenas)
+
+
+def points_of(folder: Path, template: Template, action: str, engine: str) -> list[KillPoint]:
+    """Every system call that one client makes, by recording one."""
+    ward = Ward(folder, template, engine)
+    try:
+        ward.daemon.format()
+        ward.daemon.spawn()
+        ward.daemon.until_ready()
+        with ward.daemon.client() as client:
+            put(client, Ledger(), HELD)
+        client_process = ward.fork_client([2001, 2002, 2003, 2004], action, repeats=False)
+        with recorded(client_process.pid, folder / "trace", EVERY_CALL) as counts:
+            ward.daemon.release()
+            client_process.wait()
+    finally:
+        ward.daemon.close()
+    most: Counter[tuple[str, str]] = Counter()
+    for kind, count in counts.items():
+        thread = MAIN_THREAD if kind.thread == MAIN_THREAD else ANY_THREAD
+        most[thread, kind.call] = max(most[thread, kind.call], count)
+    return sorted(
+        KillPoint(thread, call, when)
+        for (thread, call), count in most.items()
+        for when in range(1, count + 1)
+    )
+
+
+def moments(count: int, seed: int) -> list[KillPoint | float]:
+    """Random moments in the life of a client."""
+    dice = random.Random(seed)
+    return [dice.random() * LIFE_S_MAX for _ in range(count)]

@@ -1,0 +1,166 @@
+"""Clients that put, read and delete until the daemon is killed under them."""
+
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+
+from kvstored_client import Ack, Client, Placement, PutOutcome, StoreError
+from tests.faults.kill.killable import KillableDaemon
+from tests.faults.kill.ledger import Ledger, ViolationError
+from tests.faults.kill.payload import (
+    LARGE_EVERY,
+    chunk_bytes,
+    fetch,
+    key_of,
+    layout_of,
+    new_chunk,
+    payload_of,
+)
+from tests.support.waiting import PATIENCE_S
+
+BATCH_MAX = 6
+STAGED_SHARE = 0.1
+"""Puts that do not wait until they are durable; a kill may take those."""
+NUMBERS_PER_WRITER = LARGE_EVERY * 1000
+
+
+@dataclass(slots=True)
+class Life:
+    """One life of the daemon; ``is_over`` is set before it is killed.
+
+    ``is_under_way``: a client has its first answer, or could not get it.
+    """
+
+    is_under_way: threading.Event = field(default_factory=threading.Event)
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+
+def put(client: Client, ledger: Ledger, numbers: list[int], *, ack: Ack = Ack.DURABLE) -> None:
+    """Puts chunks of one layout and keeps the ledger; raises StoreError without an answer."""
+    layout = layout_of(numbers[0])
+    one_bytes = chunk_bytes(numbers[0])
+    region = client.allocate(one_bytes * len(numbers))
+    assert region is not None
+    with region:
+        generations = [ledger.put_begins(number) for number in numbers]
+        for index, (number, generation) in enumerate(zip(numbers, generations, strict=True)):
+            start = index * one_bytes
+            region.view[start : start + one_bytes] = payload_of(number, generation)
+        chunks = [new_chunk(number) for number in numbers]
+        report = client.put(layout, chunks, Placement.contiguous(region, layout), ack=ack)
+    if ack is not Ack.DURABLE:
+        return
+    for number, generation, result in zip(numbers, generations, report.results, strict=True):
+        if result.outcome is PutOutcome.STORED:
+            ledger.is_durable(number, generation)
+        elif result.outcome is PutOutcome.EXISTED:
+            ledger.existed_durably(number, generation)
+
+
+def delete(client: Client, ledger: Ledger, numbers: list[int]) -> None:
+    """Deletes chunks and keeps the ledger; raises StoreError without an answer."""
+    ledger.delete_begins(numbers)
+    client.delete([key_of(number) for number in numbers])
+    ledger.deleted(numbers)
+
+
+def look(client: Client, ledger: Ledger, life: Life, numbers: list[int]) -> None:
+    """Reads chunks and judges them; what the killed daemon did not bring says nothing."""
+    ledger.used(len(numbers))
+    for number, content in fetch(client, numbers).items():
+        if content is not None or not life.is_over.is_set():
+            ledger.seen(number, content, settles=False)
+
+
+class ChurningWriter:
+    """Puts, deletes, puts anew and reads the same few chunks: nothing is ever evicted."""
+
+    def __init__(self, ledger: Ledger, *, index: int, seed: int, number_count: int) -> None:
+        first = index * NUMBERS_PER_WRITER
+        # The first of them has the large layout.
+        self._numbers = range(first, first + number_count)
+        self._ledger = ledger
+        self._random = random.Random(f"{seed}/{index}")
+
+    def step(self, client: Client, life: Life) -> None:
+        """One call."""
+        draw = self._random.random()
+        numbers = self._batch()
+        if draw < 0.25:
+            known = [number for number in numbers if self._ledger.may_exist(number)]
+            look(client, self._ledger, life, known)
+        elif draw < 0.5:
+            delete(client, self._ledger, numbers)
+        else:
+            is_staged = self._random.random() < STAGED_SHARE
+            put(client, self._ledger, numbers, ack=Ack.STAGED if is_staged else Ack.DURABLE)
+
+    def _batch(self) -> list[int]:
+        numbers = self._random.sample(self._numbers, self._random.randint(1, BATCH_MAX))
+        # A call has one layout.
+        return [number for number in numbers if number % LARGE_EVERY] or numbers
+
+
+class EvictingWriter:
+    """Puts ever new chunks into a full store, and reads the newest."""
+
+    def __init__(self, ledger: Ledger, *, index: int, seed: int, kept_count: int) -> None:
+        self._next = index * NUMBERS_PER_WRITER + 1
+        self._ledger = ledger
+        self._kept: list[int] = []
+        self._kept_count = kept_count
+        self._random = random.Random(f"{seed}/{index}")
+
+    def step(self, client: Client, life: Life) -> None:
+        """One call."""
+        if self._kept and self._random.random() < 0.15:
+            look(client, self._ledger, life, self._random.sample(self._kept[-8:], 1))
+            return
+        count = self._random.randint(1, BATCH_MAX)
+        numbers = []
+        while len(numbers) < count:
+            if self._next % LARGE_EVERY:
+                numbers.append(self._next)
+            self._next += 1
+        self._kept += numbers
+        put(client, self._ledger, numbers)
+        self._ledger.forget(self._kept[: -self._kept_count])
+        del self._kept[: -self._kept_count]
+
+
+Writer = ChurningWriter | EvictingWriter
+
+
+def run_until_killed(daemon: KillableDaemon, writers: list[Writer], load_s: float) -> None:
+    """Lets writers work and kills the daemon; raises what a writer raised.
+
+    ``load_s`` counts from the first answer, so that a slow machine has its load, too.
+    """
+    life = Life()
+    failures: list[BaseException] = []
+
+    def work(writer: Writer) -> None:
+        try:
+            with daemon.client() as client:
+                while not life.is_over.is_set():
+                    writer.step(client, life)
+                    life.is_under_way.set()
+        except StoreError as error:
+            if not life.is_over.is_set():
+                failures.append(ViolationError(f"a call failed before the kill: {error!r}"))
+        except BaseException as error:
+            failures.append(error)
+        life.is_under_way.set()
+
+    threads = [threading.Thread(target=work, args=(writer,)) for writer in writers]
+    for thread in threads:
+        thread.start()
+    life.is_under_way.wait(PATIENCE_S)
+    time.sleep(load_s)
+    life.is_over.set()
+    daemon.kill()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]

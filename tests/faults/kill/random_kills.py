@@ -1,0 +1,148 @@
+"""SIGKILL of the daemon at random moments, under load and while it starts."""
+
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.kill.killable import KillableDaemon
+from tests.faults.kill.ledger import Ledger, ViolationError
+from tests.faults.kill.load import ChurningWriter, EvictingWriter, Writer, run_until_killed
+from tests.faults.kill.payload import MIB
+from tests.faults.kill.template import Template
+
+WRITERS = 3
+LOAD_S_MAX = 0.15
+START_S_MAX = 0.15
+START_KILL_SHARE = 0.15
+"""Kills that hit the daemon on its way up."""
+PLAIN_START_EVERY = 25
+CHURNED_PER_WRITER = 60
+EVICTING_SLAB_COUNT = 3
+EXTENTS_IN_FULL_STORE = 2 * EVICTING_SLAB_COUNT * 51
+SAFE_USES = EXTENTS_IN_FULL_STORE // 3
+"""Eviction takes the chunk used longest ago: none of the newest third of the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How many kills of which kind; ``seed`` decides everything but the scheduling."""
+
+    kill_count: int
+    seed: int
+    evicts: bool
+    check_every: int = 25
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What was done until nothing was found wrong."""
+
+    kills: int = 0
+    kills_of_starts: int = 0
+    checks: int = 0
+    acked_chunks: int = 0
+    verified_chunks: int = 0
+    starts: int = 0
+    slow_starts: int = 0
+    ready_s_max: float = 0.0
+    undisturbed_ready_s_max: float = 0.0
+
+
+def open_store(folder: Path, template: Template, *, evicts: bool) -> KillableDaemon:
+    """A store in which all churned chunks have room, or one that is soon full."""
+    slab_bytes = MIB if evicts else 4 * MIB
+    return KillableDaemon(
+        folder,
+        template,
+        slab_count=EVICTING_SLAB_COUNT if evicts else 6,
+        overrides={"store": {"slab_bytes": slab_bytes}, "io": {"depth_per_device": 4}},
+    )
+
+
+def make_writers(ledger: Ledger, plan: Plan) -> list[Writer]:
+    """The clients of all lives of the daemon."""
+    if plan.evicts:
+        return [
+            EvictingWriter(
+                ledger, index=index, seed=plan.seed, kept_count=2 * EXTENTS_IN_FULL_STORE // WRITERS
+            )
+            for index in range(WRITERS)
+        ]
+    return [
+        ChurningWriter(ledger, index=index, seed=plan.seed, number_count=CHURNED_PER_WRITER)
+        for index in range(WRITERS)
+    ]
+
+
+def run(folder: Path, template: Template, plan: Plan) -> Outcome:
+    """Kills and verifies; raises ViolationError with the number of the kill that did harm."""
+    outcome = Outcome()
+    ledger = Ledger(safe_uses=SAFE_USES if plan.evicts else None)
+    writers = make_writers(ledger, plan)
+    dice = random.Random(plan.seed)
+    daemon = open_store(folder, template, evicts=plan.evicts)
+    try:
+        daemon.format()
+        for number in range(1, plan.kill_count + 1):
+            try:
+                _kill_once(daemon, ledger, writers, dice, number, outcome, plan)
+            except ViolationError as error:
+                raise ViolationError(
+                    f"at kill {number} of {plan}: {error}\n{daemon.log[-2000:]}"
+                ) from error
+        _end(daemon, ledger, outcome)
+    finally:
+        daemon.close()
+    outcome.acked_chunks = ledger.acked_count
+    outcome.verified_chunks = ledger.verified_count
+    daemon.judge_starts()
+    outcome.starts = daemon.starts
+    outcome.slow_starts = daemon.slow_starts
+    outcome.ready_s_max = daemon.ready_s_max
+    outcome.undisturbed_ready_s_max = daemon.undisturbed_ready_s_max
+    return outcome
+
+
+def _kill_once(
+    daemon: KillableDaemon,
+    ledger: Ledger,
+    writers: list[Writer],
+    dice: random.Random,
+    number: int,
+    outcome: Outcome,
+    plan: Plan,
+) -> None:
+    kills_start = dice.random() < START_KILL_SHARE
+    moment_s = dice.random() * (START_S_MAX if kills_start else LOAD_S_MAX)
+    outcome.kills += 1
+    if kills_start:
+        outcome.kills_of_starts += 1
+        daemon.spawn()
+        time.sleep(moment_s)
+        daemon.kill()
+        return
+    _start(daemon, number)
+    daemon.verify(ledger)
+    run_until_killed(daemon, writers, moment_s)
+    if outcome.kills % plan.check_every == 0:
+        daemon.check()
+        outcome.checks += 1
+
+
+def _start(daemon: KillableDaemon, number: int) -> None:
+    if number % PLAIN_START_EVERY == 0:
+        daemon.start_plainly()
+    else:
+        daemon.spawn()
+        daemon.until_ready()
+
+
+def _end(daemon: KillableDaemon, ledger: Ledger, outcome: Outcome) -> None:
+    """One more start, an orderly stop and a check."""
+    daemon.start_plainly()
+    daemon.verify(ledger)
+    if daemon.terminate() != 0:
+        raise ViolationError(f"the daemon did not stop in order:\n{daemon.log[-4000:]}")
+    daemon.check()
+    outcome.checks += 1

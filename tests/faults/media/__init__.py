@@ -1,0 +1,1 @@
+"""What media do to the store, and what the store makes of it."""

@@ -1,0 +1,223 @@
+"""SQLite's method: the N-th call of any device fails, for every N until a run meets no fault.
+
+Devices have a volatile cache, so what is acknowledged is looked for in what was flushed.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kvstored.format.errors import FormatError
+from kvstored.io.device import Device, DeviceError
+from kvstored.io.faults.cache import VolatileCache
+from kvstored.io.faults.calls import FailingCalls, Fuse
+from kvstored.store.index import IndexFailure
+from kvstored.store.plan import Order
+from kvstored_contract.reasons import Reason
+from tests.faults.media.lab import Lab, Start, fresh_lab, scratch_folder
+from tests.faults.media.served import ServedStore, quiesce
+from tests.support.devices import Wrapping
+
+DEVICES = 2
+SLABS = 2
+EXTENTS_PER_SLAB = 7
+CAPACITY = DEVICES * SLABS * EXTENTS_PER_SLAB
+READ_TIMEOUT_S = 20.0
+"""Far more than a read takes, and what it may take at most."""
+REFUSALS = (DeviceError, FormatError, IndexFailure)
+"""What a start may raise: each is one sentence for the operator."""
+
+
+class FusedDevice(FailingCalls):
+    """A device with a volatile cache whose calls burn a fuse once one is set."""
+
+    def __init__(self, inner: Device) -> None:
+        self.cache = VolatileCache(inner)
+        super().__init__(self.cache)
+
+    def repair(self) -> None:
+        """No call fails any more, except after a failed flush."""
+        self.fuse = None
+        self.broken = set()
+
+
+@dataclass(slots=True)
+class Trial:
+    """An open store in which the N-th call from now on fails.
+
+    ``acknowledged`` are the chunks that were durable before or were said to be so.
+    """
+
+    served: ServedStore
+    devices: list[FusedDevice]
+    acknowledged: set[int] = field(default_factory=set)
+
+    def arm(self, fuse: Fuse | None) -> None:
+        """Counts the calls of all devices together."""
+        for device in self.devices:
+            device.fuse = fuse
+
+    def put(self, numbers: list[int]) -> None:
+        """Puts chunks; what is said to be durable is remembered."""
+        reasons = self.served.put_settled(numbers, timeout_s=READ_TIMEOUT_S)
+        self.acknowledged |= {
+            number
+            for number, reason in zip(numbers, reasons, strict=True)
+            if reason is Reason.UNSPECIFIED
+        }
+
+    def read_all_ways(self, numbers: list[int]) -> None:
+        """Reads in every order, all layers and some; what is served is compared."""
+        for order in Order:
+            for first_layer, layer_count in ((0, 4), (1, 2)):
+                self.served.read(
+                    numbers,
+                    order=order,
+                    first_layer=first_layer,
+                    layer_count=layer_count,
+                    timeout_s=READ_TIMEOUT_S,
+                )
+        quiesce(self.served)
+
+
+Operation = Callable[[Trial], None]
+BEFORE = list(range(6))
+
+
+def put_into_fresh(trial: Trial) -> None:
+    """Opens slabs, writes, flushes."""
+    trial.put(BEFORE)
+    trial.put([6, 7, 8])
+
+
+def read_stored(trial: Trial) -> None:
+    """Reads everything from the devices, often enough that it is promoted into DRAM."""
+    trial.served.forget_dram(BEFORE)
+    trial.read_all_ways(BEFORE)
+
+
+def evict(trial: Trial) -> None:
+    """Puts into a full store."""
+    trial.put([100, 101, 102, 103])
+    trial.put([104, 105])
+
+
+def prepare_nothing(_: Trial) -> None:
+    """A fresh store."""
+
+
+def prepare_some(trial: Trial) -> None:
+    """Some chunks, durable."""
+    trial.put(BEFORE)
+
+
+def prepare_full(trial: Trial) -> None:
+    """A full store."""
+    trial.put(list(range(CAPACITY)))
+
+
+OPERATIONS: dict[str, tuple[Operation, Operation]] = {
+    "put": (prepare_nothing, put_into_fresh),
+    "read": (prepare_some, read_stored),
+    "evict": (prepare_full, evict),
+}
+
+
+def run_operation(name: str, nth: int, *, for_ever: bool) -> bool:
+    """One run with the ``nth`` call failing; whether there were so many calls.
+
+    Raises AssertionError where a promise is broken.
+    """
+    prepare, operate = OPERATIONS[name]
+    fuse = Fuse(nth, for_ever=for_ever)
+    devices = Wrapping(FusedDevice)
+    with fresh_lab(device_count=DEVICES, slab_count=SLABS) as lab:
+        with lab.open(devices) as served:
+            trial = Trial(served, devices)
+            prepare(trial)
+            trial.arm(fuse)
+            operate(trial)
+            trial.read_all_ways(sorted(trial.acknowledged))
+            quiesce(served)
+            lost = trial.acknowledged - set(served.records())
+            assert len(lost) <= served.counter("evicted_chunks"), lost
+            left = lab.left_now(served, lab.folder / "left")
+            for device in devices:
+                device.repair()
+            assert_room(trial)
+        assert_durable(left, trial.acknowledged - lost)
+    return fuse.is_met
+
+
+def run_recovery(stopped: Lab, start: Start, nth: int, *, for_ever: bool) -> bool:
+    """The same for the start of a store that holds ``BEFORE``, on a copy of it."""
+    fuse = Fuse(nth, for_ever=for_ever)
+    devices = Wrapping(FusedDevice)
+    lost: set[int] = set()
+
+    def wrap(inner: Device) -> FusedDevice:
+        device = devices(inner)
+        device.fuse = fuse
+        return device
+
+    with scratch_folder() as folder:
+        images = [device.media for device in stopped.devices]
+        lab = Lab.of(folder / "lab", stopped.index_path, images)
+        with contextlib.suppress(*REFUSALS), lab.open(wrap, start=start) as served:
+            trial = Trial(served, devices, set(BEFORE))
+            trial.read_all_ways(BEFORE)
+            trial.put([6, 7])
+            for device in devices:
+                device.repair()
+            if start is Start.REBUILD and fuse.is_met:
+                # A slab that cannot be read is lost to a rebuild, and nothing else is.
+                lost = set(BEFORE) - set(served.records())
+            left = lab.left_now(served, folder / "left")
+            assert_room(trial)
+            assert_durable(left, trial.acknowledged - lost)
+            return fuse.is_met
+        # The start was refused: what was there is there at the next one.
+        assert fuse.is_met
+        next_start = Start.REBUILD if start is Start.REBUILD else Start.WALK
+        assert_durable(lab, set(BEFORE), start=next_start)
+    return True
+
+
+def assert_room(trial: Trial) -> None:
+    """Everything is released: emptied, healthy devices take as many chunks as they can hold."""
+    served = trial.served
+    served.assert_released()
+    served.delete(served.records())
+    evicted_count = served.counter("evicted_chunks")
+    healthy = DEVICES - len(served.store._store.failed_devices)
+    numbers = list(range(1000, 1000 + healthy * SLABS * EXTENTS_PER_SLAB))
+    if numbers:
+        served.put_durable(numbers)
+        served.forget_dram(numbers)
+        assert served.whole(numbers) == set(numbers)
+    assert served.counter("evicted_chunks") == evicted_count, "there is less room than before"
+    served.assert_released()
+
+
+def assert_durable(lab: Lab, acknowledged: set[int], *, start: Start = Start.WALK) -> None:
+    """A start on healthy devices finds all that was acknowledged."""
+    with lab.open(start=start) as served:
+        missing = acknowledged - served.whole(sorted(acknowledged))
+        assert not missing, f"acknowledged and not there: {sorted(missing)}"
+
+
+def count_up(run: Callable[[int], bool]) -> int:
+    """Runs with N = 1, 2, ... until a run meets no fault; returns the last N that did."""
+    return next(nth for nth in itertools.count(1) if not run(nth)) - 1
+
+
+@contextmanager
+def stopped_store() -> Iterator[Lab]:
+    """A store that holds ``BEFORE`` and was stopped cleanly."""
+    with fresh_lab(device_count=DEVICES, slab_count=SLABS) as lab:
+        with lab.open() as served:
+            served.stops_cleanly = True
+            served.put_durable(BEFORE)
+        yield lab

@@ -1,0 +1,254 @@
+"""An open store, asked by chunk numbers; every byte that it serves is compared.
+
+What a chunk holds follows from its number and its version. A version is counted up when a
+chunk is stored anew, so that old bytes of the same key differ from the new ones.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvstored.format.chunk_record import ChunkRecord
+from kvstored.format.identity import ChunkId
+from kvstored.store.check import check_store
+from kvstored.store.check_report import CheckReport
+from kvstored.store.chunk_table import ChunkTable
+from kvstored.store.device_set import DeviceSet
+from kvstored.store.index import Index
+from kvstored.store.placement import Placement
+from kvstored.store.plan import Order
+from kvstored.tiers.dram import FrameState
+from kvstored.tiers.hierarchy import TieredStore
+from kvstored.tiers.requests import NewChunk, PutRequest, PutTicket, ReadRequest
+from kvstored_contract.board import Board, SliceState, board_bytes
+from kvstored_contract.layout import LayerState, StateKind, StateLayout
+from kvstored_contract.reasons import Reason
+from tests.support.stores import NAMESPACE, key
+from tests.support.waiting import PATIENCE_S
+
+MIB = 1024 * 1024
+ARENA_BYTES = 4 * MIB
+LAYERS = 4
+LAYOUT = StateLayout(
+    model="media",
+    dtype="float32",
+    layers=(LayerState(StateKind.KV, 512),) * (LAYERS - 1) + (LayerState(StateKind.KV, 500),),
+    chunk_tokens=16,
+)
+"""Three slices of 8192 bytes and one of 8000, so that there is padding."""
+STRIDE = LAYOUT.layer_stride
+CHUNK_BYTES = LAYERS * STRIDE
+EXTENT_BYTES = 4096 + CHUNK_BYTES
+UNTOUCHED = 0xEE
+RESIDENT = SliceState.RESIDENT
+CALM_LOOKS = 3
+
+
+class WrongBytesError(AssertionError):
+    """The store has served bytes that were not stored under that key."""
+
+
+class HangError(AssertionError):
+    """A read did not end, or a put was not settled."""
+
+
+def payload(number: int, version: int = 0) -> bytes:
+    """What chunk ``number`` holds: layers at their strides, padding zeroed."""
+    data = bytearray(np.random.default_rng((number, version)).bytes(CHUNK_BYTES))
+    for layer in range(LAYERS):
+        end = layer * STRIDE + LAYOUT.slice_bytes(layer)
+        data[end : (layer + 1) * STRIDE] = bytes((layer + 1) * STRIDE - end)
+    return bytes(data)
+
+
+def chunk_id(number: int) -> ChunkId:
+    """The chunk's name in the store."""
+    return ChunkId(NAMESPACE, key(number))
+
+
+@dataclass(slots=True, kw_only=True)
+class ServedStore:
+    """A store with an arena.
+
+    ``versions`` tells which version of a chunk is put, and what a read must give of it.
+    Where that is not so simple, ``may_be`` has all versions that it may give, and none
+    of a chunk that is not in it.
+    """
+
+    store: TieredStore
+    device_set: DeviceSet
+    index: Index
+    table: ChunkTable
+    arena: memoryview
+    versions: dict[int, int] = field(default_factory=dict)
+    may_be: dict[int, set[int]] | None = None
+    stops_cleanly: bool = False
+
+    def put(
+        self, numbers: Sequence[int], *, stripes: Sequence[int] = (), timeout_s: float = PATIENCE_S
+    ) -> list[PutTicket]:
+        """Puts chunks in the versions that ``versions`` tells; by default chunk n on device n."""
+        for slot, number in enumerate(numbers):
+            data = payload(number, self.versions.get(number, 0))
+            self.arena[slot * CHUNK_BYTES : (slot + 1) * CHUNK_BYTES] = data
+        return self.store.put(
+            PutRequest(
+                namespace_id=NAMESPACE,
+                layout=LAYOUT,
+                chunks=tuple(
+                    NewChunk(key(number), b"", LAYOUT.chunk_tokens, stripe)
+                    for number, stripe in zip(numbers, stripes or numbers, strict=True)
+                ),
+                source=self.arena,
+                placement=Placement(base=0, layer_stride=STRIDE, chunk_stride=CHUNK_BYTES),
+                deadline=time.monotonic() + timeout_s,
+            )
+        )
+
+    def put_settled(self, numbers: Sequence[int], **options: object) -> list[Reason]:
+        """Puts and waits; for each chunk why it is not durable, or UNSPECIFIED."""
+        return [settled(ticket) for ticket in self.put(numbers, **options)]  # type: ignore[arg-type]
+
+    def put_durable(self, numbers: Sequence[int], **options: object) -> None:
+        """Puts chunks that must become durable."""
+        reasons = self.put_settled(numbers, **options)
+        assert reasons == [Reason.UNSPECIFIED] * len(numbers), reasons
+
+    def delete(self, numbers: Iterable[int]) -> int:
+        """Deletes chunks and waits; returns how many there were."""
+        return self.store.delete(NAMESPACE, list(map(key, numbers))).result(PATIENCE_S)
+
+    def forget_dram(self, numbers: Iterable[int]) -> None:
+        """Leaves the chunks on the devices only."""
+        for number in numbers:
+            self.store._dram.drop(chunk_id(number))
+
+    def read(
+        self,
+        numbers: Sequence[int],
+        *,
+        order: Order = Order.TAIL_FIRST,
+        first_layer: int = 0,
+        layer_count: int = LAYERS,
+        takes_transfers: bool = False,
+        timeout_s: float = PATIENCE_S,
+    ) -> np.ndarray:
+        """Reads, compares every resident byte, and returns the board's states.
+
+        Shape [chunk, layer]. Raises WrongBytesError, or HangError when the read outlives
+        its deadline.
+        """
+        memory = bytearray(board_bytes(chunk_count=len(numbers), layer_count=layer_count))
+        board = Board(memoryview(memory), chunk_count=len(numbers), layer_count=layer_count)
+        stride = layer_count * STRIDE
+        self.arena[: len(numbers) * stride] = bytes([UNTOUCHED]) * (len(numbers) * stride)
+        stream = self.store.read(
+            ReadRequest(
+                namespace_id=NAMESPACE,
+                layout=LAYOUT,
+                keys=tuple(map(key, numbers)),
+                order=order,
+                first_layer=first_layer,
+                layer_count=layer_count,
+                arena=self.arena,
+                takes_transfers=takes_transfers,
+                placement=Placement(base=0, layer_stride=STRIDE, chunk_stride=stride),
+                board=board,
+                notify=lambda: None,
+                window_bytes=0,
+                deadline=time.monotonic() + timeout_s,
+            )
+        )
+        if not stream.wait(timeout_s):
+            raise HangError(f"a read of {numbers} outlives its deadline")
+        for slot, number in enumerate(numbers):
+            self._compare(number, slot * stride, first_layer, board.states[slot])
+        return board.states.copy()
+
+    def whole(self, numbers: Sequence[int], **options: object) -> set[int]:
+        """Those of the chunks that a read gives whole; raises for wrong bytes."""
+        states = self.read(numbers, **options)  # type: ignore[arg-type]
+        is_whole = (states == RESIDENT).all(axis=1)
+        return {number for number, is_there in zip(numbers, is_whole, strict=True) if is_there}
+
+    def records(self) -> dict[int, ChunkRecord]:
+        """Every chunk in service, by its number."""
+        return {int.from_bytes(chunk.key, "big"): record for chunk, record in self.index.records()}
+
+    def counter(self, name: str) -> int:
+        """One of the store's counters."""
+        return self.store.stats().counters.get(name, 0)
+
+    def check(self) -> CheckReport:
+        """What the offline check says of the media as they are now."""
+        return check_store(self.index, self.device_set, lambda *_: None)
+
+    def assert_released(self) -> None:
+        """Nothing is pinned, on its way or held, in memory or on a device, that should not be."""
+        store, dram = self.store._store, self.store._dram
+        quiesce(self)
+        assert not store._pins, store._pins
+        assert not store._writing, store._writing
+        assert not store._deleting, store._deleting
+        frames = list(dram._frames.values())
+        assert all(frame.state is FrameState.CLEAN and not frame.pins for frame in frames), frames
+        assert sum(frame.extent.byte_count for frame in frames) == dram.used_bytes
+        held = [record.extent for record in self.records().values()]
+        held += [record.extent for _, record in self.index.quarantined()]
+        for device in range(len(self.device_set.devices)):
+            if device not in store.failed_devices:
+                used_bytes = sum(e.byte_count for e in held if e.device_index == device)
+                assert store.used_bytes(device) == used_bytes, f"extents of device {device} leak"
+
+    def _compare(self, number: int, start: int, first_layer: int, states: np.ndarray) -> None:
+        if SliceState.PENDING in states:
+            raise HangError(f"a layer of chunk {number} was never settled")
+        resident = [first_layer + int(place) for place in np.flatnonzero(states == RESIDENT)]
+        versions = {self.versions.get(number, 0)}
+        if self.may_be is not None:
+            versions = self.may_be.get(number, set())
+        if resident and not any(
+            self._holds(start, first_layer, resident, payload(number, version))
+            for version in versions
+        ):
+            raise WrongBytesError(f"layers {resident} of chunk {number}, versions {versions}")
+
+    def _holds(self, start: int, first_layer: int, layers: list[int], expected: bytes) -> bool:
+        """Whether these layers of what was read to ``start`` are those of ``expected``."""
+        for layer in layers:
+            size = LAYOUT.slice_bytes(layer)
+            place = start + (layer - first_layer) * STRIDE
+            if self.arena[place : place + size] != expected[layer * STRIDE :][:size]:
+                return False
+        return True
+
+
+def settled(ticket: PutTicket) -> Reason:
+    """Why a put chunk is not durable, or UNSPECIFIED."""
+    if ticket.durable is None:
+        return ticket.reason
+    try:
+        return ticket.durable.result(PATIENCE_S)
+    except TimeoutError:
+        raise HangError("a put is not settled") from None
+
+
+def quiesce(served: ServedStore) -> None:
+    """Waits until no thread of the store has anything to do."""
+    store, deadline = served.store, time.monotonic() + PATIENCE_S
+    calm_looks = 0
+    while calm_looks < CALM_LOOKS:
+        is_busy = (
+            store._damage._queue.qsize()
+            or store._promoter._queue.qsize()
+            or store._store._pins
+            or store._store._writing
+            or store._store._deleting
+        )
+        # Between taking work and marking it a thread looks idle for a moment.
+        calm_looks = 0 if is_busy else calm_looks + 1
+        if time.monotonic() > deadline:
+            raise HangError("the store does not come to rest")
+        time.sleep(0.001)

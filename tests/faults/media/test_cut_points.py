@@ -1,0 +1,185 @@
+"""A put of two chunks is cut behind every page that it writes, and with every page missing.
+
+The store is opened anew from exactly the media that such a cut leaves, in three ways: with
+the index as it was before (a crash), with the index lost and rebuilt from the headers, and
+with the index as it was after the commit (a drive that has lied about its flush).
+
+Fails when ``ReadStream._verify`` trusts a header without looking at the payload (seen:
+WrongBytesError for a new chunk behind a rebuild).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvstored.io.device import Device
+from kvstored.io.faults.passing import PassingDevice
+from kvstored.store.check_report import ProblemKind
+from kvstored.store.plan import Order
+from kvstored_contract.board import SliceState
+from tests.faults.media.lab import Lab, Start, fresh_lab, save_index
+from tests.faults.media.served import (
+    ServedStore,
+    quiesce,
+)
+
+OLD = [0, 1, 2]
+NEW = [10, 11]
+FIRST_FREE = 5
+"""A deleted chunk whose extent one of the new ones takes over."""
+
+
+@dataclass(frozen=True, eq=False)
+class PageWrite:
+    device_index: int
+    offset: int
+    data: np.ndarray
+
+
+class RecordingDevice(PassingDevice):
+    """Lists the pages of every write, those of all devices in one order."""
+
+    def __init__(self, inner: Device, device_index: int, pages: list[PageWrite]) -> None:
+        super().__init__(inner)
+        self._device_index = device_index
+        self._pages = pages
+
+    def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
+        super().writev(buffers, offset)
+        data = np.frombuffer(b"".join(buffers), np.uint8)
+        for start in range(0, data.nbytes, 4096):
+            page = PageWrite(self._device_index, offset + start, data[start : start + 4096])
+            self._pages.append(page)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Media before a put of two chunks, the pages that it wrote, and the index before and after."""
+
+    images: list[np.ndarray]
+    pages: list[PageWrite]
+    before: Path
+    after: Path
+
+    def cut(self, kept: Sequence[PageWrite]) -> list[np.ndarray]:
+        """The media when only these pages have landed."""
+        images = [image.copy() for image in self.images]
+        for page in kept:
+            images[page.device_index][page.offset : page.offset + 4096] = page.data
+        return images
+
+
+@pytest.fixture(scope="module", params=["two devices", "one device"])
+def recorded(request: pytest.FixtureRequest) -> Iterator[Recorded]:
+    """One new chunk opens a slab where nothing was, or takes over the extent of an old one."""
+    stripes = [0, 1] if request.param == "two devices" else [0, 0]
+    pages: list[PageWrite] = []
+    with fresh_lab() as lab:
+        count = iter(range(2))
+        with lab.open(lambda inner: RecordingDevice(inner, next(count), pages)) as served:
+            served.put_durable([*OLD, FIRST_FREE], stripes=[0] * 4)
+            served.delete([FIRST_FREE])
+            pages.clear()
+            images = [device.media.copy() for device in lab.devices]
+            before = save_index(served, lab.folder / "before")
+            served.put_durable(NEW, stripes=stripes)
+            after = save_index(served, lab.folder / "after")
+        slab_headers = 1 if request.param == "two devices" else 0
+        assert len(pages) == 2 * 9 + slab_headers
+        yield Recorded(images, list(pages), before, after)
+
+
+def opened_at(
+    recorded: Recorded,
+    folder: Path,
+    kept: Sequence[PageWrite],
+    *,
+    index: Path,
+    start: Start,
+    check: Callable[[ServedStore], None],
+) -> None:
+    lab = Lab.of(folder, index, recorded.cut(kept))
+    with lab.open(start=start) as served:
+        check(served)
+        served.assert_released()
+
+
+def cuts(recorded: Recorded) -> Iterator[list[PageWrite]]:
+    """What has landed: the first n pages for every n, then all but one page."""
+    pages = recorded.pages
+    for count in range(len(pages) + 1):
+        yield pages[:count]
+    for missing in range(len(pages)):
+        yield pages[:missing] + pages[missing + 1 :]
+
+
+def test_crash_at_every_page(recorded: Recorded, tmp_path: Path) -> None:
+    """Neither new chunk is committed: nothing of them is served, and the old ones are there."""
+
+    def check(served: ServedStore) -> None:
+        for order in Order:
+            assert served.whole([*OLD, FIRST_FREE], order=order) == set(OLD)
+            assert (served.read(NEW, order=order) == SliceState.MISSING).all()
+        served.put_durable(NEW)
+        served.forget_dram(NEW)
+        assert served.whole(NEW) == set(NEW)
+
+    for number, kept in enumerate(cuts(recorded)):
+        opened_at(
+            recorded,
+            tmp_path / str(number),
+            kept,
+            index=recorded.before,
+            start=Start.WALK,
+            check=check,
+        )
+
+
+@pytest.mark.parametrize("start", [Start.REBUILD, Start.WALK], ids=["rebuilt", "lied to"])
+def test_headers_without_their_payload_at_every_page(
+    recorded: Recorded, tmp_path: Path, start: Start
+) -> None:
+    """The index names both new chunks: each is whole, or a miss that goes into quarantine.
+
+    A rebuild may bring back the deleted chunk, with the bytes that it had.
+    """
+    index = recorded.before if start is Start.REBUILD else recorded.after
+
+    def check(served: ServedStore) -> None:
+        first = served.whole([*OLD, *NEW, FIRST_FREE])
+        assert set(OLD) <= first
+        quiesce(served)
+        again = served.read(NEW) == SliceState.RESIDENT
+        assert (again.all(axis=1) == again.any(axis=1)).all(), "a chunk is served in part"
+        assert {n for n, is_there in zip(NEW, again.all(axis=1), strict=True) if is_there} == (
+            first & set(NEW)
+        )
+        # What is left to find is the slab header, where that page was the one cut off.
+        kinds = {problem.kind for problem in served.check().problems}
+        assert kinds <= {ProblemKind.SLAB_HEADER}
+        served.put_durable(NEW)
+        served.forget_dram(NEW)
+        assert served.whole(NEW) == set(NEW)
+
+    for number, kept in enumerate(cuts(recorded)):
+        opened_at(recorded, tmp_path / str(number), kept, index=index, start=start, check=check)
+
+
+def test_everything_landed(recorded: Recorded, tmp_path: Path) -> None:
+    """Acknowledged is durable: all pages and the committed index give both chunks."""
+
+    def check(served: ServedStore) -> None:
+        assert served.whole([*OLD, *NEW]) == {*OLD, *NEW}
+
+    for start in Start:
+        opened_at(
+            recorded,
+            tmp_path / start.value,
+            recorded.pages,
+            index=recorded.after,
+            start=start,
+            check=check,
+        )

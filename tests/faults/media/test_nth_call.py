@@ -1,0 +1,37 @@
+"""Whichever call of a device fails, once or for ever: misses, never wrong bytes or a leak.
+
+Fails when ``Committer._flush`` does not report a device whose flush failed, and when the
+flush is left out (seen: "acknowledged and not there"), when ``ChunkStore._end_write`` keeps
+the extent of a write that failed (seen: "extents of device 0 leak"), when ``ReadPath`` keeps
+its pins (seen: "the store does not come to rest"), and when ``ReadStream.failed`` settles
+nothing (seen: "a read outlives its deadline").
+"""
+
+import pytest
+
+from tests.faults.media.lab import Start
+from tests.faults.media.nth_call import (
+    OPERATIONS,
+    count_up,
+    run_operation,
+    run_recovery,
+    stopped_store,
+)
+
+CALLS_MIN = {"put": 12, "read": 30, "evict": 10}
+"""Fewer calls would mean that the lab does not see them."""
+
+
+@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_nth_call_fails(operation: str, for_ever: bool) -> None:
+    met = count_up(lambda nth: run_operation(operation, nth, for_ever=for_ever))
+    assert met >= CALLS_MIN[operation]
+
+
+@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
+@pytest.mark.parametrize("start", Start, ids=lambda start: start.value)
+def test_the_nth_call_of_a_start_fails(start: Start, for_ever: bool) -> None:
+    with stopped_store() as lab:
+        met = count_up(lambda nth: run_recovery(lab, start, nth, for_ever=for_ever))
+    assert met >= 12

@@ -1,0 +1,55 @@
+"""``python -m tests.faults.memory --count SECONDS [--seed S] [--json FILE]``: the soak.
+
+Prints the daemon's memory behind each phase; exits with 1 when it grew by more than the
+promise, or when threads or descriptors stayed.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.faults.memory.soak import GROWTH_MAX, OVERRIDES, soak
+from tests.faults.seeds import VARIABLE, seed
+from tests.support.daemon import DaemonProcess
+
+WARM_UP_PART = 0.1
+PHASE_S = 60
+
+
+def main() -> int:
+    """Runs, reports, and returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.memory")
+    parser.add_argument("--count", type=int, default=3600, help="seconds (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="of the load (default: a fresh one)")
+    parser.add_argument("--json", type=Path, help="where the result goes as JSON")
+    options = parser.parse_args()
+    if options.seed is not None:
+        os.environ[VARIABLE] = str(options.seed)
+    number = seed()
+    with (
+        tempfile.TemporaryDirectory(prefix="kvstored-") as folder,
+        DaemonProcess(Path(folder), overrides=OVERRIDES) as daemon,
+    ):
+        report = soak(
+            daemon,
+            warm_up_s=max(20.0, WARM_UP_PART * options.count),
+            seconds=options.count,
+            phases=max(1, options.count // PHASE_S),
+            seed=number,
+        )
+        has_fault = "Traceback" in daemon.log
+        sys.stdout.write(daemon.log[-2000:] if has_fault else "")
+    sys.stdout.write(report.describe() + "\n")
+    if options.json:
+        document = {"seed": number, "growth": report.growth, **asdict(report)}
+        options.json.write_text(json.dumps(document, indent=2) + "\n")
+    is_kept = report.growth <= GROWTH_MAX and report.states[-1].is_back_at(report.states[0])
+    return 0 if is_kept and not has_fault else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""What the system says about another process: memory, threads, descriptors."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.waiting import POLL_S
+
+KIB = 1024
+POOL_THREADS = 32
+"""Threads that pools of the daemon and of gRPC may have started meanwhile; then they stay."""
+SETTLED_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """One look at a process. Resident bytes are all of its pages, shared ones included."""
+
+    resident_bytes: int
+    threads: int
+    descriptors: int
+
+    def is_back_at(self, before: "ProcessState") -> bool:
+        """Whether nothing was left behind since ``before``, as far as it can be counted."""
+        return (
+            self.descriptors <= before.descriptors and self.threads <= before.threads + POOL_THREADS
+        )
+
+
+def process_state(pid: int) -> ProcessState:
+    """The process as it is now; raises FileNotFoundError when it has ended."""
+    folder = Path(f"/proc/{pid}")
+    lines = (folder / "status").read_text().splitlines()
+    fields = dict(line.split(":", maxsplit=1) for line in lines if ":" in line)
+    return ProcessState(
+        resident_bytes=int(fields["VmRSS"].split()[0]) * KIB,
+        threads=int(fields["Threads"]),
+        descriptors=sum(1 for _ in (folder / "fd").iterdir()),
+    )
+
+
+def settled_state(pid: int) -> ProcessState:
+    """The process when it has opened and closed nothing for SETTLED_S."""
+    state = process_state(pid)
+    since = time.monotonic()
+    while time.monotonic() - since < SETTLED_S:
+        time.sleep(POLL_S)
+        now = process_state(pid)
+        if now.descriptors != state.descriptors:
+            state, since = now, time.monotonic()
+    return process_state(pid)
+
+
+def state_when_back(pid: int, before: ProcessState, *, timeout_s: float) -> ProcessState:
+    """Waits until the process is back at ``before``; its last state when the time is up.
+
+    A daemon hears of the ends of its clients a little later, so this polls.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        state = process_state(pid)
+        if state.is_back_at(before) or time.monotonic() > deadline:
+            return state
+        time.sleep(POLL_S)

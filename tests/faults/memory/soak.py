@@ -1,0 +1,85 @@
+"""The soak: load in phases, and a look at the idle daemon behind each."""
+
+import threading
+import time
+from dataclasses import dataclass
+
+from tests.faults.memory.load import Load
+from tests.faults.memory.process import ProcessState, settled_state
+from tests.support.daemon import MIB, DaemonProcess, Overrides
+
+THREADS = 4
+GROWTH_MAX = 0.01
+"""The promise: resident memory grows by no larger part behind the warm-up."""
+OVERRIDES: Overrides = {
+    "store": {"device_bytes": 40 * MIB, "slab_bytes": 2 * MIB},
+    "dram": {"capacity_bytes": 16 * MIB},
+}
+"""Small devices and little DRAM, so that both evict from the warm-up on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoakReport:
+    """The idle daemon behind the warm-up, then behind each phase, and the steps of all phases."""
+
+    states: tuple[ProcessState, ...]
+    step_count: int
+
+    @property
+    def growth_bytes(self) -> int:
+        """Resident bytes at the end above those behind the warm-up."""
+        return self.states[-1].resident_bytes - self.states[0].resident_bytes
+
+    @property
+    def growth(self) -> float:
+        """The same as a part of what the daemon had behind the warm-up."""
+        return self.growth_bytes / self.states[0].resident_bytes
+
+    def describe(self) -> str:
+        """One line for people."""
+        first, last = self.states[0], self.states[-1]
+        return (
+            f"{self.step_count} steps: resident {first.resident_bytes / MIB:.1f} MiB behind the "
+            f"warm-up, {last.resident_bytes / MIB:.1f} MiB at the end ({self.growth:+.2%}); "
+            f"threads {first.threads} and {last.threads}, "
+            f"descriptors {first.descriptors} and {last.descriptors}"
+        )
+
+
+def soak(
+    daemon: DaemonProcess, *, warm_up_s: float, seconds: float, phases: int, seed: int
+) -> SoakReport:
+    """Loads the daemon; fails with its log when it ends."""
+    loads = [Load(daemon.socket_path, seed=seed + number) for number in range(THREADS)]
+    run_phase(loads, warm_up_s)
+    states = [settled_state(daemon.pid)]
+    before = sum(load.step_count for load in loads)
+    for _ in range(phases):
+        run_phase(loads, seconds / phases)
+        assert daemon.process is not None
+        assert daemon.process.poll() is None, daemon.log[-4000:]
+        states.append(settled_state(daemon.pid))
+    return SoakReport(
+        states=tuple(states), step_count=sum(load.step_count for load in loads) - before
+    )
+
+
+def run_phase(loads: list[Load], seconds: float) -> None:
+    """Every load on a thread of its own until the time is up; raises what one of them raised."""
+    deadline = time.monotonic() + seconds
+    failures: list[BaseException] = []
+
+    def run(load: Load) -> None:
+        try:
+            while time.monotonic() < deadline and not failures:
+                load.session(deadline)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(load,)) for load in loads]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]

@@ -1,0 +1,120 @@
+"""A limit of the system on the daemon's memory: it starts and serves, or refuses; it never dies.
+
+Fails when ``Arena`` does not ask its control group for room (seen: the kernel kills the daemon),
+when ``SessionTable.open`` does not catch what lacking memory raises (seen: the client is cut off
+without a word), and when a ``Bell`` without a thread keeps its eventfd (seen: it stays open).
+"""
+
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvstored.server.access import Grant
+from kvstored.server.errors import RefusedError
+from kvstored.server.session_table import SessionLimits, SessionTable
+from kvstored_client import Client, SessionRefusedError
+from kvstored_contract.reasons import Reason
+from tests.faults.clients.witness import LAYOUT, Witness
+from tests.support.daemon import MIB, DaemonProcess
+from tests.support.descriptors import open_descriptors
+from tests.support.waiting import until, wait_until
+
+CGROUPS = Path("/sys/fs/cgroup/memory")
+MARGIN_BYTES = 160 * MIB
+"""What the interpreter, the libraries and landing buffers of the test's daemon take."""
+ARENA_BYTES = 2048 * MIB
+
+
+def refused_arena(daemon: DaemonProcess) -> SessionRefusedError:
+    """Asks for an arena that is larger than the limit leaves room for."""
+    with (
+        Client(daemon.socket_path, arena_bytes=ARENA_BYTES, strict=True) as client,
+        pytest.raises(SessionRefusedError) as info,
+    ):
+        client.match(LAYOUT, [b"k" * 32])
+    return info.value
+
+
+def check_refused(daemon: DaemonProcess) -> None:
+    """The session is refused with its reason; the daemon lives and serves smaller ones."""
+    with Witness(daemon.socket_path):
+        error = refused_arena(daemon)
+    assert error.reason is Reason.LIMIT_EXCEEDED
+    assert "memory" in str(error), error
+    assert "ask for less" in str(error), error
+    assert daemon.process is not None
+    assert daemon.process.poll() is None, daemon.log
+    with Witness(daemon.socket_path):
+        pass
+    assert "Traceback" not in daemon.log
+
+
+def test_an_address_space_limit(daemon: DaemonProcess) -> None:
+    """Address space as the daemon has it and a little more: a small arena fits, a large not."""
+    used_bytes = int(Path(f"/proc/{daemon.pid}/statm").read_text().split()[0]) * 4096
+    limit_bytes = used_bytes + ARENA_BYTES // 2  # each of the first threads takes 64 MiB of it
+    resource.prlimit(daemon.pid, resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+    check_refused(daemon)
+
+
+class ConfinedDaemon(DaemonProcess):
+    """A daemon that starts inside a control group of its own."""
+
+    group: Path
+
+    def command(self, *arguments: str) -> list[str]:
+        command = super().command(*arguments)
+        if arguments[0] != "run":
+            return command
+        enter = f'echo $$ > "{self.group}/cgroup.procs" && exec "$@"'
+        return ["sh", "-c", enter, "sh", *command]
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A memory control group; skips where none can be made."""
+    path = CGROUPS / f"kvstored-test-{os.getpid()}"
+    try:
+        path.mkdir()
+    except OSError:
+        pytest.skip("control groups of version 1 with memory limits cannot be made here")
+    yield path
+    # A group can be removed when its last process is gone for good.
+    wait_until(lambda: not (path / "cgroup.procs").read_text().strip())
+    path.rmdir()
+
+
+def test_a_control_group_limit(tmp_path: Path, group: Path) -> None:
+    """DRAM tier and a margin: the daemon starts and serves; nothing of it is killed."""
+    daemon = ConfinedDaemon(tmp_path)
+    daemon.group = group
+    limit_bytes = 64 * MIB + MARGIN_BYTES
+    (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
+    with daemon:
+        check_refused(daemon)
+
+
+async def test_a_system_without_threads_refuses_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: the client was cut off without a word, and the eventfd of its session stayed open."""
+    limits = SessionLimits(arena_bytes_max=MIB, arenas_bytes_max=MIB, sessions_max=1)
+    table = SessionTable(limits, unpin=lambda _: None, cancel=lambda _: None)
+    grant = Grant(namespace="n", admin=False)
+    # A thread for the making of arenas, so that it is the bell's that cannot be started.
+    await table.close(await table.open(grant, client_name="c", arena_bytes=4096))
+    await until(lambda: not any(thread.name == "kvstored-bell" for thread in threading.enumerate()))
+    before = open_descriptors()
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kvstored.server.bell.threading.Thread.start", fail)
+        with pytest.raises(RefusedError, match="can't start new thread") as info:
+            await table.open(grant, client_name="c", arena_bytes=4096)
+    assert info.value.reason is Reason.LIMIT_EXCEEDED
+    assert open_descriptors() - before == set()
+    await table.close(await table.open(grant, client_name="c", arena_bytes=4096))

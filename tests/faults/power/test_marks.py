@@ -1,0 +1,46 @@
+"""What must and what may be read at one moment of the log.
+
+Fails when `Ledger.take` keeps a promise while its chunk is being deleted (seen:
+a_deletion_takes_...), forgets what was put since a deletion began (seen:
+what_is_put_behind_...), or takes any ack for a promise (seen: an_ack_during_...).
+"""
+
+from tests.faults.power.marks import Ledger, Mark, MarkKind, Promise
+
+
+def promise_after(*marks: tuple[MarkKind, int]) -> Promise:
+    ledger = Ledger()
+    for kind, version in marks:
+        ledger.take(Mark(kind, 7, version))
+    return ledger.promises[7]
+
+
+def test_a_mark_is_read_as_it_was_written() -> None:
+    mark = Mark(MarkKind.DURABLE, 3, 2)
+    assert Mark.parse(mark.encode()) == mark
+
+
+def test_an_ack_makes_a_promise() -> None:
+    begun = promise_after((MarkKind.PUT, 1))
+    assert (begun.required, begun.allowed) == (None, frozenset({1}))
+    acked = promise_after((MarkKind.PUT, 1), (MarkKind.DURABLE, 1))
+    assert (acked.required, acked.allowed) == (1, frozenset({1}))
+
+
+def test_a_deletion_takes_the_promise_back() -> None:
+    put = ((MarkKind.PUT, 1), (MarkKind.DURABLE, 1))
+    begun = promise_after(*put, (MarkKind.DELETE, 0))
+    assert (begun.required, begun.allowed) == (None, frozenset({1}))
+    done = promise_after(*put, (MarkKind.DELETE, 0), (MarkKind.DELETED, 0))
+    assert (done.required, done.allowed) == (None, frozenset())
+
+
+def test_what_is_put_behind_a_deletion_stays() -> None:
+    put = ((MarkKind.PUT, 1), (MarkKind.DURABLE, 1), (MarkKind.DELETE, 0), (MarkKind.PUT, 2))
+    assert promise_after(*put).allowed == {1, 2}
+    assert promise_after(*put, (MarkKind.DELETED, 0)).allowed == {2}
+
+
+def test_an_ack_during_a_deletion_promises_nothing() -> None:
+    promise = promise_after((MarkKind.PUT, 1), (MarkKind.DELETE, 0), (MarkKind.DURABLE, 1))
+    assert promise.required is None

@@ -1,0 +1,70 @@
+"""After a power cut at any moment: every acked chunk is there, no wrong byte, a clean check.
+
+A whole store works under strace: three starts, the first of which ends without a clean
+stop. From the log the states that a cut can leave are rebuilt: of what was not flushed,
+each page of 4 KiB and each name is on media or not. Every state is checked, started from
+and read. The seed repeats what the workload does and which states are chosen, not how its
+threads interleave: a failing run keeps its recording, which does repeat all.
+
+Replaying a whole log must give the very files that the workload left, or no state counts.
+Fails where the product is broken on purpose, and does so in `make test` each time, with
+the workload on a broken copy (`breakage.py`): `Committer._flush` flushes nothing (seen:
+"chunk 2 version 0 is lost", "no extent header"); `Committer._commit` applies before it
+flushes (seen: "no extent header", "no sound header where the index has extents");
+`ChunkStore._delete_visible` frees the extent that `_deleted` should free (seen: "header and
+index differ in page checksum, chunk, stamp, epoch"); LMDB does not sync (seen: the index
+cannot be opened, "it is kept as index.damaged-1").
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.faults.power.breakage import Breakage
+from tests.faults.power.lab import run_lab, run_labs
+from tests.faults.power.log import Named, Written
+from tests.faults.power.marks import MARKS_FILE, Mark, MarkKind
+from tests.faults.power.recording import check_replay, load_recording, record, strace_problem
+from tests.faults.power.workload import STARTS
+from tests.faults.seeds import seed
+
+STATES = 10_000
+STATES_LONG = 50_000
+STATES_BROKEN = 1_000
+
+PROBLEM = strace_problem()
+pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=str(PROBLEM))
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "count", [STATES, pytest.param(STATES_LONG, marks=pytest.mark.long)], ids=["quick", "long"]
+)
+def test_no_cut_of_power_breaks_a_promise(tmp_path: Path, count: int) -> None:
+    state_count = 0
+    for report in run_labs(tmp_path, seed=seed(), count=count):
+        assert report.broken == (), f"the recording is in {report.folder}"
+        state_count += report.state_count
+    assert state_count == count
+
+
+def test_the_workload_does_what_a_cut_could_spoil(tmp_path: Path) -> None:
+    """It replays to its own files, and it stores, deletes, evicts, uses again and restarts."""
+    record(tmp_path, seed=seed())
+    check_replay(tmp_path)
+    events = load_recording(tmp_path).events
+    writes = [event for event in events if isinstance(event, Written)]
+    kinds = Counter(Mark.parse(event.data).kind for event in writes if event.path == MARKS_FILE)
+    assert min(kinds[kind] for kind in MarkKind) > STARTS * 10, kinds
+    extents = Counter((event.path, event.offset) for event in writes if "device" in event.path)
+    assert max(extents.values()) > STARTS
+    gone = [event.path for event in events if isinstance(event, Named) and event.is_gone]
+    assert gone.count("index/CLEAN") == 1
+    assert gone.count("index/SNAPSHOT") == 1
+
+
+@pytest.mark.parametrize("breakage", Breakage)
+def test_the_lab_finds_a_broken_product(tmp_path: Path, breakage: Breakage) -> None:
+    report = run_lab(tmp_path, seed=seed(), count=STATES_BROKEN, breakage=breakage)
+    assert report.broken != ()
