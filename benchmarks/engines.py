@@ -242,7 +242,10 @@ def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
 def arenas_on(stack: ExitStack, byte_count: int) -> dict[bool, Arena]:
     """An arena on pages of 4 KiB, and one on huge pages where the system grants them."""
     stack.enter_context(huge_pages(byte_count))
-    found = [Arena(byte_count + ALIGNMENT_BYTES), Arena(byte_count)]
+    found = [
+        Arena(byte_count + ALIGNMENT_BYTES, huge_pages=True),
+        Arena(byte_count, huge_pages=True),
+    ]
     for arena in found:
         stack.callback(arena.close)
     return {arena.is_on_huge_pages: arena for arena in reversed(found)}

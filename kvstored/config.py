@@ -188,6 +188,9 @@ class TenantSection(_Section):
     namespace: Annotated[str, Field(min_length=1, max_length=100, pattern="^[^/\x00]+$")]
     users: tuple[Account, ...] = ()
     groups: tuple[Account, ...] = ()
+    huge_pages: bool = False
+    """Whether their arenas may lie on huge pages: whoever frees pages of such an arena under
+    the daemon can end it, so that is for users who are trusted with the service."""
 
     @model_validator(mode="after")
     def _possible(self) -> "TenantSection":

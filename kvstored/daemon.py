@@ -213,6 +213,7 @@ def access_rules(section: AccessSection) -> AccessRules:
                 namespace=tenant.namespace,
                 uids=frozenset(map(user_id, tenant.users)),
                 gids=frozenset(map(group_id, tenant.groups)),
+                huge_pages=tenant.huge_pages,
             )
             for tenant in section.tenants
         ),

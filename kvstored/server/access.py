@@ -28,6 +28,7 @@ class Tenant:
     namespace: str
     uids: frozenset[int] = frozenset()
     gids: frozenset[int] = frozenset()
+    huge_pages: bool = False
 
     def includes(self, credentials: Credentials) -> bool:
         """Whether the peer is one of the users or in one of the groups."""
@@ -40,10 +41,16 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a peer may do. Administrators may use the admin service."""
+    """What a peer may do. Administrators may use the admin service.
+
+    ``huge_pages`` tells whether its arena may lie on them. No seal keeps a client from
+    freeing pages of its arena, and where the pool of huge pages is empty then, the daemon's
+    next touch ends it: administrators could do that anyway, others must be trusted.
+    """
 
     namespace: str
     admin: bool
+    huge_pages: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,5 +69,8 @@ class AccessRules:
         admin = credentials.uid in (self.daemon_uid, ROOT_UID)
         for tenant in self.tenants:
             if tenant.includes(credentials):
-                return Grant(namespace=tenant.namespace, admin=admin)
-        return Grant(namespace=DEFAULT_NAMESPACE, admin=True) if admin else None
+                huge_pages = admin or tenant.huge_pages
+                return Grant(namespace=tenant.namespace, admin=admin, huge_pages=huge_pages)
+        if not admin:
+            return None
+        return Grant(namespace=DEFAULT_NAMESPACE, admin=True, huge_pages=True)

@@ -24,16 +24,18 @@ class Arena:
     memoryview of ``byte_count`` bytes. Every page is resident from the start.
 
     ``is_on_huge_pages`` tells whether the system granted huge pages, which devices
-    transfer into at full speed; they are asked for where whole ones fill the arena.
+    transfer into at full speed; they are asked for where whole ones fill the arena and
+    ``huge_pages`` allows it.
     """
 
-    def __init__(self, byte_count: int) -> None:
+    def __init__(self, byte_count: int, *, huge_pages: bool) -> None:
         """Raises OSError when the system lacks the memory, ValueError for a bad size."""
         if byte_count < ALIGNMENT_BYTES or byte_count % ALIGNMENT_BYTES:
             raise ValueError(f"an arena has a multiple of {ALIGNMENT_BYTES} bytes: {byte_count}")
         self.byte_count = byte_count
         self.is_on_huge_pages = True
-        memory = None if byte_count % HUGE_PAGE_BYTES else _on_huge_pages(byte_count)
+        may_ask = huge_pages and byte_count % HUGE_PAGE_BYTES == 0
+        memory = _on_huge_pages(byte_count) if may_ask else None
         if memory is None:
             self.is_on_huge_pages = False
             _check_room(byte_count)

@@ -71,7 +71,9 @@ class SessionTable:
         self._session_count += 1
         self._arenas_bytes += arena_bytes
         try:
-            arena, bell = await asyncio.to_thread(_make_channel, arena_bytes)
+            arena, bell = await asyncio.to_thread(
+                _make_channel, arena_bytes, huge_pages=grant.huge_pages
+            )
         except BaseException as error:
             self._give_back(arena_bytes)
             # Threads that cannot be started are a RuntimeError.
@@ -161,11 +163,11 @@ class SessionTable:
         self._arenas_bytes -= arena_bytes
 
 
-def _make_channel(arena_bytes: int) -> tuple[Arena, Bell]:
+def _make_channel(arena_bytes: int, *, huge_pages: bool) -> tuple[Arena, Bell]:
     """What a session shares with its client; raises OSError and leaves nothing behind."""
     bell = Bell()
     try:
-        return Arena(arena_bytes), bell
+        return Arena(arena_bytes, huge_pages=huge_pages), bell
     except BaseException:
         bell.close()
         raise

@@ -8,7 +8,9 @@ RULES = AccessRules(
     daemon_uid=900,
     tenants=(
         Tenant(namespace="blue", uids=frozenset({1000}), gids=frozenset({50})),
-        Tenant(namespace="green", uids=frozenset({1000, 1001}), gids=frozenset({60})),
+        Tenant(
+            namespace="green", uids=frozenset({1000, 1001}), gids=frozenset({60}), huge_pages=True
+        ),
     ),
 )
 
@@ -20,13 +22,14 @@ def peer(uid: int, gid: int = 1, *groups: int) -> Credentials:
 @pytest.mark.parametrize(
     ("credentials", "grant"),
     [
-        (peer(1000), Grant(namespace="blue", admin=False)),
-        (peer(1001), Grant(namespace="green", admin=False)),
-        (peer(1002, 50), Grant(namespace="blue", admin=False)),
-        (peer(1002, 1, 2, 60), Grant(namespace="green", admin=False)),
-        (peer(900), Grant(namespace="default", admin=True)),
-        (peer(900, 60), Grant(namespace="green", admin=True)),
-        (peer(0), Grant(namespace="default", admin=True)),
+        (peer(1000), Grant(namespace="blue", admin=False, huge_pages=False)),
+        (peer(1001), Grant(namespace="green", admin=False, huge_pages=True)),
+        (peer(1002, 50), Grant(namespace="blue", admin=False, huge_pages=False)),
+        (peer(1002, 1, 2, 60), Grant(namespace="green", admin=False, huge_pages=True)),
+        (peer(900), Grant(namespace="default", admin=True, huge_pages=True)),
+        (peer(900, 50), Grant(namespace="blue", admin=True, huge_pages=True)),
+        (peer(900, 60), Grant(namespace="green", admin=True, huge_pages=True)),
+        (peer(0), Grant(namespace="default", admin=True, huge_pages=True)),
         (peer(1002, 1, 2), None),
     ],
 )

@@ -17,12 +17,12 @@ PAGE = 4096
 @pytest.mark.parametrize("byte_count", [0, 1, PAGE + 1])
 def test_sizes_that_are_no_pages_are_refused(byte_count: int) -> None:
     with pytest.raises(ValueError, match="multiple"):
-        Arena(byte_count)
+        Arena(byte_count, huge_pages=True)
 
 
 @pytest.mark.parametrize("byte_count", [0, PAGE, 16 * PAGE])
 def test_its_size_cannot_be_changed(byte_count: int) -> None:
-    arena = Arena(4 * PAGE)
+    arena = Arena(4 * PAGE, huge_pages=True)
     with pytest.raises(PermissionError):
         os.ftruncate(arena.descriptor, byte_count)
     assert os.fstat(arena.descriptor).st_size == 4 * PAGE
@@ -30,7 +30,7 @@ def test_its_size_cannot_be_changed(byte_count: int) -> None:
 
 
 def test_both_sides_see_the_same_bytes() -> None:
-    arena = Arena(2 * PAGE)
+    arena = Arena(2 * PAGE, huge_pages=True)
     with mmap.mmap(arena.descriptor, 2 * PAGE) as other:
         other[PAGE : PAGE + 5] = b"hello"
         assert bytes(arena.view[PAGE : PAGE + 5]) == b"hello"
@@ -40,13 +40,13 @@ def test_both_sides_see_the_same_bytes() -> None:
 
 
 def test_every_page_is_resident_from_the_start() -> None:
-    arena = Arena(64 * PAGE)
+    arena = Arena(64 * PAGE, huge_pages=True)
     assert os.fstat(arena.descriptor).st_blocks * 512 >= 64 * PAGE
     arena.close()
 
 
 def test_views_outlive_close() -> None:
-    arena = Arena(PAGE)
+    arena = Arena(PAGE, huge_pages=True)
     view = arena.view[:8]
     arena.close()
     view[:] = b"12345678"
@@ -69,7 +69,7 @@ class FullMap(mmap.mmap):
 
 def test_old_kernels_populate_by_touch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arena_module.mmap, "mmap", OldKernelMap)
-    arena = Arena(8 * PAGE)
+    arena = Arena(8 * PAGE, huge_pages=True)
     assert os.fstat(arena.descriptor).st_blocks * 512 >= 8 * PAGE
     arena.close()
 
@@ -87,16 +87,21 @@ def test_huge_pages_where_the_system_grants_them(
         return create(name, flags & ~(os.MFD_HUGETLB | os.MFD_HUGE_2MB))
 
     monkeypatch.setattr(arena_module.os, "memfd_create", pool)
-    arena = Arena(HUGE_PAGE_BYTES)
+    arena = Arena(HUGE_PAGE_BYTES, huge_pages=True)
     assert arena.is_on_huge_pages is is_granted
     assert asked == [True] if is_granted else [True, False]
     assert len(arena.view) == HUGE_PAGE_BYTES
     arena.close()
 
 
-def test_arenas_that_do_not_fill_huge_pages_ask_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("byte_count", "huge_pages"), [(HUGE_PAGE_BYTES + PAGE, True), (HUGE_PAGE_BYTES, False)]
+)
+def test_arenas_that_cannot_or_must_not_have_huge_pages_ask_for_none(
+    monkeypatch: pytest.MonkeyPatch, byte_count: int, huge_pages: bool
+) -> None:
     monkeypatch.delattr(arena_module.os, "MFD_HUGETLB")
-    arena = Arena(HUGE_PAGE_BYTES + PAGE)
+    arena = Arena(byte_count, huge_pages=huge_pages)
     assert not arena.is_on_huge_pages
     arena.close()
 
@@ -105,5 +110,5 @@ def test_lack_of_memory_is_an_error_and_leaks_nothing(monkeypatch: pytest.Monkey
     monkeypatch.setattr(arena_module.mmap, "mmap", FullMap)
     before = open_descriptors()
     with pytest.raises(OSError, match="no memory"):
-        Arena(PAGE)
+        Arena(PAGE, huge_pages=True)
     assert not open_descriptors() - before

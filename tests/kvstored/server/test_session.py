@@ -30,9 +30,14 @@ def cancelled() -> list[ReadStream]:
 @pytest.fixture
 def session(cancelled: list[ReadStream]) -> Session:
     identity = SessionIdentity(
-        session_id=1, token="t", grant=Grant(namespace="n", admin=False), client_name="c"
+        session_id=1,
+        token="t",
+        grant=Grant(namespace="n", admin=False, huge_pages=False),
+        client_name="c",
     )
-    return Session(identity, arena=Arena(4096), bell=Bell(), cancel=cancelled.append)
+    return Session(
+        identity, arena=Arena(4096, huge_pages=False), bell=Bell(), cancel=cancelled.append
+    )
 
 
 def read() -> ReadStream:

@@ -18,7 +18,7 @@ from kvstored.store.read_stream import ReadStream
 from kvstored_contract.reasons import Reason
 from tests.kvstored.server.fake_store import FakeStream
 
-GRANT = Grant(namespace="n", admin=False)
+GRANT = Grant(namespace="n", admin=False, huge_pages=False)
 CHUNK = ChunkId(bytes(16), bytes(32))
 
 
@@ -91,7 +91,7 @@ async def test_memory_counts_until_it_is_free(table: SessionTable) -> None:
 async def test_lack_of_memory_is_a_refusal(
     table: SessionTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_memory(_: int) -> None:
+    def no_memory(_: int, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
     with monkeypatch.context() as patch:
@@ -103,7 +103,7 @@ async def test_lack_of_memory_is_a_refusal(
 async def test_other_faults_of_an_arena_are_not_refusals(
     table: SessionTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: int) -> None:
+    def broken(_: int, **__: object) -> None:
         raise KeyError("bug")
 
     with monkeypatch.context() as patch:
