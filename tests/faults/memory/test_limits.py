@@ -103,9 +103,15 @@ async def test_a_system_without_threads_refuses_a_session(monkeypatch: pytest.Mo
     limits = SessionLimits(arena_bytes_max=MIB, arenas_bytes_max=MIB, sessions_max=1)
     table = SessionTable(limits, unpin=lambda _: None, cancel=lambda _: None)
     grant = Grant(namespace="n", admin=False, huge_pages=False)
+    others = set(threading.enumerate())
+
+    def is_bell_gone() -> bool:
+        new = set(threading.enumerate()) - others
+        return not any(thread.name == "kvstored-bell" for thread in new)
+
     # A thread for the making of arenas, so that it is the bell's that cannot be started.
     await table.close(await table.open(grant, client_name="c", arena_bytes=4096))
-    await until(lambda: not any(thread.name == "kvstored-bell" for thread in threading.enumerate()))
+    await until(is_bell_gone)
     before = open_descriptors()
 
     def fail(_: threading.Thread) -> None:
