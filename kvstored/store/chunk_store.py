@@ -26,6 +26,7 @@ from kvstored.store.allocator import Allocation, Allocator
 from kvstored.store.committer import Commit, CommitLimits, Committer
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index, IndexChange, IndexFailure
+from kvstored.store.index_entry import Table
 from kvstored.store.pieces import copy
 from kvstored.store.read_stream import StoredChunk
 from kvstored.store.writer import SealedChunk, Writer, WriteTicket
@@ -33,6 +34,9 @@ from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
 
 LOGGER = logging.getLogger(__name__)
+
+LAYOUTS_MAX = 4096
+"""Layouts in the index; those that come later are not told to offline tools."""
 
 WRITE_ERRORS_MAX = 3
 """Writes in a row that a device may fail: behind them it counts as gone."""
@@ -101,6 +105,11 @@ class ChunkStore:
     def next_stamp(self) -> int:
         """Above every stamp in the index."""
         return self._next_stamp
+
+    @property
+    def is_index_short(self) -> bool:
+        """Whether chunks must be deleted before others are written. Raises IndexFailure."""
+        return self.index.is_short
 
     def is_being_deleted(self, chunk: ChunkId) -> bool:
         """Whether the chunk is invisible because it is on its way out."""
@@ -190,7 +199,12 @@ class ChunkStore:
         return outcome
 
     def remember_layout(self, layout: StateLayout) -> None:
-        """Stores a layout beside the chunks, for offline tools; returns at once."""
+        """Stores a layout beside the chunks, for offline tools, if there is room; returns at once.
+
+        Clients can make up as many layouts as they like, and none is ever dropped.
+        """
+        if self.index.entry_count(Table.LAYOUTS) >= LAYOUTS_MAX:
+            return
         self.committer.submit(Commit(change=IndexChange(layouts=(layout,)), done=lambda _: None))
 
     def pin(self, chunks: Iterable[ChunkId]) -> None:

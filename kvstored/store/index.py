@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import lt
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import lmdb
 
@@ -26,14 +26,21 @@ from kvstored.store.index_entry import (
     VERIFY,
     Table,
     decode_quarantine,
-    encode_quarantine,
-    quarantine_key,
     sequence_key,
     verified_sequence_name,
 )
-from kvstored.store.index_failure import IndexDamagedError, IndexFailure, IndexFullError, failure_of
+from kvstored.store.index_failure import (
+    IndexDamagedError,
+    IndexFailure,
+    IndexFullError,
+    failure_of,
+    miscounted,
+    out_of_order,
+)
 from kvstored.store.index_meta import IndexMeta
 from kvstored.store.index_pages import MappedPages
+from kvstored.store.index_room import IndexRoom
+from kvstored.store.index_transaction import EncodedChange
 from kvstored.store.index_walk import next_chunk_entries, next_entries
 from kvstored_contract.layout import StateLayout
 
@@ -55,6 +62,13 @@ _ENTRIES_PER_PAGE = 16
 Value = TypeVar("Value")
 
 
+class TableSize(NamedTuple):
+    """A table as LMDB counts it."""
+
+    entry_count: int
+    used_bytes: int
+
+
 class Index:
     """The tables of one store. Every method may be called from any thread.
 
@@ -69,6 +83,7 @@ class Index:
             table: environment.open_db(table.value, create=not readonly) for table in Table
         }
         self._pages = MappedPages(path / DATA_FILE)
+        self._room = IndexRoom(environment.info()["map_size"])
         self._write_lock = threading.Lock()
         self._damage_lock = threading.Lock()
         self._failure: str | None = None
@@ -124,11 +139,18 @@ class Index:
 
     def entry_count(self, table: Table) -> int:
         """Entries of one table as LMDB counts them."""
-        try:
-            with self._environment.begin() as transaction:
-                return transaction.stat(self._tables[table])["entries"]
-        except lmdb.Error as error:
-            raise self._unreadable(error) from error
+        return self._size(table).entry_count
+
+    @property
+    def is_short(self) -> bool:
+        """Whether chunks must go before others come: soon the map would be full."""
+        chunk_count = self.chunk_count
+        if self._room.is_surely_enough(chunk_count):
+            return False
+        others_bytes = sum(
+            self._size(table).used_bytes for table in Table if table is not Table.CHUNKS
+        )
+        return not self._room.is_enough(chunk_count, others_bytes)
 
     @property
     def revision(self) -> int:
@@ -157,25 +179,8 @@ class Index:
 
         Raises ValueError, and nothing is changed, for a sequence name that cannot be stored.
         """
-        sequence_puts = [
-            (key, record.encode(key))
-            for namespace_id, name, record in change.sequence_puts
-            for key in (sequence_key(namespace_id, name),)
-        ]
-        sequence_deletes = [sequence_key(*name) for name in change.sequence_deletes]
-
-        def run(transaction: "lmdb.Transaction[bytes]") -> None:
-            self._apply_chunks(transaction, change)
-            layouts = [
-                (layout.layout_id, layout_record.encode(layout)) for layout in change.layouts
-            ]
-            self._put(transaction, Table.LAYOUTS, layouts)
-            self._delete(transaction, Table.SEQUENCES, sequence_deletes)
-            self._put(transaction, Table.SEQUENCES, sequence_puts)
-            if change.meta is not None:
-                self._put(transaction, Table.META, [(META_KEY, change.meta.encode())])
-
-        self._write(run)
+        encoded = EncodedChange(change)
+        self._write(lambda transaction: encoded.apply(transaction, self._tables))
         self._pages.touched(len(change.deletes) + len(change.quarantines) + len(change.puts))
 
     def clear_chunks(self) -> None:
@@ -218,12 +223,12 @@ class Index:
             self._pages.touched(len(batch) // _ENTRIES_PER_PAGE + 1)
             keys, values = zip(*batch, strict=True)
             if keys[0] <= last or not all(map(lt, keys, keys[1:])):
-                raise self._out_of_order(Table.CHUNKS)
+                raise out_of_order(self.path, Table.CHUNKS)
             last = keys[-1]
             walked_count += len(batch)
             yield keys, values
         if walked_count != claimed_count:
-            raise self._miscounted(Table.CHUNKS, walked_count, claimed_count)
+            raise miscounted(self.path, Table.CHUNKS, walked_count, claimed_count)
 
     def quarantined(self) -> Iterator[tuple[ChunkId, ChunkRecord]]:
         """Chunks in quarantine by device and offset; damaged entries are skipped and counted."""
@@ -276,45 +281,13 @@ class Index:
                     yield table, key, str(error)
             claimed_count = self.entry_count(table)
             if walked_count != claimed_count:
-                raise self._miscounted(table, walked_count, claimed_count)
+                raise miscounted(self.path, table, walked_count, claimed_count)
 
     def close(self) -> None:
         """Closes the environment; no other method may be called afterwards."""
         self._pages.close()
         with self._write_lock:
             self._environment.close()
-
-    def _apply_chunks(self, transaction: "lmdb.Transaction[bytes]", change: IndexChange) -> None:
-        self._delete(transaction, Table.CHUNKS, [chunk.encode() for chunk in change.deletes])
-        chunks = self._tables[Table.CHUNKS]
-        for chunk, record in change.quarantines:
-            # The chunk may have been stored anew elsewhere: that entry stays.
-            if transaction.get(chunk.encode(), db=chunks) == record.encode(chunk):
-                transaction.delete(chunk.encode(), db=chunks)
-        quarantines = [
-            (quarantine_key(record.extent), encode_quarantine(chunk, record))
-            for chunk, record in change.quarantines
-        ]
-        self._put(transaction, Table.QUARANTINE, quarantines)
-        releases = [quarantine_key(extent) for extent in change.releases]
-        self._delete(transaction, Table.QUARANTINE, releases)
-        puts = [(chunk.encode(), record.encode(chunk)) for chunk, record in change.puts]
-        self._put(transaction, Table.CHUNKS, puts)
-
-    def _put(
-        self,
-        transaction: "lmdb.Transaction[bytes]",
-        table: Table,
-        entries: list[tuple[bytes, bytes]],
-    ) -> None:
-        if entries:
-            transaction.cursor(self._tables[table]).putmulti(entries)
-
-    def _delete(
-        self, transaction: "lmdb.Transaction[bytes]", table: Table, keys: list[bytes]
-    ) -> None:
-        for key in keys:
-            transaction.delete(key, db=self._tables[table])
 
     def _write(self, run: Callable[["lmdb.Transaction[bytes]"], None]) -> None:
         with self._write_lock:
@@ -325,6 +298,7 @@ class Index:
                     run(transaction)
             except lmdb.MapFullError as error:
                 # The transaction is aborted and nothing of it written: the next may fit.
+                self._room.was_full(self.chunk_count)
                 map_bytes = self._environment.info()["map_size"]
                 raise IndexFullError(
                     f"the index in {self.path} is full at {map_bytes} bytes; "
@@ -333,6 +307,15 @@ class Index:
             except (lmdb.Error, OSError) as error:
                 self._failure = f"cannot write the index in {self.path}: {error}"
                 raise IndexFailure(self._failure) from error
+
+    def _size(self, table: Table) -> TableSize:
+        try:
+            with self._environment.begin() as transaction:
+                stat = transaction.stat(self._tables[table])
+        except lmdb.Error as error:
+            raise self._unreadable(error) from error
+        page_count = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return TableSize(entry_count=stat["entries"], used_bytes=page_count * stat["psize"])
 
     def _get(self, table: Table, key: bytes) -> bytes | None:
         try:
@@ -354,7 +337,7 @@ class Index:
                     return
                 # A damaged tree can lead in a circle.
                 if key < start:
-                    raise self._out_of_order(table)
+                    raise out_of_order(self.path, table)
                 start = key + b"\0"
                 yield key, value
 
@@ -384,17 +367,6 @@ class Index:
     def _count_damage(self) -> None:
         with self._damage_lock:
             self.damaged_records += 1
-
-    def _out_of_order(self, table: Table) -> IndexDamagedError:
-        return IndexDamagedError(
-            f"table {table.name} of the index in {self.path} is out of order; rebuild the index"
-        )
-
-    def _miscounted(self, table: Table, walked_count: int, claimed_count: int) -> IndexDamagedError:
-        return IndexDamagedError(
-            f"table {table.name} of the index in {self.path} has {walked_count} entries "
-            f"but claims {claimed_count}; rebuild the index"
-        )
 
     def _unreadable(self, error: lmdb.Error) -> IndexFailure:
         return failure_of(f"cannot read the index in {self.path}: {error}", error)

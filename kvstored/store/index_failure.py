@@ -1,6 +1,10 @@
 """How the index fails: for good, because it is damaged, or because of the circumstances."""
 
+from pathlib import Path
+
 import lmdb
+
+from kvstored.store.index_entry import Table
 
 
 class IndexFailure(RuntimeError):  # noqa: N818 - a state that lasts, not the error of one call
@@ -35,3 +39,20 @@ def failure_of(message: str, error: lmdb.Error | OSError) -> IndexFailure:
     if isinstance(error, CIRCUMSTANCES):
         return IndexFailure(message)
     return IndexDamagedError(message)
+
+
+def out_of_order(path: Path, table: Table) -> IndexDamagedError:
+    """Keys of a table do not ascend."""
+    return IndexDamagedError(
+        f"table {table.name} of the index in {path} is out of order; rebuild the index"
+    )
+
+
+def miscounted(
+    path: Path, table: Table, walked_count: int, claimed_count: int
+) -> IndexDamagedError:
+    """A table has not as many entries as LMDB says."""
+    return IndexDamagedError(
+        f"table {table.name} of the index in {path} has {walked_count} entries "
+        f"but claims {claimed_count}; rebuild the index"
+    )

@@ -105,17 +105,17 @@ class NvmeRoom:
             return self._table.class_bytes_of(first_slab + slab_index)
 
     def take_extent(self, store: ChunkStore, class_bytes: int, device_index: int) -> Extent | None:
-        """Allocates an extent, evicting as much as that needs.
+        """Allocates an extent, evicting as much as that and its entry in the index need.
 
         Waits until the evictions are committed. Returns None when everything that
-        could make room is pinned or the remaining devices have failed.
+        could make room is pinned or the remaining devices have failed. Raises IndexFailure.
         """
-        extent = store.allocate(class_bytes, device_index)
+        extent = self._allocate(store, class_bytes, device_index)
         if extent is not None:
             return extent
         with self._eviction_lock:
             for _ in range(ROUNDS_MAX):
-                extent = store.allocate(class_bytes, device_index)
+                extent = self._allocate(store, class_bytes, device_index)
                 if extent is not None:
                     return extent
                 victims = self._victims(store, class_bytes)
@@ -125,15 +125,25 @@ class NvmeRoom:
                 wait([store.delete(chunk) for chunk in victims])
         return None
 
+    def _allocate(self, store: ChunkStore, class_bytes: int, device_index: int) -> Extent | None:
+        if store.is_index_short:
+            return None
+        return store.allocate(class_bytes, device_index)
+
     def _victims(self, store: ChunkStore, class_bytes: int) -> list[ChunkId]:
         """Chunks whose deletion makes room for a class: the first rule that finds some counts.
 
+        0. The index is short of room: the oldest of all.
         1. Too much lies stranded in free extents of other classes: the emptiest of their
            slabs is emptied, and then fits any class.
         2. The class has chunks of its own among the oldest of all: these.
         3. The slab of another class with the largest part of the oldest of all is emptied.
         4. The oldest chunks of the class, however young.
         """
+        if store.is_index_short:
+            victims = self._oldest(store, None)
+            self._counters.add("evicted_for_index_chunks", len(victims))
+            return victims
         oldest = self._unpinned(store, None, OLDEST_LOOKED_AT)
         with self._table_lock:
             stranded_slabs = self._table.stranded_slabs(class_bytes, STRANDED_MAX)
@@ -150,9 +160,10 @@ class NvmeRoom:
             return old_counts[slab] / max(store.allocator.used_count(*slab), 1)
 
         slabs = stranded_slabs or sorted(old_counts, key=old_part, reverse=True)
-        return self._whole_slab(store, slabs) or self._same_class(store, class_bytes)
+        return self._whole_slab(store, slabs) or self._oldest(store, class_bytes)
 
-    def _same_class(self, store: ChunkStore, class_bytes: int) -> list[ChunkId]:
+    def _oldest(self, store: ChunkStore, class_bytes: int | None) -> list[ChunkId]:
+        """The oldest chunks of a class, or of all, that may be evicted."""
         for looked_at in VICTIMS_LOOKED_AT:
             victims = self._unpinned(store, class_bytes, looked_at)
             if victims:

@@ -49,7 +49,12 @@ def run_lab(folder: Path, *, seed: int, count: int, breakage: Breakage | None = 
 
 
 def run_labs(
-    base: Path, *, seed: int, count: int, count_per_lab: int = STATES_PER_LAB
+    base: Path,
+    *,
+    seed: int,
+    count: int,
+    count_per_lab: int = STATES_PER_LAB,
+    breakage: Breakage | None = None,
 ) -> Iterator[LabReport]:
     """One lab after the other, until ``count`` states are examined or one breaks a promise.
 
@@ -60,7 +65,9 @@ def run_labs(
     while count > 0:
         folder = base / f"recording-{number}"
         folder.mkdir()
-        report = run_lab(folder, seed=seed + number, count=min(count, count_per_lab))
+        report = run_lab(
+            folder, seed=seed + number, count=min(count, count_per_lab), breakage=breakage
+        )
         yield report
         if report.broken or not report.state_count:
             return

@@ -71,6 +71,10 @@ class InstantStore:
             return None
         return allocation.extent
 
+    @property
+    def is_index_short(self) -> bool:
+        return False
+
     def find(self, chunks: Sequence[ChunkId]) -> list[ChunkRecord | None]:
         return [self.records.get(chunk) for chunk in chunks]
 

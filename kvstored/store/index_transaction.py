@@ -1,0 +1,77 @@
+"""A change of the index inside one LMDB transaction."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import lmdb
+
+from kvstored.format import layout_record
+from kvstored.store.index_change import IndexChange
+from kvstored.store.index_entry import (
+    META_KEY,
+    Table,
+    encode_quarantine,
+    quarantine_key,
+    sequence_key,
+)
+
+
+class EncodedChange:
+    """A change whose values are bytes already: what can be refused was refused before.
+
+    Raises ValueError for a sequence name that cannot be stored.
+    """
+
+    def __init__(self, change: IndexChange) -> None:
+        self._change = change
+        self._sequence_puts = [
+            (key, record.encode(key))
+            for namespace_id, name, record in change.sequence_puts
+            for key in (sequence_key(namespace_id, name),)
+        ]
+        self._sequence_deletes = [sequence_key(*name) for name in change.sequence_deletes]
+
+    def apply(self, transaction: "lmdb.Transaction[bytes]", tables: Mapping[Table, Any]) -> None:
+        """Does all of it, in the order of the fields."""
+        change = self._change
+        self._apply_chunks(transaction, tables)
+        layouts = [(layout.layout_id, layout_record.encode(layout)) for layout in change.layouts]
+        _put(transaction, tables[Table.LAYOUTS], layouts)
+        _delete(transaction, tables[Table.SEQUENCES], self._sequence_deletes)
+        _put(transaction, tables[Table.SEQUENCES], self._sequence_puts)
+        if change.meta is not None:
+            _put(transaction, tables[Table.META], [(META_KEY, change.meta.encode())])
+
+    def _apply_chunks(
+        self, transaction: "lmdb.Transaction[bytes]", tables: Mapping[Table, Any]
+    ) -> None:
+        change, chunks = self._change, tables[Table.CHUNKS]
+        _delete(transaction, chunks, [chunk.encode() for chunk in change.deletes])
+        for chunk, record in change.quarantines:
+            # The chunk may have been stored anew elsewhere: that entry stays.
+            if transaction.get(chunk.encode(), db=chunks) == record.encode(chunk):
+                transaction.delete(chunk.encode(), db=chunks)
+        quarantines = [
+            (quarantine_key(record.extent), encode_quarantine(chunk, record))
+            for chunk, record in change.quarantines
+        ]
+        _put(transaction, tables[Table.QUARANTINE], quarantines)
+        releases = [quarantine_key(extent) for extent in change.releases]
+        _delete(transaction, tables[Table.QUARANTINE], releases)
+        _put(
+            transaction,
+            chunks,
+            [(chunk.encode(), record.encode(chunk)) for chunk, record in change.puts],
+        )
+
+
+def _put(
+    transaction: "lmdb.Transaction[bytes]", database: Any, entries: list[tuple[bytes, bytes]]
+) -> None:
+    if entries:
+        transaction.cursor(database).putmulti(entries)
+
+
+def _delete(transaction: "lmdb.Transaction[bytes]", database: Any, keys: list[bytes]) -> None:
+    for key in keys:
+        transaction.delete(key, db=database)
