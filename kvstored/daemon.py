@@ -29,11 +29,9 @@ from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import environment_notifier
 from kvstored.server.server import Server, ServerOptions
 from kvstored.server.session_table import SessionLimits
+from kvstored.store import index_open
 from kvstored.store.committer import CommitLimits
 from kvstored.store.device_set import open_device_set
-from kvstored.store.index import IndexChange
-from kvstored.store.index_meta import IndexMeta
-from kvstored.store.index_open import open_recovered
 from kvstored.store.index_service import close_cleanly
 from kvstored.store.plan import PlanLimits
 from kvstored.store.reader import ReaderLimits
@@ -110,16 +108,15 @@ def open_store(config: Config) -> Iterator[tuple[TieredStore, int]]:
 
     device_set = open_device_set(config.store.devices, wrap=monitored)
     try:
-        index, recovered = open_recovered(
+        started = index_open.start(
             config.store.index,
             config.store.index_map_bytes,
             device_set,
             log_progress("slabs read to rebuild the index"),
         )
+        index, recovered = started.index, started.recovered
         if recovered.dropped_count:
             LOGGER.warning("%d damaged index entries were dropped", recovered.dropped_count)
-        epoch = device_set.advance_epoch()
-        index.apply(IndexChange(meta=IndexMeta(set_id=device_set.set_id, epoch=epoch, clean=False)))
         LOGGER.info("recovered %d chunks", len(recovered.table))
         store = TieredStore(
             RecoveredStore(
@@ -140,7 +137,7 @@ def open_store(config: Config) -> Iterator[tuple[TieredStore, int]]:
             ),
             limits=tier_limits(config),
         )
-        yield store, epoch
+        yield store, started.epoch
         close_cleanly(index, recovered.table, store.next_stamp)
     finally:
         device_set.close()

@@ -33,6 +33,9 @@ from kvstored_client.region import Region
 from kvstored_client.store_verbs import Match
 from kvstored_client.values import (
     Ack,
+    AppendItem,
+    AppendReport,
+    AppendResult,
     NewChunk,
     Order,
     PutOutcome,
@@ -52,9 +55,13 @@ from kvstored_contract.layout import (
     StateLayout,
 )
 from kvstored_contract.reasons import Reason
+from kvstored_contract.snapshot import SnapshotGeometry
 
 __all__ = [
     "Ack",
+    "AppendItem",
+    "AppendReport",
+    "AppendResult",
     "ArenaFullError",
     "AsyncClient",
     "AsyncLease",
@@ -93,6 +100,7 @@ __all__ = [
     "SessionRefusedError",
     "Shard",
     "SliceState",
+    "SnapshotGeometry",
     "StateKind",
     "StateLayout",
     "StoreError",

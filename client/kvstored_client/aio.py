@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from kvstored_client import store_verbs
+from kvstored_client import append_verb, store_verbs
 from kvstored_client.admin import AsyncAdmin
 from kvstored_client.aio_read import AsyncRead
 from kvstored_client.aio_sequences import AsyncSequences
@@ -20,7 +20,7 @@ from kvstored_client.placement import Placement
 from kvstored_client.region import Region
 from kvstored_client.session import Session
 from kvstored_client.store_verbs import LeaseGrant, Match
-from kvstored_client.values import Ack, NewChunk, Order, PutReport
+from kvstored_client.values import Ack, AppendItem, AppendReport, NewChunk, Order, PutReport
 from kvstored_contract.layout import StateLayout
 
 
@@ -105,6 +105,21 @@ class AsyncClient(ClientBase[LoopLink]):
             ack=ack,
             timeout_ms=timeout_ms,
         )
+        return await uninterrupted(self._run(verb))
+
+    async def append(
+        self, layout: StateLayout, snapshot: Region, row_count: int, items: Sequence[AppendItem]
+    ) -> AppendReport:
+        """Adds the rows of one engine step to open sequences: one call for the whole batch.
+
+        ``snapshot`` begins with the states of ``row_count`` rows, laid out as
+        ``SnapshotGeometry(layout, row_count)`` says, and is the engine's again afterwards.
+        Each item names a sequence (``sequences.create``) at most once. A chunk can be read
+        when it is complete, and becomes durable behind that. The daemon waits for no room:
+        where it has none, the item's rows are dropped and its result says so. (HCache,
+        section 4.2.2.)
+        """
+        verb = append_verb.append(layout, snapshot, row_count, items)
         return await uninterrupted(self._run(verb))
 
     async def match(

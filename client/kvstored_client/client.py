@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from kvstored_client import store_verbs
+from kvstored_client import append_verb, store_verbs
 from kvstored_client.admin import Admin
 from kvstored_client.base import ClientBase
 from kvstored_client.call import ResultT, Verb
@@ -19,7 +19,7 @@ from kvstored_client.sequences import Sequences
 from kvstored_client.session import Session
 from kvstored_client.store_verbs import LeaseGrant, Match
 from kvstored_client.transport import Signal, Transport
-from kvstored_client.values import Ack, NewChunk, Order, PutReport
+from kvstored_client.values import Ack, AppendItem, AppendReport, NewChunk, Order, PutReport
 from kvstored_contract.layout import StateLayout
 
 
@@ -126,6 +126,20 @@ class Client(ClientBase[ThreadLink]):
                 timeout_ms=timeout_ms,
             )
         )
+
+    def append(
+        self, layout: StateLayout, snapshot: Region, row_count: int, items: Sequence[AppendItem]
+    ) -> AppendReport:
+        """Adds the rows of one engine step to open sequences: one call for the whole batch.
+
+        ``snapshot`` begins with the states of ``row_count`` rows, laid out as
+        ``SnapshotGeometry(layout, row_count)`` says, and is the engine's again on return.
+        Each item names a sequence (``sequences.create``) at most once. A chunk can be read
+        when it is complete, and becomes durable behind that. The daemon waits for no room:
+        where it has none, the item's rows are dropped and its result says so. (HCache,
+        section 4.2.2.)
+        """
+        return self._run(append_verb.append(layout, snapshot, row_count, items))
 
     def match(
         self, layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int = 0

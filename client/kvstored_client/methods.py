@@ -10,6 +10,7 @@ REGISTER_LAYOUT: Final = Method(
 )
 
 PUT: Final = Method("/kvstored.v1.StoreService/Put", store_pb2.PutReply)
+APPEND: Final = Method("/kvstored.v1.StoreService/Append", store_pb2.AppendReply)
 MATCH: Final = Method("/kvstored.v1.StoreService/Match", store_pb2.MatchReply)
 READ: Final = Method("/kvstored.v1.StoreService/Read", store_pb2.ReadReply)
 PIN: Final = Method("/kvstored.v1.StoreService/Pin", store_pb2.PinReply)
@@ -26,6 +27,7 @@ SEQUENCE_TRUNCATE_FRONT: Final = Method(
 SEQUENCE_TRUNCATE_BACK: Final = Method(
     "/kvstored.v1.SequenceService/TruncateBack", sequence_pb2.Sequence
 )
+SEQUENCE_FLUSH: Final = Method("/kvstored.v1.SequenceService/Flush", sequence_pb2.Sequence)
 SEQUENCE_DELETE: Final = Method(
     "/kvstored.v1.SequenceService/Delete", sequence_pb2.DeleteSequenceReply
 )

@@ -24,6 +24,10 @@ class ReadBase:
         """
         return self._progress.is_resident(chunk, layer)
 
+    def is_layer_settled(self, layer: int) -> bool:
+        """Whether no chunk of the layer is pending: waiting for it brings nothing new."""
+        return self._progress.is_layer_settled(layer)
+
     def state(self, chunk: int, layer: int) -> SliceState:
         """State of one slice."""
         return self._progress.state(chunk, layer)

@@ -1,7 +1,14 @@
 """What the daemon's replies mean. Pure; a reply that cannot be raises DaemonFaultError."""
 
 from kvstored_client.errors import DaemonFaultError, reason_of
-from kvstored_client.values import PutOutcome, PutReport, PutResult, SequenceInfo
+from kvstored_client.values import (
+    AppendReport,
+    AppendResult,
+    PutOutcome,
+    PutReport,
+    PutResult,
+    SequenceInfo,
+)
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import sequence_pb2, store_pb2
 
@@ -34,6 +41,25 @@ def rejected_report(reason: Reason, chunk_count: int) -> PutReport:
     return PutReport((PutResult(PutOutcome.REJECTED, reason),) * chunk_count)
 
 
+def append_report(reply: store_pb2.AppendReply, item_count: int) -> AppendReport:
+    """One result for each of ``item_count`` items."""
+    if len(reply.results) != item_count:
+        raise DaemonFaultError(
+            f"the daemon answered {len(reply.results)} results for {item_count} items"
+        )
+    return AppendReport(
+        tuple(
+            AppendResult(result.length_tokens, reason_of(result.reason)) for result in reply.results
+        )
+    )
+
+
+def unserved_report(reason: Reason, item_count: int) -> AppendReport:
+    """The report of an append that was not served at all."""
+    failed = AppendResult(0, reason or Reason.INTERNAL)
+    return AppendReport((failed,) * item_count, is_served=False)
+
+
 def matched_chunks(reply: store_pb2.MatchReply, key_count: int) -> int:
     """Length of the stored prefix of ``key_count`` keys."""
     if reply.matched_chunks > key_count:
@@ -50,4 +76,11 @@ def sequence_info(reply: sequence_pb2.Sequence) -> SequenceInfo:
         layout_id=reply.layout_id,
         keys=tuple(reply.keys),
         dropped_chunks=reply.dropped_chunks,
+        tail_key=reply.tail_key,
+        durable_tail_tokens=reply.durable_tail_tokens,
+        tail_tokens=reply.tail_tokens,
+        staged_tokens=reply.staged_tokens,
+        durable_tokens=reply.durable_tokens,
+        is_stopped=reply.stopped,
+        is_ephemeral=reply.ephemeral,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kvstored_client.placement import Placement
-from kvstored_client.values import Ack, NewChunk, Order
+from kvstored_client.values import Ack, AppendItem, NewChunk, Order
 from kvstored_protos.v1 import common_pb2, store_pb2
 
 
@@ -40,6 +40,27 @@ def put_request(
         source=placement_message(source),
         ack=store_pb2.Ack.ValueType(ack),
         deadline_ms=timeout_ms,
+    )
+
+
+def append_request(
+    *, layout_id: bytes, snapshot_offset: int, row_count: int, items: Sequence[AppendItem]
+) -> store_pb2.AppendRequest:
+    """An append of rows of the snapshot at ``snapshot_offset``."""
+    return store_pb2.AppendRequest(
+        layout_id=layout_id,
+        snapshot_offset=snapshot_offset,
+        row_count=row_count,
+        items=[
+            store_pb2.AppendItem(
+                sequence=item.sequence,
+                first_token=item.first_token,
+                first_row=item.first_row,
+                token_count=item.token_count,
+                keys=item.keys,
+            )
+            for item in items
+        ],
     )
 
 

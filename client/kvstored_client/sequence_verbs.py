@@ -15,13 +15,17 @@ from kvstored_contract.layout import StateLayout
 from kvstored_protos.v1 import sequence_pb2
 
 
-def create(name: str, layout: StateLayout) -> Verb[SequenceInfo | None]:
-    """Makes an empty sequence."""
+def create(
+    name: str, layout: StateLayout, *, keys: Sequence[bytes], ephemeral: bool
+) -> Verb[SequenceInfo | None]:
+    """Makes a sequence that begins with ``keys``."""
 
     def flow(session: Session) -> Flow[SequenceInfo | None]:
         layout_id = yield from registered(session, layout)
         with building():
-            request = sequence_pb2.CreateSequenceRequest(name=name, layout_id=layout_id)
+            request = sequence_pb2.CreateSequenceRequest(
+                name=name, layout_id=layout_id, ephemeral=ephemeral, keys=keys
+            )
         return sequence_info((yield from ask(session, methods.SEQUENCE_CREATE, request)))
 
     return Verb(name="sequence_create", flow=flow, missed=lambda _: None)
@@ -78,6 +82,26 @@ def truncate_back(name: str, drop_chunks: int) -> Verb[SequenceInfo | None]:
         "sequence_truncate_back",
         methods.SEQUENCE_TRUNCATE_BACK,
         lambda: sequence_pb2.TruncateSequenceRequest(name=name, drop_chunks=drop_chunks),
+    )
+
+
+def truncate_tokens(name: str, drop_tokens: int) -> Verb[SequenceInfo | None]:
+    """Drops tokens from the back."""
+    return _change(
+        "sequence_truncate_tokens",
+        methods.SEQUENCE_TRUNCATE_BACK,
+        lambda: sequence_pb2.TruncateSequenceRequest(name=name, drop_tokens=drop_tokens),
+    )
+
+
+def flush(name: str, tail_key: bytes, *, expected_tokens: int) -> Verb[SequenceInfo | None]:
+    """Makes a sequence with its tail durable."""
+    return _change(
+        "sequence_flush",
+        methods.SEQUENCE_FLUSH,
+        lambda: sequence_pb2.FlushSequenceRequest(
+            name=name, tail_key=tail_key, expected_tokens=expected_tokens
+        ),
     )
 
 

@@ -49,7 +49,7 @@ def open_session(options: Options) -> Session:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(CONNECT_TIMEOUT_S)
     try:
-        connection.connect(str(options.socket))
+        handshake.connect(connection, str(options.socket))
         return _shake_hands(connection, options)
     except OSError as error:
         connection.close()

@@ -1,5 +1,6 @@
 """What goes into a call and what comes out of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -86,6 +87,53 @@ class PutReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppendItem:
+    """Rows of a snapshot that are consecutive tokens of one sequence.
+
+    Rows ``first_row`` on of the snapshot are the tokens from position ``first_token`` on,
+    which must be the sequence's length, counted from its front as it is now. ``keys`` (32
+    bytes each) are those of the chunks that these tokens complete, in order.
+    """
+
+    sequence: str
+    first_token: int
+    first_row: int
+    token_count: int
+    keys: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Length of one sequence behind the append.
+
+    ``reason`` says why it is shorter than asked for: DRAM_FULL (its rows were dropped and
+    it is stopped there), SEQUENCE_CONFLICT (``first_token`` is not its length),
+    SEQUENCE_UNKNOWN, or why a complete chunk could not be stored. What follows must be
+    appended at ``length_tokens``.
+    """
+
+    length_tokens: int
+    reason: Reason = Reason.UNSPECIFIED
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether all rows of the item were taken."""
+        return self.reason is Reason.UNSPECIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class AppendReport:
+    """One result for each item of the append, in its order.
+
+    ``is_served`` is False when the call failed: then the lengths are unknown and 0 here, and
+    the reason is INTERNAL where the daemon gave none.
+    """
+
+    results: tuple[AppendResult, ...]
+    is_served: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadReport:
     """How far a read came.
 
@@ -103,9 +151,26 @@ class ReadReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceInfo:
-    """A named list of chunk keys; ``dropped_chunks`` were truncated from its front."""
+    """A named list of chunk keys with an open tail.
+
+    ``keys`` name chunks that are durable, and none before them is not; ``dropped_chunks``
+    were truncated from its front. ``tail_key`` names the short chunk that a flush left
+    behind them, of ``durable_tail_tokens`` tokens; it is empty when there is none.
+
+    ``staged_tokens`` is the sequence's length, of which ``tail_tokens`` lie behind its last
+    complete chunk; ``durable_tokens`` of it are left after a restart of the daemon. The
+    counts are 0 while the daemon does not know the layout. ``is_stopped`` tells that rows
+    behind its end were dropped. ``is_ephemeral`` sequences end with the session.
+    """
 
     name: str
     layout_id: bytes
     keys: tuple[bytes, ...]
     dropped_chunks: int
+    tail_key: bytes = b""
+    durable_tail_tokens: int = 0
+    tail_tokens: int = 0
+    staged_tokens: int = 0
+    durable_tokens: int = 0
+    is_stopped: bool = False
+    is_ephemeral: bool = False

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 
 from kvstored.cli.errors import CommandError
-from kvstored_contract.handshake import HandshakeError, frame, receive
+from kvstored_contract.handshake import HandshakeError, connect, frame, receive
 from kvstored_contract.limits import ALIGNMENT_BYTES, GRPC_MESSAGE_BYTES_MAX, PROTOCOL_VERSION
 from kvstored_contract.reasons import TOKEN_METADATA
 from kvstored_protos.v1 import session_pb2
@@ -53,7 +53,7 @@ def connected(path: Path) -> Iterator[Connection]:
 
 def _shake_hands(session: socket.socket, path: Path) -> session_pb2.Welcome:
     try:
-        session.connect(os.fspath(path))
+        connect(session, os.fspath(path))
         hello = session_pb2.Hello(
             protocol_version=PROTOCOL_VERSION,
             client_name=_CLIENT_NAME,

@@ -12,7 +12,13 @@ from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc
 _VALUES = (
     "epoch",
     "uptime_ms",
+    "index_failed",
     "session_count",
+    "arenas_used_bytes",
+    "arenas_capacity_bytes",
+    "lease_count",
+    "reads_in_flight_count",
+    "pinned_chunk_count",
     "sequence_count",
     "chunk_count",
     "dram_chunk_count",

@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict
 
 from kvstored.server import fields
-from kvstored.server.calls import Services, in_thread, session_call
+from kvstored.server.calls import Services, session_call
 from kvstored.server.errors import refuse
 from kvstored.server.session import Session
 from kvstored.tiers.status import ChunkStatus
@@ -32,19 +32,21 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         _ = request
         check_admin(session)
         services = self.services
-        stats = await in_thread(services.call_executor, services.store.stats)
+        stats = await services.in_call_thread(session, services.store.stats)
         return admin_pb2.StatsReply(
             epoch=stats.epoch,
             uptime_ms=int((time.monotonic() - self._started_at) * 1000),
             chunk_count=stats.chunk_count,
             sequence_count=stats.sequence_count,
-            session_count=services.sessions.session_count,
             dram_capacity_bytes=stats.dram_capacity_bytes,
             dram_used_bytes=stats.dram_used_bytes,
             dram_chunk_count=stats.dram_chunk_count,
+            pinned_chunk_count=stats.pinned_chunk_count,
+            index_failed=stats.index_failed,
             counters=stats.counters,
             devices=[admin_pb2.DeviceStats(**asdict(device)) for device in stats.devices],
             scrub=admin_pb2.ScrubStats(**asdict(stats.scrub)),
+            **asdict(services.sessions.usage()),
         )
 
     @session_call
@@ -56,8 +58,8 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         key_prefix = hex_prefix(request.key_prefix)
         limit = fields.bounded(request.limit, "limit", least=1, most=LIST_CHUNKS_MAX)
         services = self.services
-        chunks, is_truncated = await in_thread(
-            services.call_executor, services.store.list_chunks, key_prefix, limit
+        chunks, is_truncated = await services.in_call_thread(
+            session, services.store.list_chunks, key_prefix, limit
         )
         return admin_pb2.ListChunksReply(
             chunks=[chunk_info(chunk) for chunk in chunks], truncated=is_truncated
@@ -71,7 +73,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         check_admin(session)
         key_prefix = hex_prefix(request.key_prefix)
         services = self.services
-        detail = await in_thread(services.call_executor, services.store.inspect, key_prefix)
+        detail = await services.in_call_thread(session, services.store.inspect, key_prefix)
         if detail is None:
             refuse(Reason.NOT_STORED, f"no stored chunk has a key that begins with {key_prefix!r}")
         return admin_pb2.InspectReply(

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import ParamSpec, Protocol, Self, TypeVar
+from typing import NoReturn, ParamSpec, Protocol, Self, TypeVar
 
 import grpc
 
-from kvstored.server.errors import refusal_of
+from kvstored.server.errors import RefusedError, refusal_of
 from kvstored.server.session import Session
 from kvstored.server.session_table import SessionTable
 from kvstored.tiers.hierarchy import TieredStore
@@ -56,7 +56,8 @@ class CallsInProgress:
 class Services:
     """What the servicers share.
 
-    Puts may wait for room for long, so that they have threads of their own.
+    Puts may wait for room for long, so that they have threads of their own. Each pool has
+    the share of every session that may be open.
     """
 
     sessions: SessionTable
@@ -64,6 +65,26 @@ class Services:
     calls: CallsInProgress
     put_executor: Executor
     call_executor: Executor
+
+    async def in_put_thread(
+        self,
+        session: Session,
+        function: Callable[Arguments, ResultT],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> ResultT:
+        """Runs a blocking function on a thread for puts, within the session's share."""
+        return await session.put_threads.run(self.put_executor, function, *args, **kwargs)
+
+    async def in_call_thread(
+        self,
+        session: Session,
+        function: Callable[Arguments, ResultT],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> ResultT:
+        """Runs a blocking function on a thread for other calls, within the session's share."""
+        return await session.call_threads.run(self.call_executor, function, *args, **kwargs)
 
 
 class Servicer(Protocol):
@@ -93,14 +114,13 @@ def session_call(
         self: ServicerT, request: RequestT, context: grpc.aio.ServicerContext[RequestT, ReplyT]
     ) -> ReplyT:
         try:
-            session = self.services.sessions.find(_token(context))
+            session = self.services.sessions.find(token_of(context))
             with self.services.calls:
                 return await method(self, request, session)
         except Exception as error:
             refusal = refusal_of(error)
             if refusal is not None:
-                details = str(refusal)[:DETAILS_CHARACTERS_MAX]
-                await context.abort(refusal.status, details, refusal.metadata)
+                await abort(context, refusal)
             LOGGER.exception("%s failed", method.__qualname__)
             await context.abort(
                 grpc.StatusCode.INTERNAL,
@@ -112,17 +132,6 @@ def session_call(
     return call
 
 
-async def in_thread(
-    executor: Executor,
-    function: Callable[Arguments, ResultT],
-    *args: Arguments.args,
-    **kwargs: Arguments.kwargs,
-) -> ResultT:
-    """Runs a blocking function on ``executor``."""
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(executor, functools.partial(function, *args, **kwargs))
-
-
 async def outcome(future: Future[ResultT]) -> ResultT:
     """Awaits a future of the store; a client that gives up does not cancel it."""
     if future.done():
@@ -130,7 +139,17 @@ async def outcome(future: Future[ResultT]) -> ResultT:
     return await asyncio.shield(asyncio.wrap_future(future))
 
 
-def _token(context: grpc.aio.ServicerContext[RequestT, ReplyT]) -> str:
+async def abort(
+    context: grpc.aio.ServicerContext[RequestT, ReplyT], refusal: RefusedError
+) -> NoReturn:
+    """Ends a call with a refusal's status, sentence and reason."""
+    details = str(refusal)[:DETAILS_CHARACTERS_MAX]
+    await context.abort(refusal.status, details, refusal.metadata)
+    raise refusal
+
+
+def token_of(context: grpc.aio.ServicerContext[RequestT, ReplyT]) -> str:
+    """The token that a call carries; empty without one."""
     for key, value in context.invocation_metadata() or ():
         if key == TOKEN_METADATA and isinstance(value, str):
             return value

@@ -1,15 +1,21 @@
-"""Decoding of requests where a refusal can be told.
+"""How requests come in: the token first, then the message, decoded where a refusal can be told.
 
-gRPC answers a body that it cannot decode with UNKNOWN and logs it as a fault of the daemon.
+gRPC receives the message of a unary call before it asks anybody. So every method is served as one
+that takes a stream: nothing but what the connection buffers is received for a caller without a
+session. What cannot be decoded gRPC would answer with UNKNOWN, and log it as a fault of the daemon.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from kvstored_contract.reasons import REASON_METADATA, Reason
+from kvstored.server.calls import abort, token_of
+from kvstored.server.errors import RefusedError, refuse
+from kvstored.server.session_table import SessionTable
+from kvstored_contract.reasons import Reason
 
 if TYPE_CHECKING:
     # The classes of gRPC take no parameters when the program runs.
@@ -17,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class _Registry:
-    """What generated code adds a service to: passes its methods on, with decoding of our own."""
+    """What generated code adds a service to: passes its methods on, with a way in of our own."""
 
-    def __init__(self, server: grpc.aio.Server) -> None:
+    def __init__(self, server: grpc.aio.Server, sessions: SessionTable) -> None:
         self._server = server
+        self._sessions = sessions
 
     def add_generic_rpc_handlers(self, _: object) -> None:
         """Does nothing: generated code adds every method here, and again below by its name."""
@@ -29,32 +36,39 @@ class _Registry:
         self, service: str, handlers: "Mapping[str, Handler]"
     ) -> None:
         """Adds the methods of one service, all of them unary."""
-        decoding = {name: _decoding(handler) for name, handler in handlers.items()}
+        decoding = {name: _decoding(handler, self._sessions) for name, handler in handlers.items()}
         handler = grpc.method_handlers_generic_handler(service, decoding)
         self._server.add_generic_rpc_handlers((handler,))
 
 
-def decoding_registry(server: grpc.aio.Server) -> grpc.aio.Server:
-    """What services are added to instead of ``server``."""
-    return cast("grpc.aio.Server", _Registry(server))
+def decoding_registry(server: grpc.aio.Server, sessions: SessionTable) -> grpc.aio.Server:
+    """What services are added to instead of ``server``; calls of ``sessions`` are let in."""
+    return cast("grpc.aio.Server", _Registry(server, sessions))
 
 
-def _decoding(handler: "Handler") -> "Handler":
+def _decoding(handler: "Handler", sessions: SessionTable) -> "Handler":
     decode = handler.request_deserializer
     assert decode is not None
     serve = cast("Callable[[Any, Any], Awaitable[Any]]", handler.unary_unary)
 
-    async def call(body: bytes, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
-        try:
-            request = decode(body)
-        except DecodeError:
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                "the request is not a message of this method",
-                ((REASON_METADATA, Reason.FIELD_INVALID.name),),
-            )
-        return await serve(request, context)
+    async def call(_: object, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
+        with contextlib.ExitStack() as admitted:
+            try:
+                session = sessions.find(token_of(context))
+                admitted.enter_context(session.call())
+                request = _decoded(await context.read(), decode)
+            except RefusedError as refusal:
+                await abort(context, refusal)
+            return await serve(request, context)
 
-    return grpc.unary_unary_rpc_method_handler(
+    return grpc.stream_unary_rpc_method_handler(
         call, response_serializer=handler.response_serializer
     )
+
+
+def _decoded(body: Any, decode: "Callable[[bytes], Any]") -> Any:
+    """The message of a body, which is no bytes where the client sent none; raises RefusedError."""
+    with contextlib.suppress(DecodeError):
+        if isinstance(body, bytes):
+            return decode(body)
+    return refuse(Reason.FIELD_INVALID, "the request is not a message of this method")

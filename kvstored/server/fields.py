@@ -5,18 +5,25 @@ from enum import IntEnum
 from typing import TypeVar
 
 from kvstored.server.errors import refuse
+from kvstored.store.append_rows import completed_chunks
 from kvstored.store.placement import Placement
-from kvstored.tiers.requests import NewChunk
+from kvstored.tiers.requests import AppendItem, NewChunk
 from kvstored_contract.board import WORD_BYTES, board_bytes
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.limits import (
     BLOCKS_PER_CALL_MAX,
     CHUNKS_PER_CALL_MAX,
+    ITEMS_PER_APPEND_MAX,
     KEY_BYTES,
+    ROWS_PER_APPEND_MAX,
     SEQUENCE_NAME_BYTES_MAX,
 )
 from kvstored_contract.reasons import Reason
+from kvstored_contract.snapshot import SnapshotGeometry
 from kvstored_protos.v1 import common_pb2, store_pb2
+
+TOKENS_MAX = 2**48
+"""Positions of tokens stay far below what arithmetic on them could overflow."""
 
 EnumT = TypeVar("EnumT", bound=IntEnum)
 
@@ -63,6 +70,75 @@ def new_chunks(
                 f"{layout.chunk_tokens}",
             )
     return parsed
+
+
+def append_items(request: store_pb2.AppendRequest, layout: StateLayout) -> tuple[AppendItem, ...]:
+    """The items of an append: rows of the snapshot, and one key for each completed chunk."""
+    count = len(request.items)
+    if count == 0:
+        refuse(Reason.FIELD_INVALID, "the append has no item")
+    if count > ITEMS_PER_APPEND_MAX:
+        refuse(
+            Reason.LIMIT_EXCEEDED,
+            f"the append has {count} items; at most {ITEMS_PER_APPEND_MAX} go into one call",
+        )
+    check_rows(request.row_count)
+    key_count = sum(len(item.keys) for item in request.items)
+    if key_count:
+        check_chunk_count(key_count)
+    if len({item.sequence for item in request.items}) < count:
+        refuse(Reason.FIELD_INVALID, "the append names a sequence twice; join its items")
+    return tuple(_append_item(item, request.row_count, layout) for item in request.items)
+
+
+def check_rows(row_count: int) -> None:
+    """Refuses a snapshot without rows, or with too many."""
+    bounded(row_count, "row_count", least=1, most=ROWS_PER_APPEND_MAX)
+
+
+def _append_item(item: store_pb2.AppendItem, row_count: int, layout: StateLayout) -> AppendItem:
+    name = sequence_name(item.sequence, "sequence")
+    bounded(item.token_count, "token_count", least=1, most=row_count)
+    if item.first_row + item.token_count > row_count:
+        refuse(
+            Reason.FIELD_INVALID,
+            f"rows {item.first_row} to {item.first_row + item.token_count} are not in a snapshot "
+            f"of {row_count} rows",
+        )
+    bounded(item.first_token, "first_token", least=0, most=TOKENS_MAX)
+    completed = completed_chunks(
+        first_token=item.first_token,
+        token_count=item.token_count,
+        chunk_tokens=layout.chunk_tokens,
+    )
+    if len(item.keys) != completed:
+        refuse(
+            Reason.FIELD_INVALID,
+            f"tokens {item.first_token} to {item.first_token + item.token_count} complete "
+            f"{completed} chunks of {layout.chunk_tokens} tokens but come with "
+            f"{len(item.keys)} keys",
+        )
+    return AppendItem(
+        name=name,
+        first_token=item.first_token,
+        first_row=item.first_row,
+        token_count=item.token_count,
+        keys=checked_keys(item.keys) if item.keys else (),
+    )
+
+
+def snapshot_range(
+    request: store_pb2.AppendRequest, *, layout: StateLayout, arena_bytes: int
+) -> tuple[int, int]:
+    """First byte and end of a snapshot inside the arena; raises LayoutError too."""
+    start = request.snapshot_offset
+    end = start + SnapshotGeometry(layout, request.row_count).byte_count
+    if end > arena_bytes:
+        refuse(
+            Reason.ARENA_RANGE,
+            f"the snapshot ends at byte {end} of an arena of {arena_bytes} bytes",
+        )
+    return start, end
 
 
 def enum_value(kind: type[EnumT], value: int, field: str) -> EnumT:

@@ -46,7 +46,7 @@ async def start_grpc_server(
         ],
         maximum_concurrent_rpcs=CALLS_MAX,
     )
-    registry = decoding_registry(server)
+    registry = decoding_registry(server, services.sessions)
     session_pb2_grpc.add_SessionServiceServicer_to_server(
         SessionServicer(services, epoch=epoch), registry
     )

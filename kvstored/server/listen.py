@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-BACKLOG = 128
+BACKLOG = 4096
+"""Connections that wait to be accepted; the system lowers it to its net.core.somaxconn."""
 _FIRST_PASSED_DESCRIPTOR = 3
 _FOLDER_MODE = 0o755
 
@@ -40,6 +41,8 @@ def passed_listener(environment: Mapping[str, str], *, pid: int) -> socket.socke
             "systemd passed a socket that is no Unix stream socket; correct kvstored.socket"
         )
     os.set_inheritable(listener.fileno(), False)
+    # systemd may have given it a shorter queue.
+    listener.listen(BACKLOG)
     return listener
 
 
@@ -83,10 +86,14 @@ def prepare_path(path: Path) -> None:
 def is_alive(path: Path) -> bool:
     """Whether a process listens on the socket file."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
         try:
             probe.connect(os.fspath(path))
         except ConnectionRefusedError:
             return False
+        except BlockingIOError:
+            # It listens: its queue of connections is full.
+            return True
     return True
 
 

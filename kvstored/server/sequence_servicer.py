@@ -1,12 +1,18 @@
-"""The sequence service: named lists of chunks."""
+"""The sequence service: named lists of chunks with an open tail."""
 # ruff: noqa: N802 - the contract names the methods
 
-from kvstored.format.sequence_record import SequenceRecord
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec
+
 from kvstored.server import fields
-from kvstored.server.calls import Services, in_thread, session_call
+from kvstored.server.calls import Services, session_call
 from kvstored.server.session import Session
-from kvstored.store.sequence_table import SequenceTable
+from kvstored.store.sequence_state import SequenceState
+from kvstored.tiers.sequences import Caller, Sequences
 from kvstored_protos.v1 import sequence_pb2, sequence_pb2_grpc
+
+Arguments = ParamSpec("Arguments")
+Verb = Callable[Concatenate[Caller, str, Arguments], SequenceState]
 
 
 class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
@@ -16,65 +22,54 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
         self.services = services
 
     @property
-    def _table(self) -> SequenceTable:
+    def _sequences(self) -> Sequences:
         return self.services.store.sequences
 
     @session_call
     async def Create(
         self, request: sequence_pb2.CreateSequenceRequest, session: Session
     ) -> sequence_pb2.Sequence:
-        """Creates an empty sequence."""
-        name = fields.sequence_name(request.name)
-        layout_id = session.layout(request.layout_id).layout_id
-        record = await in_thread(
-            self.services.call_executor, self._table.create, session.namespace_id, name, layout_id
+        """Creates a sequence, empty or of stored chunks."""
+        return await self._run(
+            session,
+            self._sequences.create,
+            fields.sequence_name(request.name),
+            session.layout(request.layout_id),
+            keys=fields.checked_keys(request.keys) if request.keys else (),
+            is_ephemeral=request.ephemeral,
         )
-        return to_proto(name, record)
 
     @session_call
     async def Get(
         self, request: sequence_pb2.SequenceRequest, session: Session
     ) -> sequence_pb2.Sequence:
         """Answers a sequence with its keys."""
-        name = fields.sequence_name(request.name)
-        record = await in_thread(
-            self.services.call_executor, self._table.get, session.namespace_id, name
-        )
-        return to_proto(name, record)
+        return await self._run(session, self._sequences.get, fields.sequence_name(request.name))
 
     @session_call
     async def AppendChunks(
         self, request: sequence_pb2.AppendChunksRequest, session: Session
     ) -> sequence_pb2.Sequence:
         """Adds chunks at the back."""
-        name = fields.sequence_name(request.name)
-        keys = fields.checked_keys(request.keys)
-        record = await in_thread(
-            self.services.call_executor,
-            self._table.append,
-            session.namespace_id,
-            name,
-            keys,
+        return await self._run(
+            session,
+            self._sequences.append,
+            fields.sequence_name(request.name),
+            fields.checked_keys(request.keys),
             request.expected_chunks,
         )
-        return to_proto(name, record)
 
     @session_call
     async def Fork(
         self, request: sequence_pb2.ForkSequenceRequest, session: Session
     ) -> sequence_pb2.Sequence:
-        """Copies the front of a sequence under a new name."""
+        """Copies the front of a sequence, or all of it, under a new name."""
         name = fields.sequence_name(request.name)
         new_name = fields.sequence_name(request.new_name, "new_name")
-        record = await in_thread(
-            self.services.call_executor,
-            self._table.fork,
-            session.namespace_id,
-            name,
-            new_name,
-            request.keep_chunks,
+        state = await self.services.in_call_thread(
+            session, self._sequences.fork, caller(session), name, new_name, request.keep_chunks
         )
-        return to_proto(new_name, record)
+        return self._answer(session, new_name, state)
 
     @session_call
     async def TruncateFront(
@@ -82,29 +77,34 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
     ) -> sequence_pb2.Sequence:
         """Drops chunks from the front."""
         name = fields.sequence_name(request.name)
-        record = await in_thread(
-            self.services.call_executor,
-            self._table.truncate_front,
-            session.namespace_id,
-            name,
-            request.drop_chunks,
-        )
-        return to_proto(name, record)
+        fields.bounded(request.drop_tokens, "drop_tokens of TruncateFront", least=0, most=0)
+        return await self._run(session, self._sequences.truncate_front, name, request.drop_chunks)
 
     @session_call
     async def TruncateBack(
         self, request: sequence_pb2.TruncateSequenceRequest, session: Session
     ) -> sequence_pb2.Sequence:
-        """Drops chunks from the back."""
+        """Drops chunks or tokens from the back."""
         name = fields.sequence_name(request.name)
-        record = await in_thread(
-            self.services.call_executor,
-            self._table.truncate_back,
-            session.namespace_id,
-            name,
-            request.drop_chunks,
+        if not request.drop_tokens:
+            return await self._run(
+                session, self._sequences.truncate_back, name, request.drop_chunks
+            )
+        fields.bounded(request.drop_chunks, "drop_chunks beside drop_tokens", least=0, most=0)
+        return await self._run(session, self._sequences.truncate_tokens, name, request.drop_tokens)
+
+    @session_call
+    async def Flush(
+        self, request: sequence_pb2.FlushSequenceRequest, session: Session
+    ) -> sequence_pb2.Sequence:
+        """Makes a sequence with its tail durable."""
+        return await self._run(
+            session,
+            self._sequences.flush,
+            fields.sequence_name(request.name),
+            fields.checked_keys([request.tail_key])[0] if request.tail_key else b"",
+            request.expected_tokens,
         )
-        return to_proto(name, record)
 
     @session_call
     async def Delete(
@@ -112,7 +112,7 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
     ) -> sequence_pb2.DeleteSequenceReply:
         """Deletes a sequence; its chunks stay."""
         name = fields.sequence_name(request.name)
-        await in_thread(self.services.call_executor, self._table.delete, session.namespace_id, name)
+        await self.services.in_call_thread(session, self._sequences.delete, caller(session), name)
         return sequence_pb2.DeleteSequenceReply()
 
     @session_call
@@ -121,15 +121,46 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
     ) -> sequence_pb2.ListSequencesReply:
         """Names all sequences of the namespace."""
         _ = request
-        names = await in_thread(self.services.call_executor, self._table.list, session.namespace_id)
+        names = await self.services.in_call_thread(session, self._sequences.list, caller(session))
         return sequence_pb2.ListSequencesReply(names=names)
 
+    async def _run(
+        self,
+        session: Session,
+        verb: Verb[Arguments],
+        name: str,
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> sequence_pb2.Sequence:
+        """Runs a verb of one sequence on a thread and answers what it is then."""
+        state = await self.services.in_call_thread(
+            session, verb, caller(session), name, *args, **kwargs
+        )
+        return self._answer(session, name, state)
 
-def to_proto(name: str, record: SequenceRecord) -> sequence_pb2.Sequence:
+    def _answer(self, session: Session, name: str, state: SequenceState) -> sequence_pb2.Sequence:
+        is_ephemeral = self._sequences.is_ephemeral(caller(session), name)
+        return to_proto(name, state, is_ephemeral=is_ephemeral)
+
+
+def caller(session: Session) -> Caller:
+    """Whose sequences are meant."""
+    return Caller(session.namespace_id, session.identity.session_id)
+
+
+def to_proto(name: str, state: SequenceState, *, is_ephemeral: bool) -> sequence_pb2.Sequence:
     """A sequence as the contract has it."""
+    record = state.record()
     return sequence_pb2.Sequence(
         name=name,
         layout_id=record.layout_id,
         keys=record.keys,
         dropped_chunks=record.dropped_chunks,
+        tail_key=record.tail.key if record.tail else b"",
+        durable_tail_tokens=record.tail.token_count if record.tail else 0,
+        tail_tokens=state.tail_tokens,
+        staged_tokens=state.length_tokens,
+        durable_tokens=state.durable_tokens,
+        stopped=state.is_stopped,
+        ephemeral=is_ephemeral,
     )

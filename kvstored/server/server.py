@@ -17,11 +17,10 @@ from kvstored.server.listen import SocketPermissions, bound_listener, passed_lis
 from kvstored.server.notify import Notifier
 from kvstored.server.session_socket import SessionSocket
 from kvstored.server.session_table import SessionLimits, SessionTable
+from kvstored.server.thread_share import THREADS_PER_SESSION
 from kvstored.tiers.hierarchy import TieredStore
 
 LOGGER = logging.getLogger(__name__)
-PUT_THREADS = 8
-CALL_THREADS = 8
 DRAIN_S = 5.0
 """How long calls in progress may go on after the daemon was told to stop."""
 
@@ -45,7 +44,9 @@ class Server:
         self._store = store
         self._options = options
         self._notifier = notifier
-        self._sessions = SessionTable(options.limits, unpin=store.unpin, cancel=store.cancel)
+        self._sessions = SessionTable(
+            options.limits, unpin=store.unpin, cancel=store.cancel, end=store.end_session
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until ``stop`` is set, then drains; raises ListenError.
@@ -53,9 +54,11 @@ class Server:
         When this returns no client has a session and no call is in progress.
         """
         options = self._options
+        # So that every session finds its share. A thread is made when none is idle.
+        thread_count = THREADS_PER_SESSION * options.limits.sessions_max
         with (
-            ThreadPoolExecutor(PUT_THREADS, thread_name_prefix="kvstored-put") as puts,
-            ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="kvstored-call") as calls,
+            ThreadPoolExecutor(thread_count, thread_name_prefix="kvstored-put") as puts,
+            ThreadPoolExecutor(thread_count, thread_name_prefix="kvstored-call") as calls,
             contextlib.ExitStack() as listening,
         ):
             services = Services(

@@ -11,10 +11,13 @@ from kvstored.server.arena import Arena
 from kvstored.server.bell import Bell
 from kvstored.server.errors import refuse
 from kvstored.server.leases import Lease, LeaseTable
+from kvstored.server.thread_share import ThreadShare
 from kvstored.store.read_stream import ReadStream
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
 
+CALLS_PER_SESSION_MAX = 512
+"""Calls in progress, those that wait for a thread or for the rest of their message included."""
 LEASES_PER_SESSION_MAX = 4096
 LAYOUTS_PER_SESSION_MAX = 256
 READS_PER_SESSION_MAX = 256
@@ -34,9 +37,9 @@ class SessionIdentity:
 
 
 class Session:
-    """A client's arena, bell, layouts, leases and transfers in flight.
+    """A client's arena, bell, layouts, leases, calls and transfers in flight.
 
-    Layouts and leases belong to the event loop; ``transfer`` and ``add_read`` may be
+    Calls, layouts and leases belong to the event loop; ``transfer`` and ``add_read`` may be
     used from any thread. ``cancel`` gives up a read. Invariant: while a transfer is in
     flight the arena stays.
     """
@@ -54,6 +57,9 @@ class Session:
         self.arena = arena
         self.bell = bell
         self.leases = LeaseTable()
+        self.put_threads = ThreadShare()
+        self.call_threads = ThreadShare()
+        self._call_count = 0
         self._cancel = cancel
         self._layouts: dict[bytes, StateLayout] = {}
         self._lock = threading.Lock()
@@ -91,6 +97,20 @@ class Session:
     def is_open(self) -> bool:
         """Whether its client is there, as far as the daemon has heard."""
         return not self._closing
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Counts a call while the body serves it; raises RefusedError beyond the limit."""
+        if self._call_count >= CALLS_PER_SESSION_MAX:
+            refuse(
+                Reason.LIMIT_EXCEEDED,
+                f"{CALLS_PER_SESSION_MAX} calls of this session are in progress; wait for one",
+            )
+        self._call_count += 1
+        try:
+            yield
+        finally:
+            self._call_count -= 1
 
     @contextmanager
     def transfer(self) -> Iterator[None]:
@@ -150,6 +170,13 @@ class Session:
         if is_late:
             self._cancel(stream)
 
+    @property
+    def read_count(self) -> int:
+        """Reads in flight."""
+        self.forget_finished_reads()
+        with self._lock:
+            return len(self._reads)
+
     def forget_finished_reads(self) -> None:
         """Drops the reads that are over."""
         with self._lock:
@@ -158,7 +185,9 @@ class Session:
             }
 
     def begin_close(self) -> None:
-        """Refuses new transfers and cancels the reads in flight."""
+        """Refuses new transfers and threads, and cancels the reads in flight."""
+        self.put_threads.close()
+        self.call_threads.close()
         with self._lock:
             self._closing = True
             reads = tuple(self._reads)
@@ -166,10 +195,11 @@ class Session:
             self._cancel(stream)
 
     def is_idle(self) -> bool:
-        """Whether nothing uses the arena. Once true after ``begin_close``, it stays true."""
+        """Whether nothing uses the arena or a thread. Once true after ``begin_close``, it stays."""
         self.forget_finished_reads()
         with self._lock:
-            return not self._reads and self._transfer_count == 0
+            is_arena_used = bool(self._reads) or self._transfer_count > 0
+        return not is_arena_used and self.put_threads.is_idle and self.call_threads.is_idle
 
     def release(self) -> None:
         """Gives up arena and bell; the session must be idle."""

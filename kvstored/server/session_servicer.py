@@ -2,7 +2,7 @@
 # ruff: noqa: N802 - the contract names the methods
 
 from kvstored import __version__
-from kvstored.server.calls import Services, in_thread, session_call
+from kvstored.server.calls import Services, session_call
 from kvstored.server.session import Session
 from kvstored_contract.layout import StateLayout
 from kvstored_protos.v1 import session_pb2, session_pb2_grpc
@@ -23,7 +23,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         layout = StateLayout.from_proto(request.layout)
         session.check_layout_limit(layout)
         services = self.services
-        await in_thread(services.call_executor, services.store.register_layout, layout)
+        await services.in_call_thread(session, services.store.register_layout, layout)
         return session_pb2.RegisterLayoutReply(layout_id=session.add_layout(layout))
 
     @session_call

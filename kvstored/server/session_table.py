@@ -33,10 +33,26 @@ class SessionLimits:
     sessions_max: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionUsage:
+    """What all sessions hold at one moment.
+
+    ``arenas_used_bytes`` of ``arenas_capacity_bytes`` are taken; sessions that are being
+    closed count there, because their memory does, and nowhere else.
+    """
+
+    session_count: int
+    arenas_used_bytes: int
+    arenas_capacity_bytes: int
+    lease_count: int
+    reads_in_flight_count: int
+
+
 class SessionTable:
     """Belongs to the event loop.
 
-    ``unpin`` returns the chunks of ended leases, ``cancel`` gives up a read.
+    ``unpin`` returns the chunks of ended leases, ``cancel`` gives up a read, ``end`` hears,
+    on a thread of its own, which session's calls are all over.
     """
 
     def __init__(
@@ -45,8 +61,10 @@ class SessionTable:
         *,
         unpin: Callable[[Iterable[ChunkId]], None],
         cancel: Callable[[ReadStream], None],
+        end: Callable[[int], None],
     ) -> None:
         self._limits = limits
+        self._end = end
         self._unpin = unpin
         self._cancel = cancel
         self._by_token: dict[str, Session] = {}
@@ -59,6 +77,17 @@ class SessionTable:
     def session_count(self) -> int:
         """Sessions that can make calls."""
         return len(self._by_token)
+
+    def usage(self) -> SessionUsage:
+        """What the sessions hold now."""
+        sessions = self._by_token.values()
+        return SessionUsage(
+            session_count=self.session_count,
+            arenas_used_bytes=self._arenas_bytes,
+            arenas_capacity_bytes=self._limits.arenas_bytes_max,
+            lease_count=sum(len(session.leases) for session in sessions),
+            reads_in_flight_count=sum(session.read_count for session in sessions),
+        )
 
     async def open(self, grant: Grant, *, client_name: str, arena_bytes: int) -> Session:
         """Creates a session with an arena of at least ``arena_bytes``.
@@ -113,6 +142,7 @@ class SessionTable:
         # Transfers end on threads that know no event loop.
         while not session.is_idle():  # noqa: ASYNC110
             await asyncio.sleep(CLOSE_POLL_S)
+        await asyncio.to_thread(self._end, session.identity.session_id)
         session.release()
         self._give_back(session.arena.byte_count)
 

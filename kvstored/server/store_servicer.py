@@ -7,14 +7,22 @@ from collections.abc import Sequence
 
 from kvstored.format.identity import ChunkId
 from kvstored.server import fields
-from kvstored.server.calls import Services, in_thread, outcome, session_call
+from kvstored.server.calls import Services, outcome, session_call
 from kvstored.server.errors import RefusedError, refuse
 from kvstored.server.leases import Lease
 from kvstored.server.session import Session
 from kvstored.store.placement import Placement, PlacementError
 from kvstored.store.plan import Order
 from kvstored.store.read_stream import ReadStream
-from kvstored.tiers.requests import NewChunk, PutOutcome, PutRequest, PutTicket, ReadRequest
+from kvstored.tiers.requests import (
+    AppendOutcome,
+    AppendRequest,
+    NewChunk,
+    PutOutcome,
+    PutRequest,
+    PutTicket,
+    ReadRequest,
+)
 from kvstored_contract.board import Board
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.limits import DEADLINE_MS_MAX, LEASE_MS_MAX
@@ -45,10 +53,33 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
             with session.transfer():
                 return services.store.put(put)
 
-        tickets = await in_thread(services.put_executor, run)
+        tickets = await services.in_put_thread(session, run)
         is_durable = request.ack == _DURABLE
         return store_pb2.PutReply(
             results=[await put_result(ticket, is_durable=is_durable) for ticket in tickets]
+        )
+
+    @session_call
+    async def Append(
+        self, request: store_pb2.AppendRequest, session: Session
+    ) -> store_pb2.AppendReply:
+        """Adds the rows of one step to open sequences."""
+        append = append_request(request, session)
+        services = self.services
+
+        def run() -> list[AppendOutcome]:
+            with session.transfer():
+                return services.store.append(append)
+
+        outcomes = await services.in_put_thread(session, run)
+        return store_pb2.AppendReply(
+            results=[
+                store_pb2.AppendResult(
+                    length_tokens=result.length_tokens,
+                    reason=common_pb2.Reason.ValueType(result.reason),
+                )
+                for result in outcomes
+            ]
         )
 
     @session_call
@@ -86,7 +117,7 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
         if len(read.keys) <= INLINE_CHUNKS_MAX:
             stream = run()
         else:
-            stream = await in_thread(self.services.call_executor, run)
+            stream = await self.services.in_call_thread(session, run)
         return store_pb2.ReadReply(dram_chunks=stream.dram_chunks, nvme_chunks=stream.nvme_chunks)
 
     @session_call
@@ -116,8 +147,8 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
         """Deletes chunks and answers when that is durable."""
         keys = fields.checked_keys(request.keys)
         services = self.services
-        deletion = await in_thread(
-            services.call_executor, services.store.delete, session.namespace_id, keys
+        deletion = await services.in_call_thread(
+            session, services.store.delete, session.namespace_id, keys
         )
         return store_pb2.DeleteReply(deleted_chunks=await outcome(deletion))
 
@@ -125,8 +156,8 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
         services = self.services
         if len(keys) <= INLINE_CHUNKS_MAX:
             return services.store.match(session.namespace_id, keys)
-        return await in_thread(
-            services.call_executor, services.store.match, session.namespace_id, keys
+        return await services.in_call_thread(
+            session, services.store.match, session.namespace_id, keys
         )
 
     async def _pin(self, session: Session, keys: tuple[bytes, ...]) -> tuple[ChunkId, ...]:
@@ -158,6 +189,22 @@ def put_request(request: store_pb2.PutRequest, session: Session) -> PutRequest:
         placement=source_placement(request.source, session=session, layout=layout, chunks=chunks),
         deadline=time.monotonic() + deadline_ms / 1000,
         is_wanted=session.is_open,
+    )
+
+
+def append_request(request: store_pb2.AppendRequest, session: Session) -> AppendRequest:
+    """The append that a message asks for; raises RefusedError or LayoutError."""
+    layout = session.layout(request.layout_id)
+    items = fields.append_items(request, layout)
+    arena = session.arena
+    start, end = fields.snapshot_range(request, layout=layout, arena_bytes=arena.byte_count)
+    return AppendRequest(
+        namespace_id=session.namespace_id,
+        session_id=session.identity.session_id,
+        layout=layout,
+        row_count=request.row_count,
+        source=arena.view[start:end],
+        items=items,
     )
 
 

@@ -17,7 +17,14 @@ from kvstored.store.check_report import CheckReport, Problem, ProblemKind, Probl
 from kvstored.store.chunk_check import READ_BYTES, ChunkCheck, check_chunk
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index, IndexFailure
-from kvstored.store.recover import RecoverError, allocator_of, check_membership, restore
+from kvstored.store.index_failure import IndexDamagedError
+from kvstored.store.recover import (
+    RecoverError,
+    allocator_of,
+    check_age,
+    check_membership,
+    restore,
+)
 from kvstored.store.slab_scan import read_slab_header, slab_places
 
 CHECK_THREADS = 8
@@ -113,7 +120,8 @@ def _superblock_problem(page: bytes, expected: Superblock) -> str | None:
 def _check_index(index: Index, device_set: DeviceSet, problems: ProblemList) -> None:
     try:
         check_membership(index, device_set)
-    except RecoverError as error:
+        check_age(index, device_set)
+    except (RecoverError, IndexDamagedError) as error:
         problems.add(Problem(kind=ProblemKind.INDEX_META, where=str(index.path), what=str(error)))
     for table, key, cause in index.damaged_entries():
         problems.add(

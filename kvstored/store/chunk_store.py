@@ -222,6 +222,11 @@ class ChunkStore:
                     for extent in self._held_extents.pop(chunk, []):
                         self.allocator.free(extent)
 
+    @property
+    def pinned_count(self) -> int:
+        """Chunks that somebody has pinned; each counts once."""
+        return len(self._pins)
+
     def is_pinned(self, chunk: ChunkId) -> bool:
         """Whether anybody has the chunk pinned."""
         return chunk in self._pins

@@ -8,7 +8,8 @@ Invariants, in the order in which they are established for every group:
 
 A device whose flush fails is failed stop: the flush is not retried and the changes
 that depend on it are not committed. When the index itself fails nothing is committed
-any more.
+any more. The thread ends with ``close`` and not before: an error that nobody foresaw
+counts as a failure of the index, one of a callback as its own.
 """
 
 import logging
@@ -39,7 +40,8 @@ class Commit:
     """One change and what it depends on.
 
     ``device_indices`` are those that the change's payload was written to. ``done`` is
-    called once on the committer's thread: UNSPECIFIED when durable, else why not.
+    called once on the committer's thread: UNSPECIFIED when durable, else why not. It must
+    not raise: what it left undone stays so, but no other change hears of it.
     """
 
     change: IndexChange
@@ -71,8 +73,14 @@ class Committer:
         self._on_device_error = on_device_error
         self._queue: queue.Queue[Commit | None] = queue.Queue()
         self._closing = False
+        self._has_failed = False
         self._thread = threading.Thread(target=self._run, name="kvstored-commit", daemon=True)
         self._thread.start()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an error that nobody foresaw has ended all committing."""
+        return self._has_failed
 
     def submit(self, commit: Commit) -> None:
         """Queues one change; its ``done`` says what became of it."""
@@ -110,11 +118,25 @@ class Committer:
         return group
 
     def _commit(self, group: list[Commit]) -> None:
-        failed = self._flush(frozenset().union(*(commit.device_indices for commit in group)))
-        sound = [commit for commit in group if not commit.device_indices & failed]
-        outcome = self._apply(sound)
-        for commit in group:
-            commit.done(Reason.DEVICE_FAILED if commit.device_indices & failed else outcome)
+        for commit, outcome in zip(group, self._outcomes(group), strict=True):
+            try:
+                commit.done(outcome)
+            except Exception:
+                LOGGER.critical("what follows a commit has failed", exc_info=True)
+
+    def _outcomes(self, group: list[Commit]) -> list[Reason]:
+        """Makes a group durable and says what became of each of its members."""
+        if self._has_failed:
+            return [Reason.INTERNAL] * len(group)
+        try:
+            failed = self._flush(frozenset().union(*(each.device_indices for each in group)))
+            outcome = self._apply([each for each in group if not each.device_indices & failed])
+        except Exception:
+            # Whether the transaction took place is unknown, as after a failed sync.
+            self._has_failed = True
+            LOGGER.critical("a commit has failed; nothing is stored any more", exc_info=True)
+            return [Reason.INTERNAL] * len(group)
+        return [Reason.DEVICE_FAILED if each.device_indices & failed else outcome for each in group]
 
     def _flush(self, device_indices: frozenset[int]) -> frozenset[int]:
         """Flushes devices; returns those that failed."""

@@ -36,6 +36,7 @@ from kvstored.store.index_failure import (
     failure_of,
     miscounted,
     out_of_order,
+    write_failure_of,
 )
 from kvstored.store.index_meta import IndexMeta
 from kvstored.store.index_pages import MappedPages
@@ -306,7 +307,7 @@ class Index:
                 ) from error
             except (lmdb.Error, OSError) as error:
                 self._failure = f"cannot write the index in {self.path}: {error}"
-                raise IndexFailure(self._failure) from error
+                raise write_failure_of(self._failure, error) from error
 
     def _size(self, table: Table) -> TableSize:
         try:

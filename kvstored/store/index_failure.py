@@ -34,6 +34,22 @@ CIRCUMSTANCES = (
 """What LMDB raises for permissions, memory and the like: the files may be sound."""
 
 
+DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+)
+"""What LMDB raises in a write for pages that cannot be: no circumstance explains it."""
+
+
+def write_failure_of(message: str, error: lmdb.Error | OSError) -> IndexFailure:
+    """Damage only where the error says so: the rest may be the device's or the system's."""
+    return IndexDamagedError(message) if isinstance(error, DAMAGE) else IndexFailure(message)
+
+
 def failure_of(message: str, error: lmdb.Error | OSError) -> IndexFailure:
     """Damage, unless the error speaks of the circumstances."""
     if isinstance(error, CIRCUMSTANCES):

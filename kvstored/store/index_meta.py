@@ -23,6 +23,15 @@ class IndexMeta:
     epoch: int
     clean: bool
 
+    def is_outdated(self, *, set_id: bytes, epoch: int) -> bool:
+        """Whether devices of ``set_id`` in ``epoch`` were served since: this is an older copy.
+
+        A start commits its epoch to the index before it writes it to the first superblock.
+        So the index of a set is never behind its devices, and ahead of them behind a start
+        that was cut short.
+        """
+        return self.set_id == set_id and self.epoch < epoch
+
     def encode(self) -> bytes:
         """Value of the entry; its last eight bytes are the checksum of the rest."""
         body = _META.pack(VERSION, self.clean, self.set_id, self.epoch)

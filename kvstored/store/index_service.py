@@ -9,7 +9,7 @@ through the index. Both names are gone, durably, before the index changes.
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,13 +58,24 @@ class OpenedIndex:
     snapshot: Snapshot | None
 
 
-def open_for_service(path: Path | str, map_bytes: int, on_scanned: OnScanned) -> OpenedIndex:
+def accept(_: Index) -> None:
+    """Whatever index it is."""
+
+
+def open_for_service(
+    path: Path | str,
+    map_bytes: int,
+    on_scanned: OnScanned,
+    *,
+    verify: Callable[[Index], None] = accept,
+) -> OpenedIndex:
     """Opens or creates the index in directory ``path``.
 
     After an unclean stop a child process looks through it first; ``on_scanned`` is told
-    what it finds. Raises IndexDamagedError when the index is unsound: then ``set_aside``
-    and a rebuild help; and IndexFailure when it cannot be opened for another reason. An
-    index whose ``meta()`` is None is new or its rebuild was interrupted: rebuild it.
+    what it finds. ``verify`` may refuse what was opened: the index is closed when it raises.
+    Raises IndexDamagedError when the index is unsound: then ``set_aside`` and a rebuild
+    help; and IndexFailure when it cannot be opened for another reason. An index whose
+    ``meta()`` is None is new or its rebuild was interrupted: rebuild it.
     """
     directory = Path(path)
     marker = directory / CLEAN_FILE
@@ -78,7 +89,7 @@ def open_for_service(path: Path | str, map_bytes: int, on_scanned: OnScanned) ->
         remove_snapshot(directory)
         sync_directory(directory)
     try:
-        index = Index.open(directory, map_bytes=map_bytes)
+        index = _open_verified(directory, map_bytes, verify)
         snapshot = None if file is None else _current_snapshot(index, file)
     except BaseException:
         if file is not None:
@@ -120,6 +131,16 @@ def set_aside(path: Path | str) -> Path:
     directory.rename(aside)
     sync_directory(directory.parent)
     return aside
+
+
+def _open_verified(directory: Path, map_bytes: int, verify: Callable[[Index], None]) -> Index:
+    index = Index.open(directory, map_bytes=map_bytes)
+    try:
+        verify(index)
+    except BaseException:
+        index.close()
+        raise
+    return index
 
 
 def _is_as_left(directory: Path) -> bool:

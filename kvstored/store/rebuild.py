@@ -17,7 +17,7 @@ from kvstored.io.memory import ScratchPool
 from kvstored.store.bounded_map import bounded_map
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index, IndexChange, IndexMeta
-from kvstored.store.slab_scan import SCAN_BYTES, SlabPlace, scan_slab, slab_places
+from kvstored.store.slab_scan import SCAN_BYTES, ScannedSlab, SlabPlace, scan_slab, slab_places
 
 SCAN_THREADS = 16
 RECORD_BATCH = 100_000
@@ -27,13 +27,24 @@ Many, because each transaction writes almost every page of a large index that it
 """
 
 
+@dataclass(slots=True, kw_only=True)
+class Unread:
+    """What one device could not read: headers of slabs, which lose the whole slab, and of extents.
+
+    Extents that hold no chunk are among them: that is what nobody can tell any more.
+    """
+
+    slab_count: int = 0
+    header_count: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """What a rebuild found. Slabs that a device could not read are lost to the index."""
+    """What a rebuild found. What is ``unread``, by the device's name, is lost to the index."""
 
     chunk_count: int
     slab_count: int
-    unreadable_slab_count: int
+    unread: dict[str, Unread]
 
 
 def rebuild_index(
@@ -48,14 +59,14 @@ def rebuild_index(
     places = slab_places(device_set)
     index.clear_chunks()
     batch: dict[ChunkId, ChunkRecord] = {}
-    unreadable_slab_count = 0
+    unread: dict[str, Unread] = {}
 
-    def scan(place: SlabPlace) -> list[tuple[ChunkId, ChunkRecord]] | None:
+    def scan(place: SlabPlace) -> tuple[SlabPlace, ScannedSlab | None]:
         scratch = pool.acquire()
         try:
-            return scan_slab(place, scratch)
+            return place, scan_slab(place, scratch)
         except DeviceError:
-            return None
+            return place, None
         finally:
             pool.release(scratch)
 
@@ -64,9 +75,12 @@ def rebuild_index(
         ThreadPoolExecutor(SCAN_THREADS, thread_name_prefix="kvstored-rebuild") as executor,
     ):
         results = bounded_map(executor, scan, places, depth=2 * SCAN_THREADS)
-        for done, found in enumerate(results, start=1):
-            unreadable_slab_count += found is None
-            for chunk, record in found or ():
+        for done, (place, found) in enumerate(results, start=1):
+            if found is None:
+                unread.setdefault(place.device.name, Unread()).slab_count += 1
+            elif found.unread_count:
+                unread.setdefault(place.device.name, Unread()).header_count += found.unread_count
+            for chunk, record in () if found is None else found.chunks:
                 if chunk not in batch or is_newer(record, batch[chunk]):
                     batch[chunk] = record
             if len(batch) >= RECORD_BATCH:
@@ -79,7 +93,7 @@ def rebuild_index(
     return Rebuilt(
         chunk_count=index.chunk_count,
         slab_count=len(places),
-        unreadable_slab_count=unreadable_slab_count,
+        unread=unread,
     )
 
 

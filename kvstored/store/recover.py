@@ -21,6 +21,7 @@ from kvstored.store.chunk_table import UNUSED, ChunkTable
 from kvstored.store.claim_block import ClaimBlock
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index, IndexChange
+from kvstored.store.index_failure import IndexDamagedError
 from kvstored.store.index_scan import Scanned, scan_chunks
 from kvstored.store.slab_geometry import (
     SlabGeometry,
@@ -251,6 +252,19 @@ def check_membership(index: Index, device_set: DeviceSet) -> None:
             f"the index in {index.path} belongs to device set {meta.set_id.hex()}, but the "
             f"devices to {device_set.set_id.hex()}; name the index of this set, or move this one "
             "away: then it is rebuilt"
+        )
+
+
+def check_age(index: Index, device_set: DeviceSet) -> None:
+    """Raises IndexDamagedError when the devices were served since with a newer index.
+
+    What was stored since then is unknown to it, and it takes the extents of that for free.
+    """
+    meta = index.meta()
+    if meta is not None and meta.is_outdated(set_id=device_set.set_id, epoch=device_set.epoch):
+        raise IndexDamagedError(
+            f"the index in {index.path} is an older copy, of epoch {meta.epoch} where its devices "
+            f"are in epoch {device_set.epoch}; a start rebuilds it from them"
         )
 
 

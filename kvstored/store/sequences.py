@@ -1,13 +1,13 @@
-"""What can be done to a sequence: pure functions from one record to the next.
+"""What can be done to a sequence: pure functions from one state to the next.
 
-Counts are chunks. A sequence names its chunks and does not hold them: that one of
-them was evicted is no concern here.
+A sequence names its chunks and does not hold them: that one of them was evicted is no
+concern here.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kvstored.format.sequence_record import SequenceRecord
+from kvstored.store.sequence_state import SequenceState
 
 SEQUENCE_CHUNKS_MAX = 65_536
 """Chunks of one sequence; its record is written as a whole by every change."""
@@ -26,65 +26,110 @@ class SequenceUnknownError(SequenceError):
 
 
 class SequenceLimitError(SequenceError):
-    """The namespace has as many sequences as it may have."""
+    """The namespace or the session has as many sequences as it may have."""
 
 
 class SequenceConflictError(SequenceError):
     """The sequence is not what the caller believes it to be; get it and try again."""
 
 
-def create(layout_id: bytes) -> SequenceRecord:
-    """An empty sequence of one layout (32 bytes)."""
-    return SequenceRecord(layout_id=layout_id, keys=(), dropped_chunks=0)
+def create(layout_id: bytes, chunk_tokens: int, keys: Sequence[bytes] = ()) -> SequenceState:
+    """A sequence of one layout (32 bytes) that begins with stored chunks.
+
+    Raises SequenceConflictError for too many keys (32 bytes each).
+    """
+    return append(SequenceState(layout_id=layout_id, chunk_tokens=chunk_tokens), keys, 0)
 
 
-def append(record: SequenceRecord, keys: Sequence[bytes], expected_chunks: int) -> SequenceRecord:
-    """Adds ``keys`` (32 bytes each) at the back.
+def append(state: SequenceState, keys: Sequence[bytes], expected_chunks: int) -> SequenceState:
+    """Adds the keys (32 bytes each) of stored chunks at the back.
 
     Raises SequenceConflictError unless the sequence has ``expected_chunks`` chunks, so
-    that two writers cannot interleave, and when it would become too long.
+    that two writers cannot interleave, when it has an open tail, and when it would become
+    too long.
     """
-    if len(record.keys) != expected_chunks:
+    if len(state.keys) != expected_chunks:
         raise SequenceConflictError(
-            f"the sequence has {len(record.keys)} chunks, not the expected {expected_chunks}"
+            f"the sequence has {len(state.keys)} chunks, not the expected {expected_chunks}"
         )
-    if len(record.keys) + len(keys) > SEQUENCE_CHUNKS_MAX:
+    if state.tail_tokens:
+        raise SequenceConflictError(
+            f"the sequence ends with an open tail of {state.tail_tokens} tokens, behind which no "
+            "chunk can stand; truncate it first"
+        )
+    check_chunk_count(len(state.keys) + len(keys))
+    is_durable = state.durable_chunks == len(state.keys)
+    added = replace(state, keys=(*state.keys, *keys), is_stopped=False)
+    return replace(added, durable_chunks=len(added.keys)) if is_durable else added
+
+
+def check_chunk_count(chunk_count: int) -> None:
+    """Raises SequenceConflictError when a sequence would become too long."""
+    if chunk_count > SEQUENCE_CHUNKS_MAX:
         raise SequenceConflictError(
             f"a sequence has at most {SEQUENCE_CHUNKS_MAX} chunks; truncate it or start another"
         )
-    return replace(record, keys=(*record.keys, *keys))
 
 
-def fork(record: SequenceRecord, keep_chunks: int) -> SequenceRecord:
-    """A copy with the first ``keep_chunks`` chunks, or with all for 0.
+def check_length(state: SequenceState, expected_tokens: int) -> None:
+    """Raises SequenceConflictError unless the sequence has ``expected_tokens`` tokens."""
+    if state.length_tokens != expected_tokens:
+        raise SequenceConflictError(
+            f"the sequence has {state.length_tokens} tokens, not the expected {expected_tokens}"
+        )
+
+
+def fork(state: SequenceState, keep_chunks: int) -> SequenceState:
+    """A copy with the first ``keep_chunks`` chunks, or with all and the tail for 0.
 
     Raises SequenceConflictError when there are fewer.
     """
-    _require(record, keep_chunks, "keep")
-    return replace(record, keys=record.keys[:keep_chunks] if keep_chunks else record.keys)
+    _require(state, keep_chunks, "keep")
+    return state.cut(keep_chunks) if keep_chunks else state
 
 
-def truncate_front(record: SequenceRecord, drop_chunks: int) -> SequenceRecord:
+def truncate_front(state: SequenceState, drop_chunks: int) -> SequenceState:
     """Drops the first ``drop_chunks`` chunks and remembers how many they were.
 
-    Raises SequenceConflictError when there are fewer.
+    The tail stays. Raises SequenceConflictError when there are fewer.
     """
-    _require(record, drop_chunks, "drop")
+    _require(state, drop_chunks, "drop")
     return replace(
-        record,
-        keys=record.keys[drop_chunks:],
-        dropped_chunks=record.dropped_chunks + drop_chunks,
+        state,
+        keys=state.keys[drop_chunks:],
+        durable_chunks=max(0, state.durable_chunks - drop_chunks),
+        flushed=state.flushed if state.flushed_index >= drop_chunks else None,
+        flushed_index=max(0, state.flushed_index - drop_chunks),
+        dropped_chunks=state.dropped_chunks + drop_chunks,
     )
 
 
-def truncate_back(record: SequenceRecord, drop_chunks: int) -> SequenceRecord:
-    """Drops the last ``drop_chunks`` chunks; raises SequenceConflictError when there are fewer."""
-    _require(record, drop_chunks, "drop")
-    return replace(record, keys=record.keys[: len(record.keys) - drop_chunks])
+def truncate_back(state: SequenceState, drop_chunks: int) -> SequenceState:
+    """Drops the tail and the last ``drop_chunks`` chunks; does nothing for 0.
+
+    Raises SequenceConflictError when there are fewer.
+    """
+    _require(state, drop_chunks, "drop")
+    if drop_chunks == 0:
+        return state
+    return replace(state.cut(len(state.keys) - drop_chunks), is_stopped=False)
 
 
-def _require(record: SequenceRecord, chunk_count: int, verb: str) -> None:
-    if not 0 <= chunk_count <= len(record.keys):
+def truncate_tokens(state: SequenceState, drop_tokens: int) -> SequenceState:
+    """Drops the last ``drop_tokens`` tokens; a cut inside a chunk makes its head the tail.
+
+    Raises SequenceConflictError when there are fewer.
+    """
+    if drop_tokens > state.length_tokens:
         raise SequenceConflictError(
-            f"cannot {verb} {chunk_count} chunks of a sequence that has {len(record.keys)}"
+            f"cannot drop {drop_tokens} tokens of a sequence that has {state.length_tokens}"
+        )
+    chunk_count, tail_tokens = divmod(state.length_tokens - drop_tokens, state.chunk_tokens)
+    return replace(state.cut(chunk_count, tail_tokens), is_stopped=False)
+
+
+def _require(state: SequenceState, chunk_count: int, verb: str) -> None:
+    if not 0 <= chunk_count <= len(state.keys):
+        raise SequenceConflictError(
+            f"cannot {verb} {chunk_count} chunks of a sequence that has {len(state.keys)}"
         )

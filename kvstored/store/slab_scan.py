@@ -10,7 +10,7 @@ from kvstored.format.extent_header import ExtentHeader, page_checksum
 from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
 from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES, SlabHeader
-from kvstored.io.device import Device
+from kvstored.io.device import Device, DeviceError
 from kvstored.store.device_set import DeviceSet
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
@@ -18,6 +18,14 @@ SCAN_BYTES = 1024 * 1024
 """Memory that a scan needs, and its longest read."""
 DENSE_CLASS_BYTES = 64 * 1024
 """Up to this size class one long read of everything is cheaper than one read a header."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedSlab:
+    """What a slab holds; ``unread_count`` headers of extents could not be read."""
+
+    chunks: tuple[tuple[ChunkId, ChunkRecord], ...] = ()
+    unread_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,21 +78,28 @@ def read_slab_header(place: SlabPlace, scratch: memoryview) -> SlabHeader | None
     return header if is_own and is_possible else None
 
 
-def scan_slab(place: SlabPlace, scratch: memoryview) -> list[tuple[ChunkId, ChunkRecord]]:
+def scan_slab(place: SlabPlace, scratch: memoryview) -> ScannedSlab:
     """Records of every chunk whose header in this slab is sound and at its own place.
 
-    The payload is not looked at: it is verified when it is read. Raises DeviceError.
-    ``scratch`` is aligned memory of ``SCAN_BYTES``.
+    The payload is not looked at: it is verified when it is read. What a read error hits
+    is read a second time, header by header. Raises DeviceError where the slab's own
+    header cannot be read. ``scratch`` is aligned memory of ``SCAN_BYTES``.
     """
-    slab_header = read_slab_header(place, scratch)
+    try:
+        slab_header = read_slab_header(place, scratch)
+    except DeviceError:
+        slab_header = read_slab_header(place, scratch)
     if slab_header is None:
-        return []
-    found = []
+        return ScannedSlab()
+    found, unread_count = [], 0
     for offset, page in _header_pages(place, slab_header.class_bytes, scratch):
+        if page is None:
+            unread_count += 1
+            continue
         header = _header_at(place, slab_header, offset, page)
         if header is not None:
             found.append((header.chunk, _record(place, header, page)))
-    return found
+    return ScannedSlab(chunks=tuple(found), unread_count=unread_count)
 
 
 def extent_spans(*, offset: int, byte_count: int, class_bytes: int) -> Iterator[tuple[int, int]]:
@@ -99,14 +114,28 @@ def extent_spans(*, offset: int, byte_count: int, class_bytes: int) -> Iterator[
 
 def _header_pages(
     place: SlabPlace, class_bytes: int, scratch: memoryview
-) -> Iterator[tuple[int, bytes]]:
-    """(device offset, page) of the first page of each extent."""
+) -> Iterator[tuple[int, bytes | None]]:
+    """(device offset, page) of the first page of each extent; None for one not readable."""
     spans = extent_spans(offset=place.offset, byte_count=place.byte_count, class_bytes=class_bytes)
     for start, extent_count in spans:
         span = scratch[: (extent_count - 1) * class_bytes + HEADER_BYTES]
-        place.device.readv([span], start)
+        try:
+            place.device.readv([span], start)
+        except DeviceError:
+            for offset in range(start, start + len(span), class_bytes):
+                yield offset, _single_page(place, offset, scratch)
+            continue
         for inside in range(0, len(span), class_bytes):
             yield start + inside, bytes(span[inside : inside + HEADER_BYTES])
+
+
+def _single_page(place: SlabPlace, offset: int, scratch: memoryview) -> bytes | None:
+    page = scratch[:HEADER_BYTES]
+    try:
+        place.device.readv([page], offset)
+    except DeviceError:
+        return None
+    return bytes(page)
 
 
 def _header_at(

@@ -1,9 +1,14 @@
 """Reading and writing the two copies of a device's superblock."""
 
+import logging
+from contextlib import closing
+
 from kvstored.format.errors import FormatError
 from kvstored.format.superblock import SUPERBLOCK_BYTES, Superblock
-from kvstored.io.device import Device
+from kvstored.io.device import Device, DeviceError
 from kvstored.io.memory import AlignedMemory
+
+LOGGER = logging.getLogger(__name__)
 
 
 def write_superblock(device: Device, superblock: Superblock) -> None:
@@ -23,28 +28,46 @@ def write_superblock(device: Device, superblock: Superblock) -> None:
 
 
 def read_superblock(device: Device) -> Superblock:
-    """The newer of the valid copies; raises FormatError when there is none, or DeviceError."""
-    first_error: FormatError | None = None
+    """The newer of the valid copies; one that cannot be read is as good as damaged.
+
+    Where none is left raises DeviceError if one could not be read, else FormatError.
+    """
+    unread: dict[int, DeviceError] = {}
+    unsound: list[FormatError] = []
     copies: list[Superblock] = []
-    for page in read_end_pages(device):
+    for offset in _end_offsets(device):
         try:
-            copies.append(Superblock.decode(page))
+            copies.append(Superblock.decode(_read_page(device, offset)))
+        except DeviceError as error:
+            unread[offset] = error.without_frames()
         except FormatError as error:
-            first_error = first_error or error
+            unsound.append(error)
     if not copies:
-        raise first_error or FormatError("no superblock")
+        raise next(iter([*unread.values(), *unsound]), FormatError("no superblock"))
+    for offset, cause in unread.items():
+        LOGGER.warning(
+            "%s; the other copy stands in for the superblock copy at byte %d, which a start of the "
+            "daemon writes anew; replace the device if it cannot be read after that",
+            cause,
+            offset,
+        )
     return max(copies, key=lambda copy: copy.epoch)
 
 
 def read_end_pages(device: Device) -> list[bytes]:
-    """The first and the last whole page of a device, fewer where it is that small."""
+    """The first and the last whole page of a device, fewer where it is that small.
+
+    Raises DeviceError.
+    """
+    return [_read_page(device, offset) for offset in _end_offsets(device)]
+
+
+def _end_offsets(device: Device) -> list[int]:
     last_offset = (device.capacity_bytes // SUPERBLOCK_BYTES - 1) * SUPERBLOCK_BYTES
-    pages: list[bytes] = []
-    memory = AlignedMemory(SUPERBLOCK_BYTES)
-    try:
-        for offset in sorted({0, last_offset} if last_offset >= 0 else set()):
-            device.readv([memory.view], offset)
-            pages.append(bytes(memory.view))
-    finally:
-        memory.close()
-    return pages
+    return sorted({0, last_offset}) if last_offset >= 0 else []
+
+
+def _read_page(device: Device, offset: int) -> bytes:
+    with closing(AlignedMemory(SUPERBLOCK_BYTES)) as memory:
+        device.readv([memory.view], offset)
+        return bytes(memory.view)

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 
+import numpy as np
+
 from kvstored.format.extent import Extent
-from kvstored.format.geometry import ChunkGeometry
+from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.io.memory import AlignedMemory
 from kvstored.store.allocator import Allocator
@@ -24,6 +26,8 @@ from kvstored_contract.reasons import Reason
 
 VICTIMS_LOOKED_AT_MAX = 256
 """Pinned or dirty frames that are passed over before the tier counts as full."""
+OPEN_SHARE_MAX = 0.5
+"""Part of the tier that the frames of open chunks may take: they cannot be evicted."""
 LOOK_INTERVAL_S = 0.1
 """How often one that waits for room looks whether anybody still wants it to."""
 
@@ -54,6 +58,20 @@ class Frame:
     durable: Future[Reason] = field(default_factory=Future)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpenFrame:
+    """Memory of a chunk that is being filled and has no key yet. It belongs to one owner.
+
+    ``share_bytes`` is its part of a slab, which is more than the frame where frames do not
+    fill their slab.
+    """
+
+    extent: Extent
+    share_bytes: int
+    view: memoryview
+    layout: StateLayout
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Answer to a claim: a frame to fill, or the one that the key names already."""
@@ -74,6 +92,8 @@ class DramTier:
     ) -> None:
         self.capacity_bytes = capacity_bytes // slab_bytes * slab_bytes
         self._memory = AlignedMemory(self.capacity_bytes).view
+        self.memory = np.frombuffer(self._memory, np.uint8)
+        """All frames: uint8 [capacity_bytes], which extents are offsets into."""
         self._allocator = Allocator(
             slab_bytes=slab_bytes,
             slab_counts=[capacity_bytes // slab_bytes],
@@ -82,6 +102,7 @@ class DramTier:
         )
         self._policy = policy
         self._frames: dict[ChunkId, Frame] = {}
+        self._open_bytes = 0
         self._room = threading.Condition()
 
     @property
@@ -93,6 +114,11 @@ class DramTier:
     def used_bytes(self) -> int:
         """Bytes of all frames in use."""
         return self._allocator.used_bytes(0)
+
+    @property
+    def open_bytes(self) -> int:
+        """Bytes of the frames of open chunks, with what they strand of their slabs."""
+        return self._open_bytes
 
     @property
     def chunk_count(self) -> int:
@@ -141,6 +167,52 @@ class DramTier:
                 if remaining_s <= 0 or not is_wanted():
                     return None
                 self._room.wait(min(remaining_s, LOOK_INTERVAL_S))
+
+    def open(self, layout: StateLayout) -> OpenFrame | None:
+        """Reserves a frame for a chunk that has no key yet; None when there is no room now.
+
+        Nor is there when open frames would take more than OPEN_SHARE_MAX of the tier.
+        """
+        size = class_bytes(layout)
+        per_slab = self._allocator.extents_per_slab(size)
+        share_bytes = self._allocator.geometry.slab_bytes // max(per_slab, 1)
+        with self._room:
+            if self._open_bytes + share_bytes > OPEN_SHARE_MAX * self.capacity_bytes:
+                return None
+            extent = self._take_extent(size, _always)
+            if extent is None:
+                return None
+            self._open_bytes += share_bytes
+        view = self._memory[extent.offset : extent.end]
+        return OpenFrame(extent=extent, share_bytes=share_bytes, view=view, layout=layout)
+
+    def close(self, opened: OpenFrame) -> None:
+        """Gives back an open frame."""
+        with self._room:
+            self._open_bytes -= opened.share_bytes
+            self._allocator.free(opened.extent)
+            self._room.notify_all()
+
+    def adopt(self, opened: OpenFrame, chunk: ChunkId) -> Claim:
+        """Gives the complete chunk in an open frame its key.
+
+        The claimed frame is that memory, to be published or abandoned. When the key
+        already names a frame, that one is returned and the open frame stays the owner's.
+        """
+        with self._room:
+            if (existing := self._frames.get(chunk)) is not None:
+                return Claim(existing, is_new=False)
+            self._open_bytes -= opened.share_bytes
+            layout = opened.layout
+            frame = Frame(
+                chunk=chunk,
+                extent=opened.extent,
+                view=opened.view,
+                layout_id=layout.layout_id,
+                geometry=ChunkGeometry.of(layout, layout.chunk_tokens),
+            )
+            self._frames[chunk] = frame
+            return Claim(frame, is_new=True)
 
     def publish(self, frame: Frame, state: FrameState) -> None:
         """Makes a filled frame readable, DIRTY or CLEAN."""

@@ -18,7 +18,6 @@ from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index
 from kvstored.store.read_stream import ReadStream
 from kvstored.store.reader import Reader, ReaderLimits
-from kvstored.store.sequence_table import SequenceTable
 from kvstored.tiers.damage import DamageControl
 from kvstored.tiers.dram import DramTier
 from kvstored.tiers.inspection import Inspection
@@ -27,9 +26,18 @@ from kvstored.tiers.policy.lru import LruPolicy
 from kvstored.tiers.promoter import Promoter
 from kvstored.tiers.put_path import PutPath
 from kvstored.tiers.read_path import ReadPath
-from kvstored.tiers.requests import LayoutRefusedError, PutRequest, PutTicket, ReadRequest
+from kvstored.tiers.requests import (
+    AppendOutcome,
+    AppendRequest,
+    LayoutRefusedError,
+    PutRequest,
+    PutTicket,
+    ReadRequest,
+)
 from kvstored.tiers.scrub import Scrub
 from kvstored.tiers.scrub_pace import ScrubLimits
+from kvstored.tiers.sequence_parts import SequenceParts
+from kvstored.tiers.stager import Stager
 from kvstored.tiers.status import ChunkDetail, ChunkStatus, ScrubStatus, StoreStats
 from kvstored_contract.layout import StateLayout
 
@@ -64,7 +72,8 @@ class RecoveredStore:
 class TieredStore:
     """DRAM and NVMe behind one set of verbs. Thread-safe.
 
-    ``put`` and the methods of ``sequences`` block, everything else answers at once.
+    ``put``, ``append``, ``end_session`` and the methods of ``sequences`` block, everything
+    else answers at once.
     """
 
     def __init__(self, recovered: RecoveredStore, *, engine: IoEngine, limits: TierLimits) -> None:
@@ -100,9 +109,8 @@ class TieredStore:
             store=self._store, dram=self._dram, engine=engine, counters=self._counters
         )
         self._damage = DamageControl(store=self._store, engine=engine, counters=self._counters)
-        self._put_path = PutPath(
-            store=self._store, dram=self._dram, room=room, counters=self._counters
-        )
+        stager = Stager(store=self._store, dram=self._dram, room=room)
+        self._put_path = PutPath(dram=self._dram, stager=stager, counters=self._counters)
         self._read_path = ReadPath(
             store=self._store,
             dram=self._dram,
@@ -127,7 +135,14 @@ class TieredStore:
             counters=self._counters,
             scrub_status=self._scrub.status if self._scrub else ScrubStatus,
         )
-        self.sequences = SequenceTable(index=recovered.index, committer=self._store.committer)
+        self._sequence_parts = SequenceParts(
+            store=self._store,
+            dram=self._dram,
+            engine=engine,
+            stager=stager,
+            counters=self._counters,
+        )
+        self.sequences = self._sequence_parts.verbs
 
     @property
     def next_stamp(self) -> int:
@@ -154,6 +169,14 @@ class TieredStore:
     def put(self, request: PutRequest) -> list[PutTicket]:
         """Stores complete chunks; see ``PutPath.put``. Blocks."""
         return self._put_path.put(request)
+
+    def append(self, request: AppendRequest) -> list[AppendOutcome]:
+        """Adds rows to open sequences; see ``AppendPath.append``. Blocks."""
+        return self._sequence_parts.append_path.append(request)
+
+    def end_session(self, session_id: int) -> None:
+        """Ends a session's ephemeral sequences and gives back its open frames. Blocks."""
+        self._sequence_parts.opened.end_session(session_id)
 
     def match(self, namespace_id: bytes, keys: Sequence[bytes]) -> int:
         """Length of the longest prefix of ``keys`` that could be read now."""
@@ -238,5 +261,6 @@ class TieredStore:
         self._promoter.close()
         self._damage.close()
         self._engine.close()
+        self._sequence_parts.close()
         self._store.close()
         self._reader.close()

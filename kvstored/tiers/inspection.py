@@ -53,6 +53,8 @@ class Inspection:
             dram_capacity_bytes=self._dram.capacity_bytes,
             dram_used_bytes=self._dram.used_bytes,
             dram_chunk_count=self._dram.chunk_count,
+            pinned_chunk_count=self._store.pinned_count,
+            index_failed=self._store.index.is_failed or self._store.committer.has_failed,
             counters=self._counters.snapshot(),
             devices=tuple(self._device_status(index) for index in range(len(self._devices))),
             scrub=self._scrub_status(),

@@ -64,6 +64,43 @@ class PutTicket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppendItem:
+    """Rows ``first_row`` on of a snapshot: tokens ``first_token`` on of one sequence.
+
+    ``keys`` name the chunks that these tokens complete, in order.
+    """
+
+    name: str
+    first_token: int
+    first_row: int
+    token_count: int
+    keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRequest:
+    """A step's snapshot (``SnapshotGeometry``), which ``source`` begins with, and whose it is.
+
+    No two items name the same sequence; every row of an item is one of ``row_count``.
+    """
+
+    namespace_id: bytes
+    session_id: int
+    layout: StateLayout
+    row_count: int
+    source: memoryview
+    items: tuple[AppendItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOutcome:
+    """Length of a sequence behind an append, and why it is not as long as was asked for."""
+
+    length_tokens: int
+    reason: Reason = Reason.UNSPECIFIED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
     """Chunks to be brought into ``arena`` as ``placement`` says, with progress on ``board``.
 

@@ -36,7 +36,11 @@ class ScrubStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
-    """The whole store at one moment; counters count since start."""
+    """The whole store at one moment; counters count since start.
+
+    ``pinned_chunk_count`` chunks have extents that may not be reused now. ``index_failed``
+    tells that a write of the index has failed, and that nothing is stored any more.
+    """
 
     epoch: int
     chunk_count: int
@@ -44,6 +48,8 @@ class StoreStats:
     dram_capacity_bytes: int
     dram_used_bytes: int
     dram_chunk_count: int
+    pinned_chunk_count: int
+    index_failed: bool
     counters: dict[str, int]
     devices: tuple[DeviceStatus, ...]
     scrub: ScrubStatus = ScrubStatus()

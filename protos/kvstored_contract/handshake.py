@@ -8,6 +8,7 @@ neither side sends anything: end of file is the other side's death.
 import os
 import socket
 import struct
+import time
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -16,12 +17,35 @@ LENGTH = struct.Struct("<I")
 HANDSHAKE_BYTES_MAX = 4096
 """Longest message of the handshake; a longer one is refused unread."""
 DESCRIPTOR_COUNT = 2
+CONNECT_RETRY_S = 0.005
+"""How often a client asks again for a place in a full queue of connections."""
 
 MessageT = TypeVar("MessageT", bound=Message)
 
 
 class HandshakeError(ConnectionError):
     """The other side closed the socket or sent something that is not the handshake."""
+
+
+def connect(connection: socket.socket, path: str) -> None:
+    """Connects a Unix socket within its own time limit; raises OSError.
+
+    A socket with a time limit does not wait for a place in the queue of the one that listens:
+    it is refused with EAGAIN at once, although the daemon is there and will come to it.
+    """
+    timeout_s = connection.gettimeout() or 0.0
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            connection.connect(path)
+        except BlockingIOError as error:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(
+                    f"its queue of connections has been full for {timeout_s:g} s"
+                ) from error
+        else:
+            return
+        time.sleep(CONNECT_RETRY_S)
 
 
 def frame(message: Message) -> bytes:

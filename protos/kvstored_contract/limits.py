@@ -30,6 +30,15 @@ SHARDS_MAX = 65_536
 CHUNKS_PER_CALL_MAX = 16_384
 """Chunk keys in one call."""
 
+ITEMS_PER_APPEND_MAX = 4096
+"""Sequences that one append may name."""
+
+ROWS_PER_APPEND_MAX = 65_536
+"""Rows of one snapshot."""
+
+SNAPSHOT_ALIGNMENT_BYTES = 64
+"""Alignment of the blocks of a snapshot: a line of the CPU's cache."""
+
 BLOCKS_PER_CALL_MAX = 262_144
 """Block offsets in one placement."""
 

@@ -22,9 +22,11 @@ from kvstored_contract import handshake
 from kvstored_contract.board import Board, BoardWord, SliceState
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import REASON_METADATA, TOKEN_METADATA, Reason
+from kvstored_contract.snapshot import SnapshotGeometry
 from kvstored_protos.v1 import (
     admin_pb2,
     admin_pb2_grpc,
+    common_pb2,
     sequence_pb2,
     sequence_pb2_grpc,
     session_pb2,
@@ -89,6 +91,8 @@ class FakeDaemon:
         self.announced_extra_bytes = 0
         self.stored: dict[bytes, list[bytes]] = {}
         self.sequences: dict[str, sequence_pb2.Sequence] = {}
+        self.snapshots: list[bytes] = []
+        self.append_reason = Reason.UNSPECIFIED
         self.leases: set[int] = set()
         self.requests: list[Any] = []
         self.refusals: dict[str, Reason] = {}
@@ -224,6 +228,21 @@ class Services(
             results=[store_pb2.PutResult(outcome=outcome) for outcome in outcomes]
         )
 
+    def Append(self, request: Any, context: Any) -> store_pb2.AppendReply:
+        session = self.daemon.enter(request, context)
+        geometry = SnapshotGeometry(session.layouts[request.layout_id], request.row_count)
+        end = request.snapshot_offset + geometry.byte_count
+        self.daemon.snapshots.append(bytes(session.arena[request.snapshot_offset : end]))
+        return store_pb2.AppendReply(
+            results=[
+                store_pb2.AppendResult(
+                    length_tokens=item.first_token + item.token_count,
+                    reason=common_pb2.Reason.ValueType(self.daemon.append_reason),
+                )
+                for item in request.items
+            ]
+        )
+
     def Match(self, request: Any, context: Any) -> store_pb2.MatchReply:
         self.daemon.enter(request, context)
         count = 0
@@ -304,7 +323,12 @@ class SequenceServices(sequence_pb2_grpc.SequenceServiceServicer):
         self.daemon.enter(request, context)
         if request.name in self.daemon.sequences:
             self.daemon.refuse(context, Reason.SEQUENCE_EXISTS)
-        sequence = sequence_pb2.Sequence(name=request.name, layout_id=request.layout_id)
+        sequence = sequence_pb2.Sequence(
+            name=request.name,
+            layout_id=request.layout_id,
+            keys=request.keys,
+            ephemeral=request.ephemeral,
+        )
         self.daemon.sequences[request.name] = sequence
         return sequence
 
@@ -336,7 +360,14 @@ class SequenceServices(sequence_pb2_grpc.SequenceServiceServicer):
 
     def TruncateBack(self, request: Any, context: Any) -> sequence_pb2.Sequence:
         sequence = self._known(request, context)
+        sequence.staged_tokens -= request.drop_tokens
         del sequence.keys[len(sequence.keys) - request.drop_chunks :]
+        return sequence
+
+    def Flush(self, request: Any, context: Any) -> sequence_pb2.Sequence:
+        sequence = self._known(request, context)
+        sequence.tail_key = request.tail_key
+        sequence.staged_tokens = sequence.durable_tokens = request.expected_tokens
         return sequence
 
     def Delete(self, request: Any, context: Any) -> sequence_pb2.DeleteSequenceReply:

@@ -62,3 +62,12 @@ def test_whoever_finds_it_settled_asks_for_nothing(side: Side) -> None:
     assert read.wait_layer(0)
     assert read.wait().finished
     assert side.board.words[BoardWord.WATCHED] == Watch.NOTHING
+
+
+def test_looking_at_a_layer_asks_for_nothing(side: Side) -> None:
+    read = Read(side.progress, Signal(side.presence))
+    assert not read.is_layer_settled(1)
+    side.board.states[:, 1] = SliceState.MISSING
+    assert read.is_layer_settled(1)
+    assert not read.is_layer_settled(0)
+    assert side.board.words[BoardWord.WATCHED] == Watch.NOTHING

@@ -2,13 +2,16 @@ import gc
 import os
 import socket
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kvstored_client.errors import DaemonAbsentError, DaemonFaultError, SessionRefusedError
 from kvstored_client.options import Options
 from kvstored_client.session import open_session
+from kvstored_contract import handshake
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import session_pb2
 from tests.kvstored_client.fake_daemon import FakeDaemon
@@ -41,6 +44,38 @@ def test_nobody_listens(tmp_path: Path) -> None:
     with pytest.raises(DaemonAbsentError, match=r"no daemon at .*none\.sock"):
         open_session(options(tmp_path / "none.sock"))
     assert not open_descriptors() - before
+
+
+def test_a_full_queue_of_connections_is_no_absent_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: in a burst of clients those that met EAGAIN went without a store."""
+    path = tmp_path / "busy.sock"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(str(path))
+        listener.listen(0)
+        first.connect(str(path))
+
+        def serve() -> None:
+            listener.accept()[0].close()
+            connection, _ = listener.accept()
+            with connection:
+                handshake.receive(connection, session_pb2.Hello)
+                connection.sendall(handshake.frame(session_pb2.Welcome(refusal="seen")))
+
+        serving = threading.Thread(target=serve)
+
+        def serve_from_now_on(seconds: float) -> None:
+            if not serving.is_alive():
+                serving.start()
+            time.sleep(seconds)
+
+        # The daemon comes to its queue when that has refused the client once.
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=serve_from_now_on)
+        monkeypatch.setattr(handshake, "time", clock)
+        with pytest.raises(SessionRefusedError, match="seen"):
+            open_session(options(path))
+        serving.join()
 
 
 def test_a_refused_session_tells_the_daemons_sentence(daemon: FakeDaemon) -> None:

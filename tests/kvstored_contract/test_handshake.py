@@ -1,15 +1,20 @@
 import os
 import socket
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 
+from kvstored_contract import handshake
 from kvstored_contract.handshake import (
     HANDSHAKE_BYTES_MAX,
     LENGTH,
     HandshakeError,
     body_bytes,
+    connect,
     frame,
     parse,
     receive,
@@ -107,3 +112,51 @@ def test_descriptors_of_a_message_that_is_none_are_closed(
     with pytest.raises(HandshakeError, match="not a Hello"):
         receive(here, session_pb2.Hello)
     assert not open_descriptors() - before
+
+
+@pytest.fixture
+def full_queue(tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
+    """A listening socket whose queue holds one connection, and has it."""
+    path = str(tmp_path / "listening")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(path)
+        listener.listen(0)
+        first.connect(path)
+        yield listener, path
+
+
+def test_a_full_queue_of_connections_is_waited_for(
+    full_queue: tuple[socket.socket, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: EAGAIN counted as an absent daemon."""
+    listener, path = full_queue
+    waits: list[float] = []
+
+    def accept_meanwhile(seconds: float) -> None:
+        waits.append(seconds)
+        listener.accept()[0].close()
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=accept_meanwhile)
+    monkeypatch.setattr(handshake, "time", clock)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(30)
+        connect(client, path)
+        assert client.getpeername() == path
+    assert len(waits) == 1
+
+
+def test_a_queue_that_stays_full_is_a_timeout(full_queue: tuple[socket.socket, str]) -> None:
+    _, path = full_queue
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(0.02)
+        with pytest.raises(TimeoutError, match=r"queue of connections has been full for 0\.02 s"):
+            connect(client, path)
+
+
+def test_a_socket_that_nobody_listens_on_is_refused_at_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "dead")
+    with socket.socket(socket.AF_UNIX) as bound, socket.socket(socket.AF_UNIX) as client:
+        bound.bind(path)
+        client.settimeout(30)
+        with pytest.raises(ConnectionRefusedError):
+            connect(client, path)

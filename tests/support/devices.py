@@ -1,7 +1,7 @@
 """Devices that wait or fail when a test wants them to."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from kvstored.format.geometry import HEADER_BYTES
@@ -99,6 +99,20 @@ class FailingDevice(WrappedDevice):
     def flush(self) -> None:
         self._check("flush")
         super().flush()
+
+
+class BadPlacesDevice(WrappedDevice):
+    """Cannot read what lies at the offsets in ``bad``."""
+
+    def __init__(self, inner: Device, bad: Iterable[int]) -> None:
+        super().__init__(inner)
+        self.bad = tuple(bad)
+
+    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
+        end = offset + sum(map(len, buffers))
+        if any(offset <= place < end for place in self.bad):
+            raise DeviceError(self.name, "read", "Input/output error")
+        super().readv(buffers, offset)
 
 
 class HeaderRefusingDevice(FailingDevice):

@@ -135,6 +135,12 @@ class StatsReply(_message.Message):
     COUNTERS_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
     SCRUB_FIELD_NUMBER: _builtins.int
+    ARENAS_USED_BYTES_FIELD_NUMBER: _builtins.int
+    ARENAS_CAPACITY_BYTES_FIELD_NUMBER: _builtins.int
+    LEASE_COUNT_FIELD_NUMBER: _builtins.int
+    PINNED_CHUNK_COUNT_FIELD_NUMBER: _builtins.int
+    READS_IN_FLIGHT_COUNT_FIELD_NUMBER: _builtins.int
+    INDEX_FAILED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     uptime_ms: _builtins.int
     chunk_count: _builtins.int
@@ -143,6 +149,15 @@ class StatsReply(_message.Message):
     dram_capacity_bytes: _builtins.int
     dram_used_bytes: _builtins.int
     dram_chunk_count: _builtins.int
+    arenas_used_bytes: _builtins.int
+    """Memory of all arenas, also of those whose session is being closed, and its limit."""
+    arenas_capacity_bytes: _builtins.int
+    lease_count: _builtins.int
+    pinned_chunk_count: _builtins.int
+    """Chunks whose extents are kept for a lease or a read; each counts once."""
+    reads_in_flight_count: _builtins.int
+    index_failed: _builtins.bool
+    """Whether a write of the index has failed: nothing is stored until the daemon starts again."""
     @_builtins.property
     def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Monotonic counters since start, by name."""
@@ -165,10 +180,16 @@ class StatsReply(_message.Message):
         counters: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         devices: _abc.Iterable[Global___DeviceStats] | None = ...,
         scrub: Global___ScrubStats | None = ...,
+        arenas_used_bytes: _builtins.int = ...,
+        arenas_capacity_bytes: _builtins.int = ...,
+        lease_count: _builtins.int = ...,
+        pinned_chunk_count: _builtins.int = ...,
+        reads_in_flight_count: _builtins.int = ...,
+        index_failed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "counters", b"counters", "devices", b"devices", "dram_capacity_bytes", b"dram_capacity_bytes", "dram_chunk_count", b"dram_chunk_count", "dram_used_bytes", b"dram_used_bytes", "epoch", b"epoch", "scrub", b"scrub", "sequence_count", b"sequence_count", "session_count", b"session_count", "uptime_ms", b"uptime_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arenas_capacity_bytes", b"arenas_capacity_bytes", "arenas_used_bytes", b"arenas_used_bytes", "chunk_count", b"chunk_count", "counters", b"counters", "devices", b"devices", "dram_capacity_bytes", b"dram_capacity_bytes", "dram_chunk_count", b"dram_chunk_count", "dram_used_bytes", b"dram_used_bytes", "epoch", b"epoch", "index_failed", b"index_failed", "lease_count", b"lease_count", "pinned_chunk_count", b"pinned_chunk_count", "reads_in_flight_count", b"reads_in_flight_count", "scrub", b"scrub", "sequence_count", b"sequence_count", "session_count", b"session_count", "uptime_ms", b"uptime_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,8 +20,10 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Sequence(_message.Message):
-    """A named, ordered list of chunk keys. A sequence does not keep its chunks from
-    being evicted: an evicted chunk is a miss when it is read.
+    """A named, ordered list of chunk keys, and behind them an open tail of fewer tokens than a
+    chunk has, which grows by StoreService.Append. A sequence does not keep its chunks from
+    being evicted: an evicted chunk is a miss when it is read. Counts of tokens take every
+    chunk as complete; they are 0 while the daemon does not know the layout.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -30,12 +32,35 @@ class Sequence(_message.Message):
     LAYOUT_ID_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     DROPPED_CHUNKS_FIELD_NUMBER: _builtins.int
+    TAIL_KEY_FIELD_NUMBER: _builtins.int
+    DURABLE_TAIL_TOKENS_FIELD_NUMBER: _builtins.int
+    TAIL_TOKENS_FIELD_NUMBER: _builtins.int
+    STAGED_TOKENS_FIELD_NUMBER: _builtins.int
+    DURABLE_TOKENS_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
+    EPHEMERAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     layout_id: _builtins.bytes
     dropped_chunks: _builtins.int
     """Chunks that were dropped from the front by TruncateFront."""
+    tail_key: _builtins.bytes
+    """Key of the short chunk that Flush made of the tail; empty when there is none. It
+    holds the first durable_tail_tokens tokens behind the last key.
+    """
+    durable_tail_tokens: _builtins.int
+    tail_tokens: _builtins.int
+    """Tokens behind the last complete chunk."""
+    staged_tokens: _builtins.int
+    """Length: everything that was appended and not dropped."""
+    durable_tokens: _builtins.int
+    """What is left of it after a restart of the daemon."""
+    stopped: _builtins.bool
+    """Rows behind staged_tokens were dropped, or a chunk there could not be stored."""
+    ephemeral: _builtins.bool
     @_builtins.property
-    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Chunks that are durable, as far as none before them is not."""
+
     def __init__(
         self,
         *,
@@ -43,10 +68,17 @@ class Sequence(_message.Message):
         layout_id: _builtins.bytes = ...,
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
         dropped_chunks: _builtins.int = ...,
+        tail_key: _builtins.bytes = ...,
+        durable_tail_tokens: _builtins.int = ...,
+        tail_tokens: _builtins.int = ...,
+        staged_tokens: _builtins.int = ...,
+        durable_tokens: _builtins.int = ...,
+        stopped: _builtins.bool = ...,
+        ephemeral: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_chunks", b"dropped_chunks", "keys", b"keys", "layout_id", b"layout_id", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_chunks", b"dropped_chunks", "durable_tail_tokens", b"durable_tail_tokens", "durable_tokens", b"durable_tokens", "ephemeral", b"ephemeral", "keys", b"keys", "layout_id", b"layout_id", "name", b"name", "staged_tokens", b"staged_tokens", "stopped", b"stopped", "tail_key", b"tail_key", "tail_tokens", b"tail_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -58,17 +90,27 @@ class CreateSequenceRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     LAYOUT_ID_FIELD_NUMBER: _builtins.int
+    EPHEMERAL_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     layout_id: _builtins.bytes
+    ephemeral: _builtins.bool
+    """Never in the index, known to this session only, gone with it."""
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Chunks that are stored already and that the sequence begins with."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         layout_id: _builtins.bytes = ...,
+        ephemeral: _builtins.bool = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["layout_id", b"layout_id", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ephemeral", b"ephemeral", "keys", b"keys", "layout_id", b"layout_id", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -113,7 +155,7 @@ class ForkSequenceRequest(_message.Message):
     name: _builtins.str
     new_name: _builtins.str
     keep_chunks: _builtins.int
-    """How many chunks from the front the fork keeps; 0 keeps all."""
+    """How many chunks from the front the fork keeps; 0 keeps all and the tail."""
     def __init__(
         self,
         *,
@@ -135,21 +177,59 @@ class TruncateSequenceRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     DROP_CHUNKS_FIELD_NUMBER: _builtins.int
+    DROP_TOKENS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     drop_chunks: _builtins.int
+    """TruncateBack drops the open tail as well, uncounted."""
+    drop_tokens: _builtins.int
+    """For TruncateBack instead of drop_chunks: a cut inside a chunk makes the head of that
+    chunk the open tail, which is not durable before it is flushed.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         drop_chunks: _builtins.int = ...,
+        drop_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_chunks", b"drop_chunks", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_chunks", b"drop_chunks", "drop_tokens", b"drop_tokens", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TruncateSequenceRequest: _TypeAlias = TruncateSequenceRequest  # noqa: Y015
+
+@_typing.final
+class FlushSequenceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TAIL_KEY_FIELD_NUMBER: _builtins.int
+    EXPECTED_TOKENS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    tail_key: _builtins.bytes
+    """Key of the tokens of the tail, under which it is stored as a short chunk; empty when
+    the sequence ends with a complete chunk.
+    """
+    expected_tokens: _builtins.int
+    """The length that the caller believes the sequence to have; another is refused with
+    SEQUENCE_CONFLICT, because the key would name other tokens.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        tail_key: _builtins.bytes = ...,
+        expected_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_tokens", b"expected_tokens", "name", b"name", "tail_key", b"tail_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FlushSequenceRequest: _TypeAlias = FlushSequenceRequest  # noqa: Y015
 
 @_typing.final
 class SequenceRequest(_message.Message):

@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class SequenceServiceStub(object):
-    """Every change is durable when it is answered.
+    """Every change is durable when it is answered, but for what StoreService.Append adds: keys
+    follow as their chunks become durable, and the open tail is durable as far as it was
+    flushed. What of it was not goes with the session that appended last.
     """
 
     def __init__(self, channel):
@@ -65,6 +67,11 @@ class SequenceServiceStub(object):
                 request_serializer=kvstored_dot_v1_dot_sequence__pb2.TruncateSequenceRequest.SerializeToString,
                 response_deserializer=kvstored_dot_v1_dot_sequence__pb2.Sequence.FromString,
                 _registered_method=True)
+        self.Flush = channel.unary_unary(
+                '/kvstored.v1.SequenceService/Flush',
+                request_serializer=kvstored_dot_v1_dot_sequence__pb2.FlushSequenceRequest.SerializeToString,
+                response_deserializer=kvstored_dot_v1_dot_sequence__pb2.Sequence.FromString,
+                _registered_method=True)
         self.Delete = channel.unary_unary(
                 '/kvstored.v1.SequenceService/Delete',
                 request_serializer=kvstored_dot_v1_dot_sequence__pb2.SequenceRequest.SerializeToString,
@@ -78,7 +85,9 @@ class SequenceServiceStub(object):
 
 
 class SequenceServiceServicer(object):
-    """Every change is durable when it is answered.
+    """Every change is durable when it is answered, but for what StoreService.Append adds: keys
+    follow as their chunks become durable, and the open tail is durable as far as it was
+    flushed. What of it was not goes with the session that appended last.
     """
 
     def Create(self, request, context):
@@ -113,6 +122,13 @@ class SequenceServiceServicer(object):
 
     def TruncateBack(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Flush(self, request, context):
+        """Answers when everything before expected_tokens is durable.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -162,6 +178,11 @@ def add_SequenceServiceServicer_to_server(servicer, server):
                     request_deserializer=kvstored_dot_v1_dot_sequence__pb2.TruncateSequenceRequest.FromString,
                     response_serializer=kvstored_dot_v1_dot_sequence__pb2.Sequence.SerializeToString,
             ),
+            'Flush': grpc.unary_unary_rpc_method_handler(
+                    servicer.Flush,
+                    request_deserializer=kvstored_dot_v1_dot_sequence__pb2.FlushSequenceRequest.FromString,
+                    response_serializer=kvstored_dot_v1_dot_sequence__pb2.Sequence.SerializeToString,
+            ),
             'Delete': grpc.unary_unary_rpc_method_handler(
                     servicer.Delete,
                     request_deserializer=kvstored_dot_v1_dot_sequence__pb2.SequenceRequest.FromString,
@@ -181,7 +202,9 @@ def add_SequenceServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SequenceService(object):
-    """Every change is durable when it is answered.
+    """Every change is durable when it is answered, but for what StoreService.Append adds: keys
+    follow as their chunks become durable, and the open tail is durable as far as it was
+    flushed. What of it was not goes with the session that appended last.
     """
 
     @staticmethod
@@ -335,6 +358,33 @@ class SequenceService(object):
             target,
             '/kvstored.v1.SequenceService/TruncateBack',
             kvstored_dot_v1_dot_sequence__pb2.TruncateSequenceRequest.SerializeToString,
+            kvstored_dot_v1_dot_sequence__pb2.Sequence.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Flush(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvstored.v1.SequenceService/Flush',
+            kvstored_dot_v1_dot_sequence__pb2.FlushSequenceRequest.SerializeToString,
             kvstored_dot_v1_dot_sequence__pb2.Sequence.FromString,
             options,
             channel_credentials,

@@ -27,7 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SequenceServiceStub:
-    """Every change is durable when it is answered."""
+    """Every change is durable when it is answered, but for what StoreService.Append adds: keys
+    follow as their chunks become durable, and the open tail is durable as far as it was
+    flushed. What of it was not goes with the session that appended last.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -39,12 +42,17 @@ class SequenceServiceStub:
     Fork: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.ForkSequenceRequest, _sequence_pb2.Sequence]
     TruncateFront: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.TruncateSequenceRequest, _sequence_pb2.Sequence]
     TruncateBack: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.TruncateSequenceRequest, _sequence_pb2.Sequence]
+    Flush: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.FlushSequenceRequest, _sequence_pb2.Sequence]
+    """Answers when everything before expected_tokens is durable."""
     Delete: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.SequenceRequest, _sequence_pb2.DeleteSequenceReply]
     List: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.ListSequencesRequest, _sequence_pb2.ListSequencesReply]
 
 @_typing.type_check_only
 class SequenceServiceAsyncStub(SequenceServiceStub):
-    """Every change is durable when it is answered."""
+    """Every change is durable when it is answered, but for what StoreService.Append adds: keys
+    follow as their chunks become durable, and the open tail is durable as far as it was
+    flushed. What of it was not goes with the session that appended last.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Create: _aio.UnaryUnaryMultiCallable[_sequence_pb2.CreateSequenceRequest, _sequence_pb2.Sequence]  # type: ignore[assignment]
@@ -53,11 +61,16 @@ class SequenceServiceAsyncStub(SequenceServiceStub):
     Fork: _aio.UnaryUnaryMultiCallable[_sequence_pb2.ForkSequenceRequest, _sequence_pb2.Sequence]  # type: ignore[assignment]
     TruncateFront: _aio.UnaryUnaryMultiCallable[_sequence_pb2.TruncateSequenceRequest, _sequence_pb2.Sequence]  # type: ignore[assignment]
     TruncateBack: _aio.UnaryUnaryMultiCallable[_sequence_pb2.TruncateSequenceRequest, _sequence_pb2.Sequence]  # type: ignore[assignment]
+    Flush: _aio.UnaryUnaryMultiCallable[_sequence_pb2.FlushSequenceRequest, _sequence_pb2.Sequence]  # type: ignore[assignment]
+    """Answers when everything before expected_tokens is durable."""
     Delete: _aio.UnaryUnaryMultiCallable[_sequence_pb2.SequenceRequest, _sequence_pb2.DeleteSequenceReply]  # type: ignore[assignment]
     List: _aio.UnaryUnaryMultiCallable[_sequence_pb2.ListSequencesRequest, _sequence_pb2.ListSequencesReply]  # type: ignore[assignment]
 
 class SequenceServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Every change is durable when it is answered."""
+    """Every change is durable when it is answered, but for what StoreService.Append adds: keys
+    follow as their chunks become durable, and the open tail is durable as far as it was
+    flushed. What of it was not goes with the session that appended last.
+    """
 
     @_abc_1.abstractmethod
     def Create(
@@ -100,6 +113,14 @@ class SequenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sequence_pb2.TruncateSequenceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sequence_pb2.Sequence, _abc.Awaitable[_sequence_pb2.Sequence]]: ...
+
+    @_abc_1.abstractmethod
+    def Flush(
+        self,
+        request: _sequence_pb2.FlushSequenceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sequence_pb2.Sequence, _abc.Awaitable[_sequence_pb2.Sequence]]:
+        """Answers when everything before expected_tokens is durable."""
 
     @_abc_1.abstractmethod
     def Delete(

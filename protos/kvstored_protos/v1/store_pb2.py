@@ -25,19 +25,19 @@ _sym_db = _symbol_database.Default()
 from kvstored_protos.v1 import common_pb2 as kvstored_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvstored/v1/store.proto\x12\x0bkvstored.v1\x1a\x18kvstored/v1/common.proto\"P\n\x08PutChunk\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x12\n\nparent_key\x18\x02 \x01(\x0c\x12\x13\n\x0btoken_count\x18\x03 \x01(\r\x12\x0e\n\x06stripe\x18\x04 \x01(\x04\"\xa2\x01\n\nPutRequest\x12\x11\n\tlayout_id\x18\x01 \x01(\x0c\x12%\n\x06\x63hunks\x18\x02 \x03(\x0b\x32\x15.kvstored.v1.PutChunk\x12&\n\x06source\x18\x03 \x01(\x0b\x32\x16.kvstored.v1.Placement\x12\x1d\n\x03\x61\x63k\x18\x04 \x01(\x0e\x32\x10.kvstored.v1.Ack\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x05 \x01(\r\"Z\n\tPutResult\x12(\n\x07outcome\x18\x01 \x01(\x0e\x32\x17.kvstored.v1.PutOutcome\x12#\n\x06reason\x18\x02 \x01(\x0e\x32\x13.kvstored.v1.Reason\"3\n\x08PutReply\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.kvstored.v1.PutResult\"A\n\x0cMatchRequest\x12\x11\n\tlayout_id\x18\x01 \x01(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x10\n\x08lease_ms\x18\x03 \x01(\r\"6\n\nMatchReply\x12\x16\n\x0ematched_chunks\x18\x01 \x01(\r\x12\x10\n\x08lease_id\x18\x02 \x01(\x04\"\xe9\x01\n\x0bReadRequest\x12\x11\n\tlayout_id\x18\x01 \x01(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12!\n\x05order\x18\x03 \x01(\x0e\x32\x12.kvstored.v1.Order\x12\x13\n\x0b\x66irst_layer\x18\x04 \x01(\r\x12\x13\n\x0blayer_count\x18\x05 \x01(\r\x12+\n\x0b\x64\x65stination\x18\x06 \x01(\x0b\x32\x16.kvstored.v1.Placement\x12\x14\n\x0c\x62oard_offset\x18\x07 \x01(\x04\x12\x14\n\x0cwindow_bytes\x18\x08 \x01(\x04\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\t \x01(\r\"5\n\tReadReply\x12\x13\n\x0b\x64ram_chunks\x18\x01 \x01(\r\x12\x13\n\x0bnvme_chunks\x18\x02 \x01(\r\"?\n\nPinRequest\x12\x11\n\tlayout_id\x18\x01 \x01(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x10\n\x08lease_ms\x18\x03 \x01(\r\"3\n\x08PinReply\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\x15\n\rpinned_chunks\x18\x02 \x01(\r\" \n\x0cUnpinRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\"\x0c\n\nUnpinReply\"\x1d\n\rDeleteRequest\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\"%\n\x0b\x44\x65leteReply\x12\x16\n\x0e\x64\x65leted_chunks\x18\x01 \x01(\r*;\n\x03\x41\x63k\x12\x13\n\x0f\x41\x43K_UNSPECIFIED\x10\x00\x12\x0e\n\nACK_STAGED\x10\x01\x12\x0f\n\x0b\x41\x43K_DURABLE\x10\x02*a\n\x05Order\x12\x15\n\x11ORDER_UNSPECIFIED\x10\x00\x12\x14\n\x10ORDER_TAIL_FIRST\x10\x01\x12\x15\n\x11ORDER_LAYER_FIRST\x10\x02\x12\x14\n\x10ORDER_HEAD_FIRST\x10\x03*t\n\nPutOutcome\x12\x1b\n\x17PUT_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12PUT_OUTCOME_STORED\x10\x01\x12\x17\n\x13PUT_OUTCOME_EXISTED\x10\x02\x12\x18\n\x14PUT_OUTCOME_REJECTED\x10\x03\x32\xf0\x02\n\x0cStoreService\x12\x35\n\x03Put\x12\x17.kvstored.v1.PutRequest\x1a\x15.kvstored.v1.PutReply\x12;\n\x05Match\x12\x19.kvstored.v1.MatchRequest\x1a\x17.kvstored.v1.MatchReply\x12\x38\n\x04Read\x12\x18.kvstored.v1.ReadRequest\x1a\x16.kvstored.v1.ReadReply\x12\x35\n\x03Pin\x12\x17.kvstored.v1.PinRequest\x1a\x15.kvstored.v1.PinReply\x12;\n\x05Unpin\x12\x19.kvstored.v1.UnpinRequest\x1a\x17.kvstored.v1.UnpinReply\x12>\n\x06\x44\x65lete\x12\x1a.kvstored.v1.DeleteRequest\x1a\x18.kvstored.v1.DeleteReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvstored/v1/store.proto\x12\x0bkvstored.v1\x1a\x18kvstored/v1/common.proto\"P\n\x08PutChunk\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x12\n\nparent_key\x18\x02 \x01(\x0c\x12\x13\n\x0btoken_count\x18\x03 \x01(\r\x12\x0e\n\x06stripe\x18\x04 \x01(\x04\"\xa2\x01\n\nPutRequest\x12\x11\n\tlayout_id\x18\x01 \x01(\x0c\x12%\n\x06\x63hunks\x18\x02 \x03(\x0b\x32\x15.kvstored.v1.PutChunk\x12&\n\x06source\x18\x03 \x01(\x0b\x32\x16.kvstored.v1.Placement\x12\x1d\n\x03\x61\x63k\x18\x04 \x01(\x0e\x32\x10.kvstored.v1.Ack\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x05 \x01(\r\"Z\n\tPutResult\x12(\n\x07outcome\x18\x01 \x01(\x0e\x32\x17.kvstored.v1.PutOutcome\x12#\n\x06reason\x18\x02 \x01(\x0e\x32\x13.kvstored.v1.Reason\"3\n\x08PutReply\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.kvstored.v1.PutResult\"i\n\nAppendItem\x12\x10\n\x08sequence\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_token\x18\x02 \x01(\x04\x12\x11\n\tfirst_row\x18\x03 \x01(\r\x12\x13\n\x0btoken_count\x18\x04 \x01(\r\x12\x0c\n\x04keys\x18\x05 \x03(\x0c\"v\n\rAppendRequest\x12\x11\n\tlayout_id\x18\x01 \x01(\x0c\x12\x17\n\x0fsnapshot_offset\x18\x02 \x01(\x04\x12\x11\n\trow_count\x18\x03 \x01(\r\x12&\n\x05items\x18\x04 \x03(\x0b\x32\x17.kvstored.v1.AppendItem\"J\n\x0c\x41ppendResult\x12\x15\n\rlength_tokens\x18\x01 \x01(\x04\x12#\n\x06reason\x18\x02 \x01(\x0e\x32\x13.kvstored.v1.Reason\"9\n\x0b\x41ppendReply\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.kvstored.v1.AppendResult\"A\n\x0cMatchRequest\x12\x11\n\tlayout_id\x18\x01 \x01(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x10\n\x08lease_ms\x18\x03 \x01(\r\"6\n\nMatchReply\x12\x16\n\x0ematched_chunks\x18\x01 \x01(\r\x12\x10\n\x08lease_id\x18\x02 \x01(\x04\"\xe9\x01\n\x0bReadRequest\x12\x11\n\tlayout_id\x18\x01 \x01(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12!\n\x05order\x18\x03 \x01(\x0e\x32\x12.kvstored.v1.Order\x12\x13\n\x0b\x66irst_layer\x18\x04 \x01(\r\x12\x13\n\x0blayer_count\x18\x05 \x01(\r\x12+\n\x0b\x64\x65stination\x18\x06 \x01(\x0b\x32\x16.kvstored.v1.Placement\x12\x14\n\x0c\x62oard_offset\x18\x07 \x01(\x04\x12\x14\n\x0cwindow_bytes\x18\x08 \x01(\x04\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\t \x01(\r\"5\n\tReadReply\x12\x13\n\x0b\x64ram_chunks\x18\x01 \x01(\r\x12\x13\n\x0bnvme_chunks\x18\x02 \x01(\r\"?\n\nPinRequest\x12\x11\n\tlayout_id\x18\x01 \x01(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x10\n\x08lease_ms\x18\x03 \x01(\r\"3\n\x08PinReply\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\x15\n\rpinned_chunks\x18\x02 \x01(\r\" \n\x0cUnpinRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\"\x0c\n\nUnpinReply\"\x1d\n\rDeleteRequest\x12\x0c\n\x04keys\x18\x01 \x03(\x0c\"%\n\x0b\x44\x65leteReply\x12\x16\n\x0e\x64\x65leted_chunks\x18\x01 \x01(\r*;\n\x03\x41\x63k\x12\x13\n\x0f\x41\x43K_UNSPECIFIED\x10\x00\x12\x0e\n\nACK_STAGED\x10\x01\x12\x0f\n\x0b\x41\x43K_DURABLE\x10\x02*a\n\x05Order\x12\x15\n\x11ORDER_UNSPECIFIED\x10\x00\x12\x14\n\x10ORDER_TAIL_FIRST\x10\x01\x12\x15\n\x11ORDER_LAYER_FIRST\x10\x02\x12\x14\n\x10ORDER_HEAD_FIRST\x10\x03*t\n\nPutOutcome\x12\x1b\n\x17PUT_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12PUT_OUTCOME_STORED\x10\x01\x12\x17\n\x13PUT_OUTCOME_EXISTED\x10\x02\x12\x18\n\x14PUT_OUTCOME_REJECTED\x10\x03\x32\xb0\x03\n\x0cStoreService\x12\x35\n\x03Put\x12\x17.kvstored.v1.PutRequest\x1a\x15.kvstored.v1.PutReply\x12>\n\x06\x41ppend\x12\x1a.kvstored.v1.AppendRequest\x1a\x18.kvstored.v1.AppendReply\x12;\n\x05Match\x12\x19.kvstored.v1.MatchRequest\x1a\x17.kvstored.v1.MatchReply\x12\x38\n\x04Read\x12\x18.kvstored.v1.ReadRequest\x1a\x16.kvstored.v1.ReadReply\x12\x35\n\x03Pin\x12\x17.kvstored.v1.PinRequest\x1a\x15.kvstored.v1.PinReply\x12;\n\x05Unpin\x12\x19.kvstored.v1.UnpinRequest\x1a\x17.kvstored.v1.UnpinReply\x12>\n\x06\x44\x65lete\x12\x1a.kvstored.v1.DeleteRequest\x1a\x18.kvstored.v1.DeleteReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kvstored.v1.store_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ACK']._serialized_start=1108
-  _globals['_ACK']._serialized_end=1167
-  _globals['_ORDER']._serialized_start=1169
-  _globals['_ORDER']._serialized_end=1266
-  _globals['_PUTOUTCOME']._serialized_start=1268
-  _globals['_PUTOUTCOME']._serialized_end=1384
+  _globals['_ACK']._serialized_start=1470
+  _globals['_ACK']._serialized_end=1529
+  _globals['_ORDER']._serialized_start=1531
+  _globals['_ORDER']._serialized_end=1628
+  _globals['_PUTOUTCOME']._serialized_start=1630
+  _globals['_PUTOUTCOME']._serialized_end=1746
   _globals['_PUTCHUNK']._serialized_start=66
   _globals['_PUTCHUNK']._serialized_end=146
   _globals['_PUTREQUEST']._serialized_start=149
@@ -46,26 +46,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUTRESULT']._serialized_end=403
   _globals['_PUTREPLY']._serialized_start=405
   _globals['_PUTREPLY']._serialized_end=456
-  _globals['_MATCHREQUEST']._serialized_start=458
-  _globals['_MATCHREQUEST']._serialized_end=523
-  _globals['_MATCHREPLY']._serialized_start=525
-  _globals['_MATCHREPLY']._serialized_end=579
-  _globals['_READREQUEST']._serialized_start=582
-  _globals['_READREQUEST']._serialized_end=815
-  _globals['_READREPLY']._serialized_start=817
-  _globals['_READREPLY']._serialized_end=870
-  _globals['_PINREQUEST']._serialized_start=872
-  _globals['_PINREQUEST']._serialized_end=935
-  _globals['_PINREPLY']._serialized_start=937
-  _globals['_PINREPLY']._serialized_end=988
-  _globals['_UNPINREQUEST']._serialized_start=990
-  _globals['_UNPINREQUEST']._serialized_end=1022
-  _globals['_UNPINREPLY']._serialized_start=1024
-  _globals['_UNPINREPLY']._serialized_end=1036
-  _globals['_DELETEREQUEST']._serialized_start=1038
-  _globals['_DELETEREQUEST']._serialized_end=1067
-  _globals['_DELETEREPLY']._serialized_start=1069
-  _globals['_DELETEREPLY']._serialized_end=1106
-  _globals['_STORESERVICE']._serialized_start=1387
-  _globals['_STORESERVICE']._serialized_end=1755
+  _globals['_APPENDITEM']._serialized_start=458
+  _globals['_APPENDITEM']._serialized_end=563
+  _globals['_APPENDREQUEST']._serialized_start=565
+  _globals['_APPENDREQUEST']._serialized_end=683
+  _globals['_APPENDRESULT']._serialized_start=685
+  _globals['_APPENDRESULT']._serialized_end=759
+  _globals['_APPENDREPLY']._serialized_start=761
+  _globals['_APPENDREPLY']._serialized_end=818
+  _globals['_MATCHREQUEST']._serialized_start=820
+  _globals['_MATCHREQUEST']._serialized_end=885
+  _globals['_MATCHREPLY']._serialized_start=887
+  _globals['_MATCHREPLY']._serialized_end=941
+  _globals['_READREQUEST']._serialized_start=944
+  _globals['_READREQUEST']._serialized_end=1177
+  _globals['_READREPLY']._serialized_start=1179
+  _globals['_READREPLY']._serialized_end=1232
+  _globals['_PINREQUEST']._serialized_start=1234
+  _globals['_PINREQUEST']._serialized_end=1297
+  _globals['_PINREPLY']._serialized_start=1299
+  _globals['_PINREPLY']._serialized_end=1350
+  _globals['_UNPINREQUEST']._serialized_start=1352
+  _globals['_UNPINREQUEST']._serialized_end=1384
+  _globals['_UNPINREPLY']._serialized_start=1386
+  _globals['_UNPINREPLY']._serialized_end=1398
+  _globals['_DELETEREQUEST']._serialized_start=1400
+  _globals['_DELETEREQUEST']._serialized_end=1429
+  _globals['_DELETEREPLY']._serialized_start=1431
+  _globals['_DELETEREPLY']._serialized_end=1468
+  _globals['_STORESERVICE']._serialized_start=1749
+  _globals['_STORESERVICE']._serialized_end=2181
 # @@protoc_insertion_point(module_scope)

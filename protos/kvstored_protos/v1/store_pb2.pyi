@@ -198,6 +198,132 @@ class PutReply(_message.Message):
 Global___PutReply: _TypeAlias = PutReply  # noqa: Y015
 
 @_typing.final
+class AppendItem(_message.Message):
+    """Rows of a snapshot that are consecutive tokens of one sequence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    FIRST_TOKEN_FIELD_NUMBER: _builtins.int
+    FIRST_ROW_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.str
+    first_token: _builtins.int
+    """Position of the first of these tokens, counted from the sequence's front as it is
+    now; it must be the sequence's length.
+    """
+    first_row: _builtins.int
+    """Row of the snapshot that holds the first of these tokens."""
+    token_count: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Keys of the chunks that these tokens complete, in order."""
+
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.str = ...,
+        first_token: _builtins.int = ...,
+        first_row: _builtins.int = ...,
+        token_count: _builtins.int = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_row", b"first_row", "first_token", b"first_token", "keys", b"keys", "sequence", b"sequence", "token_count", b"token_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendItem: _TypeAlias = AppendItem  # noqa: Y015
+
+@_typing.final
+class AppendRequest(_message.Message):
+    """One step of an engine: rows of many sequences. A snapshot is one block for each layer
+    that is stored, in layer order, each at a multiple of 64 bytes from the snapshot's
+    first byte: [rows, token_bytes] for HIDDEN, and for KV two halves
+    [2, rows, token_bytes / 2], all keys, then all values.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYOUT_ID_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_OFFSET_FIELD_NUMBER: _builtins.int
+    ROW_COUNT_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    layout_id: _builtins.bytes
+    snapshot_offset: _builtins.int
+    """Arena offset of the snapshot."""
+    row_count: _builtins.int
+    """Rows of the snapshot; items need not name all of them."""
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendItem]:
+        """At most one for each sequence."""
+
+    def __init__(
+        self,
+        *,
+        layout_id: _builtins.bytes = ...,
+        snapshot_offset: _builtins.int = ...,
+        row_count: _builtins.int = ...,
+        items: _abc.Iterable[Global___AppendItem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "layout_id", b"layout_id", "row_count", b"row_count", "snapshot_offset", b"snapshot_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendRequest: _TypeAlias = AppendRequest  # noqa: Y015
+
+@_typing.final
+class AppendResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LENGTH_TOKENS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    length_tokens: _builtins.int
+    """Length of the sequence behind this call."""
+    reason: _common_pb2.Reason.ValueType
+    """Why the item's tokens were not taken, or only those before length_tokens. DRAM_FULL:
+    there was no room at once, the sequence is stopped. SEQUENCE_CONFLICT: first_token
+    is not the sequence's length, or its layout is another.
+    """
+    def __init__(
+        self,
+        *,
+        length_tokens: _builtins.int = ...,
+        reason: _common_pb2.Reason.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length_tokens", b"length_tokens", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendResult: _TypeAlias = AppendResult  # noqa: Y015
+
+@_typing.final
+class AppendReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendResult]: ...
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___AppendResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendReply: _TypeAlias = AppendReply  # noqa: Y015
+
+@_typing.final
 class MatchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

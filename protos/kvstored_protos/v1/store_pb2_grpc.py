@@ -39,6 +39,11 @@ class StoreServiceStub(object):
                 request_serializer=kvstored_dot_v1_dot_store__pb2.PutRequest.SerializeToString,
                 response_deserializer=kvstored_dot_v1_dot_store__pb2.PutReply.FromString,
                 _registered_method=True)
+        self.Append = channel.unary_unary(
+                '/kvstored.v1.StoreService/Append',
+                request_serializer=kvstored_dot_v1_dot_store__pb2.AppendRequest.SerializeToString,
+                response_deserializer=kvstored_dot_v1_dot_store__pb2.AppendReply.FromString,
+                _registered_method=True)
         self.Match = channel.unary_unary(
                 '/kvstored.v1.StoreService/Match',
                 request_serializer=kvstored_dot_v1_dot_store__pb2.MatchRequest.SerializeToString,
@@ -71,6 +76,14 @@ class StoreServiceServicer(object):
 
     def Put(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Append(self, request, context):
+        """Answers when the rows are copied and the chunks that they complete are readable from
+        DRAM; these become durable behind it. Never waits for room in DRAM.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -114,6 +127,11 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.Put,
                     request_deserializer=kvstored_dot_v1_dot_store__pb2.PutRequest.FromString,
                     response_serializer=kvstored_dot_v1_dot_store__pb2.PutReply.SerializeToString,
+            ),
+            'Append': grpc.unary_unary_rpc_method_handler(
+                    servicer.Append,
+                    request_deserializer=kvstored_dot_v1_dot_store__pb2.AppendRequest.FromString,
+                    response_serializer=kvstored_dot_v1_dot_store__pb2.AppendReply.SerializeToString,
             ),
             'Match': grpc.unary_unary_rpc_method_handler(
                     servicer.Match,
@@ -168,6 +186,33 @@ class StoreService(object):
             '/kvstored.v1.StoreService/Put',
             kvstored_dot_v1_dot_store__pb2.PutRequest.SerializeToString,
             kvstored_dot_v1_dot_store__pb2.PutReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Append(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvstored.v1.StoreService/Append',
+            kvstored_dot_v1_dot_store__pb2.AppendRequest.SerializeToString,
+            kvstored_dot_v1_dot_store__pb2.AppendReply.FromString,
             options,
             channel_credentials,
             insecure,

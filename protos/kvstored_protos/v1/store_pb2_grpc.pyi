@@ -32,6 +32,10 @@ class StoreServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StoreServiceAsyncStub: ...
     Put: _grpc.UnaryUnaryMultiCallable[_store_pb2.PutRequest, _store_pb2.PutReply]
+    Append: _grpc.UnaryUnaryMultiCallable[_store_pb2.AppendRequest, _store_pb2.AppendReply]
+    """Answers when the rows are copied and the chunks that they complete are readable from
+    DRAM; these become durable behind it. Never waits for room in DRAM.
+    """
     Match: _grpc.UnaryUnaryMultiCallable[_store_pb2.MatchRequest, _store_pb2.MatchReply]
     Read: _grpc.UnaryUnaryMultiCallable[_store_pb2.ReadRequest, _store_pb2.ReadReply]
     """Answers as soon as the read is planned; progress is on the board."""
@@ -44,6 +48,10 @@ class StoreServiceStub:
 class StoreServiceAsyncStub(StoreServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Put: _aio.UnaryUnaryMultiCallable[_store_pb2.PutRequest, _store_pb2.PutReply]  # type: ignore[assignment]
+    Append: _aio.UnaryUnaryMultiCallable[_store_pb2.AppendRequest, _store_pb2.AppendReply]  # type: ignore[assignment]
+    """Answers when the rows are copied and the chunks that they complete are readable from
+    DRAM; these become durable behind it. Never waits for room in DRAM.
+    """
     Match: _aio.UnaryUnaryMultiCallable[_store_pb2.MatchRequest, _store_pb2.MatchReply]  # type: ignore[assignment]
     Read: _aio.UnaryUnaryMultiCallable[_store_pb2.ReadRequest, _store_pb2.ReadReply]  # type: ignore[assignment]
     """Answers as soon as the read is planned; progress is on the board."""
@@ -59,6 +67,16 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _store_pb2.PutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_store_pb2.PutReply, _abc.Awaitable[_store_pb2.PutReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Append(
+        self,
+        request: _store_pb2.AppendRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_store_pb2.AppendReply, _abc.Awaitable[_store_pb2.AppendReply]]:
+        """Answers when the rows are copied and the chunks that they complete are readable from
+        DRAM; these become durable behind it. Never waits for room in DRAM.
+        """
 
     @_abc_1.abstractmethod
     def Match(

@@ -13,10 +13,10 @@ from kvstored.format.sequence_record import SequenceRecord
 from kvstored.io.memory_device import MemoryDevice
 from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.thread_engine import ThreadEngine
+from kvstored.store import index_open
 from kvstored.store.committer import CommitLimits
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index, IndexChange, IndexMeta
-from kvstored.store.index_open import open_recovered
 from kvstored.store.plan import PlanLimits
 from kvstored.store.reader import ReaderLimits
 from kvstored.store.recover import Recovered
@@ -138,9 +138,8 @@ def started(
     Raises what the start raises. The body may close the store itself.
     """
     device_set = specimen.device_set()
-    index, recovered = open_recovered(path, MAP_BYTES, device_set, lambda *_: None)
-    meta = IndexMeta(set_id=device_set.set_id, epoch=device_set.epoch + 1, clean=False)
-    index.apply(IndexChange(meta=meta))
+    begun = index_open.start(path, MAP_BYTES, device_set, lambda *_: None)
+    index, recovered = begun.index, begun.recovered
     store = TieredStore(
         RecoveredStore(
             device_set=device_set,

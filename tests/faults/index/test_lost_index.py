@@ -6,7 +6,9 @@ Fails when
 * ``index_probe._judge`` takes no signal of its child for damage (seen: no start with half of
   the file);
 * ``index_service._is_as_left`` does not look at the file (seen: after a clean stop the daemon
-  itself died of SIGBUS).
+  itself died of SIGBUS);
+* ``index_open.open_recovered`` does not look at the age of the index (seen: the chunk that was
+  put after the copy was missing).
 """
 
 import os
@@ -141,6 +143,31 @@ def test_an_index_that_is_lost(daemon: DaemonProcess, name: str, is_clean: bool)
     started = time.monotonic()
     daemon.start()
     assert time.monotonic() - started < READY_S
+    check_everything_is_there(daemon)
+
+
+@pytest.mark.parametrize("is_clean", [False, True], ids=["killed", "clean"])
+def test_an_older_copy_of_the_index(daemon: DaemonProcess, tmp_path: Path, is_clean: bool) -> None:
+    """From a backup: what was put since then is there, and ``check`` says why it is not used."""
+    stop(daemon, is_clean=is_clean)
+    shutil.copytree(daemon.index, tmp_path / "backup")
+    daemon.start()
+    with Client(daemon.socket_path, arena_bytes=ARENA) as client:
+        number = 2000 + client.admin.stats().epoch
+        assert put_many(client, [number]) == [Reason.UNSPECIFIED]
+    stop(daemon, is_clean=is_clean)
+    shutil.rmtree(daemon.index)
+    shutil.copytree(tmp_path / "backup", daemon.index)
+    check = daemon.run_verb("check")
+    assert check.returncode == 1
+    assert "is an older copy, of epoch" in check.stdout
+    log_before = daemon.log
+    daemon.start()
+    with Client(daemon.socket_path, arena_bytes=ARENA) as client:
+        assert readable(client, [number]) == [number]
+    lines = daemon.log.removeprefix(log_before).splitlines()
+    (line,) = (line for line in lines if "is an older copy" in line)
+    assert "it is kept as" in line
     check_everything_is_there(daemon)
 
 

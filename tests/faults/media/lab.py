@@ -18,9 +18,8 @@ from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.thread_engine import ThreadEngine
 from kvstored.store.committer import CommitLimits
 from kvstored.store.device_set import DeviceSet
-from kvstored.store.index import Index, IndexChange
-from kvstored.store.index_meta import IndexMeta
-from kvstored.store.index_open import open_recovered
+from kvstored.store.index import Index
+from kvstored.store.index_open import begin_epoch, open_recovered
 from kvstored.store.index_service import close_cleanly
 from kvstored.store.plan import PlanLimits
 from kvstored.store.reader import ReaderLimits
@@ -144,8 +143,7 @@ class Lab:
         served: ServedStore | None = None
         store: TieredStore | None = None
         try:
-            epoch = device_set.advance_epoch()
-            index.apply(IndexChange(meta=IndexMeta(set_id=SET_ID, epoch=epoch, clean=False)))
+            begin_epoch(index, device_set)
             store = tiered_store(device_set, devices, index, recovered, self.dram_bytes)
             served = ServedStore(
                 store=store,

@@ -4,7 +4,9 @@ Fails when ``Committer._flush`` does not report a device whose flush failed, and
 flush is left out (seen: "acknowledged and not there"), when ``ChunkStore._end_write`` keeps
 the extent of a write that failed (seen: "extents of device 0 leak"), when ``ReadPath`` keeps
 its pins (seen: "the store does not come to rest"), and when ``ReadStream.failed`` settles
-nothing (seen: "a read outlives its deadline").
+nothing (seen: "a read outlives its deadline"). A start fails when ``read_superblock`` needs
+both copies (seen: it was refused for one read), and when ``scan_slab`` gives up with the first
+error (seen: "acknowledged and not there").
 """
 
 import pytest

@@ -19,6 +19,7 @@ from kvstored.store import sequence_table
 from kvstored.store.index import Index
 from kvstored.store.sequences import SequenceLimitError
 from kvstored.tiers import hierarchy
+from kvstored.tiers.sequences import Caller
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import TOKEN_METADATA, Reason
 from kvstored_protos.v1 import session_pb2
@@ -77,19 +78,19 @@ def test_sequences_of_a_namespace_are_bounded(
     """Bug: a client could make sequences until their list fitted into no answer."""
     monkeypatch.setattr(sequence_table, "SEQUENCES_PER_NAMESPACE_MAX", 3)
     with open_store(tmp_path) as opened:
-        table = opened.store.sequences
+        sequences, caller = opened.store.sequences, Caller(NAMESPACE, 1)
         for number in range(3):
-            table.create(NAMESPACE, f"s{number}", LAYOUT.layout_id)
+            sequences.create(caller, f"s{number}", LAYOUT)
         for make in (
-            lambda: table.create(NAMESPACE, "one more", LAYOUT.layout_id),
-            lambda: table.fork(NAMESPACE, "s0", "one more", 0),
+            lambda: sequences.create(caller, "one more", LAYOUT),
+            lambda: sequences.fork(caller, "s0", "one more", 0),
         ):
             with pytest.raises(SequenceLimitError, match="at most 3"):
                 make()
-        table.create(b"another namespac", "s0", LAYOUT.layout_id)
-        table.delete(NAMESPACE, "s1")
-        table.fork(NAMESPACE, "s0", "one more", 0)
-        assert table.list(NAMESPACE) == ["one more", "s0", "s2"]
+        sequences.create(Caller(b"another namespac", 2), "s0", LAYOUT)
+        sequences.delete(caller, "s1")
+        sequences.fork(caller, "s0", "one more", 0)
+        assert sequences.list(caller) == ["one more", "s0", "s2"]
 
 
 def test_a_layout_beyond_the_limit_of_its_session_is_not_stored(daemon: DaemonProcess) -> None:

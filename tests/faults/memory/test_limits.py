@@ -101,7 +101,7 @@ def test_a_control_group_limit(tmp_path: Path, group: Path) -> None:
 async def test_a_system_without_threads_refuses_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug: the client was cut off without a word, and the eventfd of its session stayed open."""
     limits = SessionLimits(arena_bytes_max=MIB, arenas_bytes_max=MIB, sessions_max=1)
-    table = SessionTable(limits, unpin=lambda _: None, cancel=lambda _: None)
+    table = SessionTable(limits, unpin=lambda _: None, cancel=lambda _: None, end=lambda _: None)
     grant = Grant(namespace="n", admin=False, huge_pages=False)
     others = set(threading.enumerate())
 

@@ -73,6 +73,9 @@ def test_ping_stats_ls_inspect(daemon: DaemonProcess) -> None:
     assert (ping["epoch"], ping["namespace"], ping["admin"]) == (1, "default", True)
     stats = answer(daemon, "stats")
     assert (stats["epoch"], stats["chunk_count"], stats["session_count"]) == (1, 0, 1)
+    assert (stats["arenas_used_bytes"], stats["arenas_capacity_bytes"]) == (4096, 16 << 30)
+    assert (stats["lease_count"], stats["pinned_chunk_count"]) == (0, 0)
+    assert (stats["reads_in_flight_count"], stats["index_failed"]) == (0, False)
     assert [row["path"] for row in stats["rows"]] == [str(path) for path in daemon.devices]
     assert answer(daemon, "ls") == {"truncated": False, "rows": []}
     assert "no stored chunk" in refusal(daemon, "inspect", "ab")

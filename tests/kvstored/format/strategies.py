@@ -6,7 +6,7 @@ from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.extent import Extent
 from kvstored.format.extent_header import SLICES_MAX, ExtentHeader, SliceSum
 from kvstored.format.identity import ChunkId
-from kvstored.format.sequence_record import SequenceRecord
+from kvstored.format.sequence_record import SequenceRecord, SequenceTail
 from kvstored.format.slab_header import SlabHeader
 from kvstored.format.superblock import Superblock
 from kvstored_contract.layout import LayerState, Rotary, Shard, StateKind, StateLayout
@@ -61,6 +61,7 @@ sequence_records = st.builds(
     layout_id=keys,
     keys=st.lists(keys, max_size=20).map(tuple),
     dropped_chunks=word64,
+    tail=st.none() | st.builds(SequenceTail, key=keys, token_count=st.integers(1, 2**32 - 1)),
 )
 
 _stored_layers = st.builds(

@@ -8,16 +8,19 @@ from typing import cast
 
 from kvstored.format.extent_header import SliceSum
 from kvstored.format.identity import ChunkId
-from kvstored.format.sequence_record import SequenceRecord
 from kvstored.store import sequences
 from kvstored.store.read_stream import ReadStream
+from kvstored.store.sequence_state import SequenceState
 from kvstored.tiers.requests import (
+    AppendOutcome,
+    AppendRequest,
     LayoutRefusedError,
     PutOutcome,
     PutRequest,
     PutTicket,
     ReadRequest,
 )
+from kvstored.tiers.sequences import Caller
 from kvstored.tiers.status import ChunkDetail, ChunkStatus, DeviceStatus, StoreStats
 from kvstored_contract.board import BoardWord, SliceState
 from kvstored_contract.layout import StateLayout
@@ -46,51 +49,76 @@ class FakeStream:
 
 
 class FakeSequences:
-    """Sequences by namespace and name."""
+    """Sequences by namespace and name; ``flushed`` notes what was flushed under which key."""
 
     def __init__(self) -> None:
-        self.records: dict[tuple[bytes, str], SequenceRecord] = {}
+        self.states: dict[tuple[bytes, str], SequenceState] = {}
+        self.ephemeral: set[tuple[bytes, str]] = set()
+        self.flushed: list[bytes] = []
 
-    def get(self, namespace_id: bytes, name: str) -> SequenceRecord:
-        if (namespace_id, name) not in self.records:
+    def get(self, caller: Caller, name: str) -> SequenceState:
+        if (caller.namespace_id, name) not in self.states:
             raise sequences.SequenceUnknownError("no such sequence")
-        return self.records[namespace_id, name]
+        return self.states[caller.namespace_id, name]
 
-    def list(self, namespace_id: bytes) -> list[str]:
-        return sorted(name for owner, name in self.records if owner == namespace_id)
+    def is_ephemeral(self, caller: Caller, name: str) -> bool:
+        return (caller.namespace_id, name) in self.ephemeral
 
-    def create(self, namespace_id: bytes, name: str, layout_id: bytes) -> SequenceRecord:
-        if (namespace_id, name) in self.records:
+    def list(self, caller: Caller) -> list[str]:
+        return sorted(name for owner, name in self.states if owner == caller.namespace_id)
+
+    def create(
+        self,
+        caller: Caller,
+        name: str,
+        layout: StateLayout,
+        *,
+        keys: Sequence[bytes],
+        is_ephemeral: bool,
+    ) -> SequenceState:
+        if (caller.namespace_id, name) in self.states:
             raise sequences.SequenceExistsError("taken")
-        return self._store(namespace_id, name, sequences.create(layout_id))
+        if is_ephemeral:
+            self.ephemeral.add((caller.namespace_id, name))
+        state = sequences.create(layout.layout_id, layout.chunk_tokens, keys)
+        return self._store(caller, name, state)
 
     def append(
-        self, namespace_id: bytes, name: str, keys: Sequence[bytes], expected_chunks: int
-    ) -> SequenceRecord:
-        record = sequences.append(self.get(namespace_id, name), keys, expected_chunks)
-        return self._store(namespace_id, name, record)
+        self, caller: Caller, name: str, keys: Sequence[bytes], expected_chunks: int
+    ) -> SequenceState:
+        state = sequences.append(self.get(caller, name), keys, expected_chunks)
+        return self._store(caller, name, state)
 
-    def fork(
-        self, namespace_id: bytes, name: str, new_name: str, keep_chunks: int
-    ) -> SequenceRecord:
-        record = sequences.fork(self.get(namespace_id, name), keep_chunks)
-        return self._store(namespace_id, new_name, record)
+    def fork(self, caller: Caller, name: str, new_name: str, keep_chunks: int) -> SequenceState:
+        return self._store(caller, new_name, sequences.fork(self.get(caller, name), keep_chunks))
 
-    def truncate_front(self, namespace_id: bytes, name: str, drop_chunks: int) -> SequenceRecord:
-        record = sequences.truncate_front(self.get(namespace_id, name), drop_chunks)
-        return self._store(namespace_id, name, record)
+    def truncate_front(self, caller: Caller, name: str, drop_chunks: int) -> SequenceState:
+        state = sequences.truncate_front(self.get(caller, name), drop_chunks)
+        return self._store(caller, name, state)
 
-    def truncate_back(self, namespace_id: bytes, name: str, drop_chunks: int) -> SequenceRecord:
-        record = sequences.truncate_back(self.get(namespace_id, name), drop_chunks)
-        return self._store(namespace_id, name, record)
+    def truncate_back(self, caller: Caller, name: str, drop_chunks: int) -> SequenceState:
+        state = sequences.truncate_back(self.get(caller, name), drop_chunks)
+        return self._store(caller, name, state)
 
-    def delete(self, namespace_id: bytes, name: str) -> None:
-        self.get(namespace_id, name)
-        del self.records[namespace_id, name]
+    def truncate_tokens(self, caller: Caller, name: str, drop_tokens: int) -> SequenceState:
+        state = sequences.truncate_tokens(self.get(caller, name), drop_tokens)
+        return self._store(caller, name, state)
 
-    def _store(self, namespace_id: bytes, name: str, record: SequenceRecord) -> SequenceRecord:
-        self.records[namespace_id, name] = record
-        return record
+    def flush(
+        self, caller: Caller, name: str, tail_key: bytes, expected_tokens: int
+    ) -> SequenceState:
+        state = self.get(caller, name)
+        sequences.check_length(state, expected_tokens)
+        self.flushed.append(tail_key)
+        return state
+
+    def delete(self, caller: Caller, name: str) -> None:
+        self.get(caller, name)
+        del self.states[caller.namespace_id, name]
+
+    def _store(self, caller: Caller, name: str, state: SequenceState) -> SequenceState:
+        self.states[caller.namespace_id, name] = state
+        return state
 
 
 class FakeStore:
@@ -108,7 +136,11 @@ class FakeStore:
         self.puts_begun = threading.Semaphore(0)
         self.evicted_before_pin: set[bytes] = set()
         self.failure: Exception | None = None
+        self.index_failed = False
         self.sequences = FakeSequences()
+        self.appends: list[AppendRequest] = []
+        self.append_reason = Reason.UNSPECIFIED
+        self.ended_sessions: list[int] = []
 
     def register_layout(self, layout: StateLayout) -> None:
         if layout.chunk_tokens > self.layout_tokens_max:
@@ -131,6 +163,16 @@ class FakeStore:
             )
             self.stored.add(chunk)
         return tickets
+
+    def append(self, request: AppendRequest) -> list[AppendOutcome]:
+        self.appends.append(request)
+        return [
+            AppendOutcome(item.first_token + item.token_count, self.append_reason)
+            for item in request.items
+        ]
+
+    def end_session(self, session_id: int) -> None:
+        self.ended_sessions.append(session_id)
 
     def match(self, namespace_id: bytes, keys: Sequence[bytes]) -> int:
         if self.failure is not None:
@@ -186,6 +228,8 @@ class FakeStore:
             dram_capacity_bytes=10,
             dram_used_bytes=5,
             dram_chunk_count=1,
+            pinned_chunk_count=len(+self.pins),
+            index_failed=self.index_failed,
             counters={"hits": 3},
             devices=(device,),
         )

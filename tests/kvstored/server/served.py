@@ -46,9 +46,16 @@ class Peer:
 
 
 class Served:
-    """A running server."""
+    """A running server over a store of dictionaries, or over ``backing``."""
 
-    def __init__(self, folder: Path, *, rules: AccessRules, limits: SessionLimits) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        rules: AccessRules,
+        limits: SessionLimits,
+        backing: TieredStore | None = None,
+    ) -> None:
         self.store = FakeStore()
         self.options = ServerOptions(
             socket=folder / "s",
@@ -60,7 +67,9 @@ class Served:
         )
         self.stop = asyncio.Event()
         self._server = Server(
-            cast("TieredStore", self.store), self.options, Notifier(None, watchdog_s=None)
+            backing or cast("TieredStore", self.store),
+            self.options,
+            Notifier(None, watchdog_s=None),
         )
         self.task = asyncio.create_task(self._server.run(self.stop))
 
@@ -68,6 +77,12 @@ class Served:
     def session_count(self) -> int:
         """Sessions whose end the server has not heard of."""
         return self._server._sessions.session_count
+
+    @property
+    def call_count(self) -> int:
+        """Calls in progress of all sessions."""
+        sessions = self._server._sessions._by_token.values()
+        return sum(session._call_count for session in sessions)
 
     async def started(self) -> None:
         """Returns when the server listens; raises what kept it from that."""

@@ -6,8 +6,9 @@ from kvstored.server import session_socket
 from kvstored.server.access import Credentials
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc
-from tests.kvstored.server.caller import KEYS, Caller, reason_of
-from tests.kvstored.server.served import NOT_ADMIN, Served
+from tests.kvstored.server.caller import KEYS, Caller, calling, match, reason_of
+from tests.kvstored.server.served import ARENA_BYTES, NOT_ADMIN, Served
+from tests.support.waiting import until
 
 
 async def test_admin(caller: Caller) -> None:
@@ -23,6 +24,39 @@ async def test_admin(caller: Caller) -> None:
     detail = await stub.Inspect(inspect, metadata=metadata)
     assert detail.chunk.key == KEYS[3]
     assert detail.slices[0].checksum == 9
+
+
+async def test_gauges_of_sessions_and_of_the_index(served: Served, caller: Caller) -> None:
+    """Each gauge is another number, and goes back when what it counts has ended."""
+
+    async def gauges() -> tuple[int, ...]:
+        stats = await caller.admin.Stats(admin_pb2.StatsRequest(), metadata=caller.peer.metadata)
+        assert stats.arenas_capacity_bytes == served.options.limits.arenas_bytes_max
+        return (
+            stats.session_count,
+            stats.arenas_used_bytes // ARENA_BYTES,
+            stats.lease_count,
+            stats.pinned_chunk_count,
+            stats.reads_in_flight_count,
+            stats.index_failed,
+        )
+
+    assert await gauges() == (1, 1, 0, 0, 0, False)
+    async with calling(served, 4 * ARENA_BYTES) as other:
+        await other.put(KEYS)
+        await match(other, KEYS[:3], lease_ms=60_000)
+        await match(caller, KEYS[:2], lease_ms=60_000)
+        for holder in (other, caller, caller, caller):
+            read = holder.read_request(KEYS[:1])
+            await holder.store.Read(read, metadata=holder.peer.metadata)
+        assert await gauges() == (2, 5, 2, 3, 4, False)
+        served.store.streams[1].finish()
+        served.store.index_failed = True
+        assert await gauges() == (2, 5, 2, 3, 3, True)
+    await until(lambda: served.session_count == 1)
+    while (await gauges())[1] != 1:
+        pass
+    assert await gauges() == (1, 1, 1, 2, 2, True)
 
 
 async def test_bad_admin_calls(caller: Caller) -> None:

@@ -1,5 +1,6 @@
 """Sockets to listen on."""
 
+import contextlib
 import os
 import socket
 import stat
@@ -40,6 +41,39 @@ def test_a_living_one_is_not(tmp_path: Path) -> None:
         with pytest.raises(ListenError, match="another process"):
             bound_listener(path, PERMISSIONS)
         assert path.is_socket()
+
+
+def test_a_living_one_with_a_full_queue_is_not_replaced(tmp_path: Path) -> None:
+    """Bug: the start waited for ever for a daemon that accepted nobody."""
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        listener.bind(str(path))
+        listener.listen(0)
+        client.connect(str(path))
+        with pytest.raises(ListenError, match="another process"):
+            bound_listener(path, PERMISSIONS)
+
+
+def connections_taken(path: Path, most: int) -> int:
+    """How many connections fit into the queue of a socket that accepts none."""
+    with contextlib.ExitStack() as clients:
+        for count in range(most):
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            try:
+                client.connect(str(path))
+            except BlockingIOError:
+                return count
+    return most
+
+
+def test_a_burst_of_connections_finds_room(tmp_path: Path) -> None:
+    """Bug: a queue of 128 was full when as many engines started at once."""
+    system_max = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    burst = min(300, system_max)
+    path = tmp_path / "socket"
+    with bound_listener(path, PERMISSIONS):
+        assert connections_taken(path, burst) == burst
 
 
 def test_other_files_are_kept(tmp_path: Path) -> None:
@@ -93,6 +127,24 @@ def test_the_passed_socket_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with bound_listener(path, PERMISSIONS) as listener:
         assert child_says(listener) == str(path)
+
+
+def test_a_passed_socket_gets_a_long_queue(tmp_path: Path) -> None:
+    system_max = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    burst = min(300, system_max)
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        assert connections_taken(path, burst) < burst
+        assert child_says(listener) == str(path)
+        while True:
+            listener.setblocking(False)
+            try:
+                listener.accept()[0].close()
+            except BlockingIOError:
+                break
+        assert connections_taken(path, burst) == burst
 
 
 def test_a_passed_socket_of_another_kind_is_refused() -> None:

@@ -48,3 +48,50 @@ async def test_bad_sequence_calls(caller: Caller) -> None:
         sequence_pb2.AppendChunksRequest(name="s", keys=KEYS, expected_chunks=1), metadata=metadata
     )
     assert await reason_of(conflict) is Reason.SEQUENCE_CONFLICT
+
+
+async def test_a_tail_is_told_flushed_and_cut(caller: Caller) -> None:
+    stub, metadata = caller.sequences, caller.peer.metadata
+    created = await stub.Create(
+        sequence_pb2.CreateSequenceRequest(
+            name="s", layout_id=LAYOUT.layout_id, ephemeral=True, keys=KEYS[:2]
+        ),
+        metadata=metadata,
+    )
+    assert (list(created.keys), created.ephemeral) == (KEYS[:2], True)
+    length = 2 * LAYOUT.chunk_tokens
+    assert (created.staged_tokens, created.durable_tokens) == (length, length)
+    cut = await stub.TruncateBack(
+        sequence_pb2.TruncateSequenceRequest(name="s", drop_tokens=1), metadata=metadata
+    )
+    assert (cut.staged_tokens, cut.tail_tokens) == (length - 1, LAYOUT.chunk_tokens - 1)
+    assert (cut.durable_tokens, list(cut.keys)) == (LAYOUT.chunk_tokens, KEYS[:1])
+    flush = sequence_pb2.FlushSequenceRequest(
+        name="s", tail_key=KEYS[0], expected_tokens=length - 1
+    )
+    assert (await stub.Flush(flush, metadata=metadata)).staged_tokens == length - 1
+    assert caller.served.store.sequences.flushed == [KEYS[0]]
+
+
+async def test_bad_calls_for_tails(caller: Caller) -> None:
+    stub, metadata = caller.sequences, caller.peer.metadata
+    await stub.Create(
+        sequence_pb2.CreateSequenceRequest(name="s", layout_id=LAYOUT.layout_id), metadata=metadata
+    )
+    for call in (
+        stub.Flush(
+            sequence_pb2.FlushSequenceRequest(name="s", tail_key=b"short"), metadata=metadata
+        ),
+        stub.TruncateBack(
+            sequence_pb2.TruncateSequenceRequest(name="s", drop_chunks=1, drop_tokens=1),
+            metadata=metadata,
+        ),
+        stub.TruncateFront(
+            sequence_pb2.TruncateSequenceRequest(name="s", drop_tokens=1), metadata=metadata
+        ),
+    ):
+        assert await reason_of(call) is Reason.FIELD_INVALID
+    late = stub.Flush(
+        sequence_pb2.FlushSequenceRequest(name="s", expected_tokens=1), metadata=metadata
+    )
+    assert await reason_of(late) is Reason.SEQUENCE_CONFLICT

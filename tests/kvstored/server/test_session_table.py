@@ -40,7 +40,7 @@ def unpinned() -> Unpinned:
 @pytest.fixture
 def table(unpinned: Unpinned) -> SessionTable:
     limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=12288, sessions_max=2)
-    return SessionTable(limits, unpin=unpinned, cancel=lambda _: None)
+    return SessionTable(limits, unpin=unpinned, cancel=lambda _: None, end=lambda _: None)
 
 
 async def opened(table: SessionTable, arena_bytes: int = 4096) -> Session:

@@ -10,6 +10,7 @@ import pytest
 from kvstored.server.store_servicer import INLINE_CHUNKS_MAX
 from kvstored_contract.board import Board, BoardWord, SliceState
 from kvstored_contract.reasons import Reason
+from kvstored_contract.snapshot import SnapshotGeometry
 from kvstored_protos.v1 import store_pb2
 from tests.kvstored.server.caller import (
     KEYS,
@@ -157,3 +158,36 @@ async def test_a_fault_of_the_daemon_is_told_without_its_cause(caller: Caller) -
     assert info.value.code() is grpc.StatusCode.INTERNAL
     assert "secret" not in str(info.value.details())
     assert told_reason(info.value) == "INTERNAL"
+
+
+async def test_append(caller: Caller) -> None:
+    caller.peer.arena[128:136] = b"snapshot"
+    request = store_pb2.AppendRequest(
+        layout_id=LAYOUT.layout_id,
+        snapshot_offset=128,
+        row_count=3,
+        items=[
+            store_pb2.AppendItem(sequence="a", first_token=3, token_count=1, keys=KEYS[:1]),
+            store_pb2.AppendItem(sequence="b", first_row=1, token_count=2),
+        ],
+    )
+    reply = await caller.store.Append(request, metadata=caller.peer.metadata)
+    assert [(result.length_tokens, result.reason) for result in reply.results] == [(4, 0), (2, 0)]
+    (append,) = caller.served.store.appends
+    assert append.session_id == caller.peer.welcome.session_id
+    assert bytes(append.source[:8]) == b"snapshot"
+    assert len(append.source) == SnapshotGeometry(LAYOUT, 3).byte_count
+    assert [(item.name, item.first_row, item.keys) for item in append.items] == [
+        ("a", 0, (KEYS[0],)),
+        ("b", 1, ()),
+    ]
+    caller.served.store.append_reason = Reason.DRAM_FULL
+    full = await caller.store.Append(request, metadata=caller.peer.metadata)
+    assert {result.reason for result in full.results} == {Reason.DRAM_FULL}
+
+
+async def test_the_store_hears_of_the_end_of_a_session(served: Served) -> None:
+    async with calling(served) as caller:
+        session_id = caller.peer.welcome.session_id
+        assert served.store.ended_sessions == []
+    await until(lambda: served.store.ended_sessions == [session_id])

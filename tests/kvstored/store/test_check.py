@@ -25,6 +25,7 @@ from tests.kvstored.store.index_stores import (
     record_at,
     write_chunk,
 )
+from tests.support.devices import BadPlacesDevice
 
 CHUNK_COUNT = 12
 
@@ -135,6 +136,24 @@ def test_damaged_superblock_copy_is_found(store: CheckedStore, copy: int) -> Non
     offset = store.device_set.superblocks[0].copy_offsets[copy]
     media(store.device_set, 0)[offset + 20] ^= 1
     assert store.kinds() == [ProblemKind.SUPERBLOCK]
+
+
+@pytest.mark.parametrize("copy", [0, 1])
+def test_superblock_copy_that_cannot_be_read_is_found(store: CheckedStore, copy: int) -> None:
+    first, *others = store.device_set.devices
+    offset = store.device_set.superblocks[0].copy_offsets[copy]
+    store.device_set.devices = (BadPlacesDevice(first, [offset]), *others)
+    (problem,) = store.check().problems
+    assert problem.kind is ProblemKind.DEVICE
+    assert problem.where == f"byte {offset} of memory-0"
+
+
+def test_an_older_copy_of_the_index_is_found(store: CheckedStore) -> None:
+    """Fails when ``check_age`` is not asked (seen: no problem at all)."""
+    store.index.apply(IndexChange(meta=replace(meta(), epoch=0)))
+    (problem,) = store.check().problems
+    assert problem.kind is ProblemKind.INDEX_META
+    assert "older copy, of epoch 0 where its devices are in epoch 1" in problem.what
 
 
 def test_superblock_copy_of_an_earlier_epoch_is_what_a_start_cut_short_leaves(

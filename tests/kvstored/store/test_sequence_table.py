@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from kvstored.format.sequence_record import SequenceRecord
+from kvstored.store import sequence_table
 from kvstored.store.committer import Commit
 from kvstored.store.index import Index
 from kvstored.store.sequence_table import SequenceStorageError, SequenceTable
 from kvstored.store.sequences import (
-    SequenceConflictError,
     SequenceExistsError,
+    SequenceLimitError,
     SequenceUnknownError,
 )
 from kvstored_contract.reasons import Reason
@@ -47,15 +49,16 @@ def table(index: Index, committer: InlineCommitter) -> SequenceTable:
     return SequenceTable(index=index, committer=committer)
 
 
-def test_life_of_a_sequence(table: SequenceTable) -> None:
-    table.create(NAMESPACE, "chat", LAYOUT.layout_id)
-    assert table.append(NAMESPACE, "chat", [key(1), key(2), key(3)], 0).keys[0] == key(1)
-    fork = table.fork(NAMESPACE, "chat", "branch", 2)
-    assert fork.keys == (key(1), key(2))
-    assert table.truncate_front(NAMESPACE, "chat", 1).dropped_chunks == 1
-    assert table.truncate_back(NAMESPACE, "chat", 1).keys == (key(2),)
-    assert table.get(NAMESPACE, "chat").keys == (key(2),)
-    assert table.get(NAMESPACE, "branch") == fork
+def record_of(*numbers: int) -> SequenceRecord:
+    return SequenceRecord(layout_id=LAYOUT.layout_id, keys=tuple(map(key, numbers)))
+
+
+def test_life_of_a_record(table: SequenceTable) -> None:
+    table.create(NAMESPACE, "chat", record_of())
+    table.create(NAMESPACE, "branch", record_of(1))
+    table.store([(NAMESPACE, "chat", record_of(1, 2)), (NAMESPACE, "branch", record_of())])
+    assert table.get(NAMESPACE, "chat") == record_of(1, 2)
+    assert table.get(NAMESPACE, "branch") == record_of()
     assert table.list(NAMESPACE) == ["branch", "chat"]
     assert table.list(b"x" * 16) == []
     table.delete(NAMESPACE, "chat")
@@ -63,15 +66,24 @@ def test_life_of_a_sequence(table: SequenceTable) -> None:
 
 
 def test_names_that_are_taken_or_unknown(table: SequenceTable) -> None:
-    table.create(NAMESPACE, "chat", LAYOUT.layout_id)
+    table.create(NAMESPACE, "chat", record_of())
     with pytest.raises(SequenceExistsError, match="chat"):
-        table.create(NAMESPACE, "chat", LAYOUT.layout_id)
-    with pytest.raises(SequenceExistsError, match="chat"):
-        table.fork(NAMESPACE, "chat", "chat", 0)
+        table.create(NAMESPACE, "chat", record_of())
     with pytest.raises(SequenceUnknownError, match="other"):
         table.delete(NAMESPACE, "other")
-    with pytest.raises(SequenceConflictError, match="not the expected 5"):
-        table.append(NAMESPACE, "chat", [key(1)], 5)
+    with pytest.raises(SequenceUnknownError, match="other"):
+        table.get(NAMESPACE, "other")
+
+
+def test_a_namespace_has_so_many(table: SequenceTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequence_table, "SEQUENCES_PER_NAMESPACE_MAX", 2)
+    for name in ("a", "b"):
+        table.create(NAMESPACE, name, record_of())
+    with pytest.raises(SequenceLimitError, match="at most 2"):
+        table.create(NAMESPACE, "c", record_of())
+    table.create(b"x" * 16, "c", record_of())
+    table.delete(NAMESPACE, "a")
+    table.create(NAMESPACE, "c", record_of())
 
 
 def test_change_that_is_not_stored_is_an_error(
@@ -79,6 +91,6 @@ def test_change_that_is_not_stored_is_an_error(
 ) -> None:
     committer.reason = Reason.INTERNAL
     with pytest.raises(SequenceStorageError, match="INTERNAL") as caught:
-        table.create(NAMESPACE, "chat", LAYOUT.layout_id)
+        table.create(NAMESPACE, "chat", record_of())
     assert caught.value.reason is Reason.INTERNAL
     assert table.list(NAMESPACE) == []

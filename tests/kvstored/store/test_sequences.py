@@ -1,77 +1,145 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kvstored.format.sequence_record import SequenceRecord
+from kvstored.format.sequence_record import SequenceRecord, SequenceTail
 from kvstored.store import sequences
-from kvstored.store.sequences import SequenceConflictError
+from kvstored.store.sequence_state import SequenceState
+from kvstored.store.sequences import SEQUENCE_CHUNKS_MAX, SequenceConflictError
 
 LAYOUT_ID = b"l" * 32
-keys = st.binary(min_size=32, max_size=32)
-records = st.builds(
-    SequenceRecord,
-    layout_id=st.just(LAYOUT_ID),
-    keys=st.lists(keys, max_size=10).map(tuple),
-    dropped_chunks=st.integers(0, 100),
-)
-counts = st.integers(0, 12)
+CHUNK_TOKENS = 16
+KEYS = tuple(bytes([number]) * 32 for number in range(1, 6))
+TAIL = SequenceTail(key=b"t" * 32, token_count=7)
 
 
-def test_created_sequence_is_empty() -> None:
-    assert sequences.create(LAYOUT_ID) == SequenceRecord(layout_id=LAYOUT_ID)
+def talk(chunk_count: int = 5, tail_tokens: int = 0) -> SequenceState:
+    return SequenceState(
+        layout_id=LAYOUT_ID,
+        chunk_tokens=CHUNK_TOKENS,
+        keys=KEYS[:chunk_count],
+        durable_chunks=chunk_count,
+        tail_tokens=tail_tokens,
+    )
 
 
-@given(records, st.lists(keys, max_size=5))
-def test_append_puts_keys_at_the_back(record: SequenceRecord, more: list[bytes]) -> None:
-    grown = sequences.append(record, more, len(record.keys))
-    assert grown.keys == record.keys + tuple(more)
-    assert (grown.layout_id, grown.dropped_chunks) == (record.layout_id, record.dropped_chunks)
+def test_create_is_empty_or_begins_with_stored_chunks() -> None:
+    empty = sequences.create(LAYOUT_ID, CHUNK_TOKENS)
+    assert empty == talk(0)
+    assert empty.record() == SequenceRecord(layout_id=LAYOUT_ID)
+    assert sequences.create(LAYOUT_ID, CHUNK_TOKENS, KEYS[:2]) == talk(2)
 
 
-@given(records, st.integers(0, 20))
-def test_append_refuses_any_other_expectation(record: SequenceRecord, expected: int) -> None:
-    if expected != len(record.keys):
-        with pytest.raises(SequenceConflictError, match=f"not the expected {expected}"):
-            sequences.append(record, [], expected)
+def test_append_adds_stored_keys_in_order() -> None:
+    assert sequences.append(talk(2), KEYS[2:4], expected_chunks=2) == talk(4)
 
 
-def test_append_refuses_a_sequence_that_would_become_too_long(monkeypatch) -> None:
-    monkeypatch.setattr(sequences, "SEQUENCE_CHUNKS_MAX", 2)
-    full = sequences.append(sequences.create(LAYOUT_ID), [b"a" * 32, b"b" * 32], 0)
-    with pytest.raises(SequenceConflictError, match="at most 2 chunks"):
-        sequences.append(full, [b"c" * 32], 2)
+def test_keys_behind_a_chunk_on_its_way_are_not_recorded_before_it() -> None:
+    state = talk(1).extended(CHUNK_TOKENS, (KEYS[1],))
+    longer = sequences.append(state, KEYS[2:3], expected_chunks=2)
+    assert longer.record().keys == KEYS[:1]
+    assert longer.advanced({KEYS[1]}).record().keys == KEYS[:1]
+    assert longer.advanced(()).record().keys == KEYS[:3]
 
 
-@given(records, counts)
-def test_fork_keeps_the_front(record: SequenceRecord, keep: int) -> None:
-    if keep > len(record.keys):
-        with pytest.raises(SequenceConflictError, match=f"cannot keep {keep} chunks"):
-            sequences.fork(record, keep)
-        return
-    fork = sequences.fork(record, keep)
-    assert fork.keys == (record.keys[:keep] if keep else record.keys)
-    assert fork.dropped_chunks == record.dropped_chunks
+@pytest.mark.parametrize("expected", [0, 2, 6])
+def test_append_refuses_another_length_than_expected(expected: int) -> None:
+    with pytest.raises(SequenceConflictError, match="5 chunks, not the expected"):
+        sequences.append(talk(), [b"k" * 32], expected_chunks=expected)
 
 
-@given(records, counts)
-def test_truncation_drops_at_the_named_end(record: SequenceRecord, drop: int) -> None:
-    if drop > len(record.keys):
-        for truncate in (sequences.truncate_front, sequences.truncate_back):
-            with pytest.raises(SequenceConflictError, match=f"cannot drop {drop} chunks"):
-                truncate(record, drop)
-        return
-    front = sequences.truncate_front(record, drop)
-    back = sequences.truncate_back(record, drop)
-    assert front.keys == record.keys[drop:]
-    assert front.dropped_chunks == record.dropped_chunks + drop
-    assert back.keys == record.keys[: len(record.keys) - drop]
-    assert back.dropped_chunks == record.dropped_chunks
+def test_append_of_chunks_refuses_an_open_tail() -> None:
+    with pytest.raises(SequenceConflictError, match="open tail of 3 tokens"):
+        sequences.append(talk(2, tail_tokens=3), KEYS[2:3], expected_chunks=2)
 
 
-@pytest.mark.parametrize(
-    "change", [sequences.truncate_front, sequences.truncate_back, sequences.fork]
-)
-def test_negative_counts_are_refused(change) -> None:
-    record = SequenceRecord(layout_id=LAYOUT_ID, keys=(b"k" * 32,))
-    with pytest.raises(SequenceConflictError):
-        change(record, -1)
+def test_append_refuses_too_many_chunks() -> None:
+    full = sequences.append(talk(0), [b"k" * 32] * SEQUENCE_CHUNKS_MAX, expected_chunks=0)
+    with pytest.raises(SequenceConflictError, match="at most"):
+        sequences.append(full, [b"k" * 32], expected_chunks=SEQUENCE_CHUNKS_MAX)
+
+
+def test_check_length() -> None:
+    sequences.check_length(talk(2, tail_tokens=3), 35)
+    with pytest.raises(SequenceConflictError, match="35 tokens, not the expected 34"):
+        sequences.check_length(talk(2, tail_tokens=3), 34)
+
+
+@pytest.mark.parametrize("keep_chunks", range(1, 6))
+def test_fork_keeps_the_front_and_leaves_the_original(keep_chunks: int) -> None:
+    original = talk(tail_tokens=3)
+    assert sequences.fork(original, keep_chunks) == talk(keep_chunks)
+    assert original == talk(tail_tokens=3)
+
+
+def test_fork_without_a_count_keeps_all_and_the_tail() -> None:
+    flushed = talk(tail_tokens=7).with_flushed_tail(TAIL)
+    assert sequences.fork(flushed, keep_chunks=0) == flushed
+
+
+@pytest.mark.parametrize("drop_chunks", range(6))
+def test_truncate_front_counts_what_it_drops_and_keeps_the_tail(drop_chunks: int) -> None:
+    before = talk(tail_tokens=7).with_flushed_tail(TAIL)
+    shorter = sequences.truncate_front(before, drop_chunks)
+    assert shorter.keys == KEYS[drop_chunks:]
+    assert shorter.dropped_chunks == drop_chunks
+    assert shorter.length_tokens == before.length_tokens - drop_chunks * CHUNK_TOKENS
+    assert shorter.durable_tokens == shorter.length_tokens
+    again = sequences.truncate_front(shorter, len(shorter.keys))
+    assert (again.keys, again.dropped_chunks, again.tail_tokens) == ((), 5, 7)
+    assert again.record().tail == TAIL
+
+
+def test_truncate_front_beyond_a_flushed_tail_forgets_it() -> None:
+    before = talk(1, tail_tokens=7).with_flushed_tail(TAIL).extended(25, KEYS[1:3])
+    assert before.durable_tail == TAIL
+    shorter = sequences.truncate_front(before, 2)
+    assert (shorter.flushed, shorter.durable_chunks, shorter.keys) == (None, 0, KEYS[2:3])
+
+
+@pytest.mark.parametrize("drop_chunks", range(1, 6))
+def test_truncate_back_drops_the_tail_and_chunks(drop_chunks: int) -> None:
+    before = talk(tail_tokens=7).with_flushed_tail(TAIL).stopped()
+    shorter = sequences.truncate_back(before, drop_chunks)
+    assert shorter.record() == talk(5 - drop_chunks).record()
+    assert shorter.length_tokens == shorter.durable_tokens == (5 - drop_chunks) * CHUNK_TOKENS
+    assert not shorter.is_stopped
+
+
+def test_truncate_back_of_nothing_changes_nothing() -> None:
+    before = talk(tail_tokens=7)
+    assert sequences.truncate_back(before, 0) is before
+
+
+@pytest.mark.parametrize("drop_tokens", range(2 * CHUNK_TOKENS + 7 + 1))
+def test_truncate_tokens_leaves_the_rest(drop_tokens: int) -> None:
+    before = talk(2, tail_tokens=7).with_flushed_tail(TAIL)
+    shorter = sequences.truncate_tokens(before, drop_tokens)
+    assert shorter.length_tokens == before.length_tokens - drop_tokens
+    assert shorter.keys == KEYS[: shorter.length_tokens // CHUNK_TOKENS]
+    # A flushed tail that holds dropped tokens is none.
+    assert shorter.durable_tokens <= shorter.length_tokens
+    assert (shorter.record().tail == TAIL) == (drop_tokens == 0)
+
+
+def test_truncate_tokens_keeps_a_flushed_tail_that_is_short_enough() -> None:
+    longer = talk(2, tail_tokens=7).with_flushed_tail(TAIL).extended(5, ())
+    assert sequences.truncate_tokens(longer, 5).record().tail == TAIL
+    assert sequences.truncate_tokens(longer, 6).record().tail is None
+
+
+@pytest.mark.parametrize("count", [-1, 6])
+def test_counts_beyond_the_sequence_are_refused(count: int) -> None:
+    with pytest.raises(SequenceConflictError, match="cannot keep"):
+        sequences.fork(talk(), count)
+    with pytest.raises(SequenceConflictError, match="cannot drop"):
+        sequences.truncate_front(talk(), count)
+    with pytest.raises(SequenceConflictError, match="cannot drop"):
+        sequences.truncate_back(talk(), count)
+    with pytest.raises(SequenceConflictError, match="cannot drop 81 tokens"):
+        sequences.truncate_tokens(talk(), 81)
+
+
+def test_operations_commute_with_dropping_at_the_front() -> None:
+    one = sequences.truncate_back(sequences.truncate_front(talk(), 1), 1)
+    other = sequences.truncate_front(sequences.truncate_back(talk(), 1), 1)
+    assert one.keys == other.keys == KEYS[1:4]
+    assert one.dropped_chunks == other.dropped_chunks == 1

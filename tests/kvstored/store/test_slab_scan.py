@@ -1,11 +1,23 @@
+"""What a slab says of itself, also where parts of it cannot be read.
+
+Fails when ``_header_pages`` lets the error of a span's read out (seen: ``DeviceError`` for a
+bad header, a bad payload and a hiccup), and when ``scan_slab`` reads the header of the slab
+only once (seen: ``DeviceError`` for a hiccup).
+"""
+
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstored.io.device import DeviceError
+from kvstored.io.faults.calls import FailingCalls, Fuse
 from kvstored.io.memory import AlignedMemory
 from kvstored.store.slab_scan import (
     SCAN_BYTES,
+    ScannedSlab,
     SlabPlace,
     extent_spans,
     read_slab_header,
@@ -23,6 +35,10 @@ from tests.kvstored.store.index_stores import (
     write_chunk,
     write_slab_header,
 )
+from tests.support.devices import BadPlacesDevice
+
+WIDE_BYTES = 100 * 1024
+"""A class whose headers are read one by one; a slab here has two extents of it."""
 
 
 @pytest.fixture
@@ -55,7 +71,7 @@ def test_places_alternate_between_devices() -> None:
 def test_unused_slab_has_nothing(scratch) -> None:
     device_set = memory_device_set()
     assert read_slab_header(first_place(device_set), scratch) is None
-    assert scan_slab(first_place(device_set), scratch) == []
+    assert scan_slab(first_place(device_set), scratch) == ScannedSlab()
 
 
 @pytest.mark.parametrize("class_bytes", [4096, 8193, SLAB_BYTES, 0])
@@ -85,35 +101,84 @@ def test_scan_finds_sound_headers_at_their_own_place(scratch) -> None:
     content[damaged.extent.offset + 100] ^= 1
     content[extent_at(3).offset :][:4096] = content[moved.extent.offset :][:4096]
     found = scan_slab(first_place(device_set), scratch)
-    assert found == [(chunk_id(1), kept), (chunk_id(3), moved)]
+    assert found == ScannedSlab(chunks=((chunk_id(1), kept), (chunk_id(3), moved)))
 
 
 def test_headers_older_than_the_slab_are_left_over(scratch) -> None:
     device_set = memory_device_set()
     write_slab_header(device_set, device=0, slab=0, epoch=2)
     write_chunk(device_set, chunk_id(1), extent_at(0), stamp=1)
-    assert scan_slab(first_place(device_set), scratch) == []
+    assert scan_slab(first_place(device_set), scratch) == ScannedSlab()
 
 
 def test_headers_of_another_class_are_left_over(scratch) -> None:
     device_set = memory_device_set()
     write_slab_header(device_set, device=0, slab=0, class_bytes=2 * CLASS_BYTES)
     write_chunk(device_set, chunk_id(1), extent_at(0), stamp=1)
-    assert scan_slab(first_place(device_set), scratch) == []
+    assert scan_slab(first_place(device_set), scratch) == ScannedSlab()
 
 
 def test_header_whose_slices_do_not_fit_its_extent_is_no_chunk(scratch) -> None:
     device_set = memory_device_set()
     write_slab_header(device_set, device=0, slab=0)
     write_chunk(device_set, chunk_id(1), extent_at(0), stamp=1, slice_bytes=(CLASS_BYTES,))
-    assert scan_slab(first_place(device_set), scratch) == []
+    assert scan_slab(first_place(device_set), scratch) == ScannedSlab()
 
 
 def test_large_classes_are_read_header_by_header(scratch) -> None:
     device_set = memory_device_set()
-    class_bytes = 100 * 1024
-    write_slab_header(device_set, device=0, slab=0, class_bytes=class_bytes)
-    extent = extent_at(1, size=class_bytes)
+    write_slab_header(device_set, device=0, slab=0, class_bytes=WIDE_BYTES)
+    extent = extent_at(1, size=WIDE_BYTES)
     record = write_chunk(device_set, chunk_id(1), extent, stamp=1, slice_bytes=(90_000,))
-    assert scan_slab(first_place(device_set), scratch) == [(chunk_id(1), record)]
+    found = scan_slab(first_place(device_set), scratch)
+    assert found == ScannedSlab(chunks=((chunk_id(1), record),))
     assert np.any(media(device_set, 0)[extent.offset :][:4096])
+
+
+@pytest.mark.parametrize("class_bytes", [CLASS_BYTES, WIDE_BYTES], ids=["dense", "wide"])
+def test_an_unreadable_header_costs_its_own_chunk_only(scratch, class_bytes: int) -> None:
+    device_set = memory_device_set()
+    write_slab_header(device_set, device=0, slab=0, class_bytes=class_bytes)
+    written = [
+        (chunk, write_chunk(device_set, chunk, extent_at(position, size=class_bytes), stamp=1))
+        for position, chunk in enumerate(map(chunk_id, range(2)))
+    ]
+    place = first_place(device_set)
+    bad = BadPlacesDevice(place.device, [written[0][1].extent.offset + 100])
+    found = scan_slab(replace(place, device=bad), scratch)
+    assert found == ScannedSlab(chunks=(written[1],), unread_count=1)
+
+
+@pytest.mark.parametrize("class_bytes", [CLASS_BYTES, WIDE_BYTES], ids=["dense", "wide"])
+def test_a_payload_that_cannot_be_read_costs_nothing(scratch, class_bytes: int) -> None:
+    device_set = memory_device_set()
+    write_slab_header(device_set, device=0, slab=0, class_bytes=class_bytes)
+    written = (
+        chunk_id(1),
+        write_chunk(device_set, chunk_id(1), extent_at(0, size=class_bytes), stamp=1),
+    )
+    place = first_place(device_set)
+    bad = BadPlacesDevice(place.device, [written[1].extent.offset + 4096])
+    assert scan_slab(replace(place, device=bad), scratch) == ScannedSlab(chunks=(written,))
+
+
+@pytest.mark.parametrize("class_bytes", [CLASS_BYTES, WIDE_BYTES], ids=["dense", "wide"])
+@pytest.mark.parametrize("reads_before", [0, 1])
+def test_a_hiccup_costs_nothing(scratch, class_bytes: int, reads_before: int) -> None:
+    device_set = memory_device_set()
+    write_slab_header(device_set, device=0, slab=0, class_bytes=class_bytes)
+    written = (
+        chunk_id(1),
+        write_chunk(device_set, chunk_id(1), extent_at(0, size=class_bytes), stamp=1),
+    )
+    place = first_place(device_set)
+    device = FailingCalls(place.device, Fuse(reads_before + 1))
+    assert scan_slab(replace(place, device=device), scratch) == ScannedSlab(chunks=(written,))
+
+
+def test_a_slab_without_a_readable_header_of_its_own_cannot_be_scanned(scratch) -> None:
+    device_set = memory_device_set()
+    place = first_place(device_set)
+    bad = BadPlacesDevice(place.device, [place.offset])
+    with pytest.raises(DeviceError):
+        scan_slab(replace(place, device=bad), scratch)

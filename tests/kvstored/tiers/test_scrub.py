@@ -74,7 +74,7 @@ def scrubbing(
     store = opened.store
     scrub = Scrub(
         store=store._store,
-        room=store._put_path._room,
+        room=store._put_path._stager._room,
         engine=store._engine,
         counters=store._counters,
         limits=ScrubLimits(
@@ -253,7 +253,7 @@ def test_a_slab_of_a_class_that_is_used_anew_meanwhile_is_no_damage(
 ) -> None:
     stored(opened, NUMBERS)
     told = iter([12345, 0])
-    room = opened.store._put_path._room
+    room = opened.store._put_path._stager._room
     monkeypatch.setattr(room, "class_bytes_in_slab", lambda *_: next(told, 0))
     assert findings(one_pass(opened)) == {}
 

@@ -1,0 +1,69 @@
+"""The threads of a pool that one session may occupy at a time."""
+
+import asyncio
+import functools
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import ParamSpec, TypeVar
+
+from kvstored.server.errors import refuse
+from kvstored_contract.reasons import Reason
+
+THREADS_PER_SESSION = 4
+"""Of each pool. Puts hold theirs while they wait for room, changes of sequences for the commit."""
+
+Arguments = ParamSpec("Arguments")
+ResultT = TypeVar("ResultT")
+
+
+class ThreadShare:
+    """Runs blocking functions for one session; belongs to the event loop.
+
+    What is more than ``thread_count`` waits in order and holds no thread. A pool of so many
+    threads for each session that may be open therefore has one for every session at once,
+    whatever the others do. Invariant: a thread counts until its function has returned, also
+    when the call that wanted it was given up.
+    """
+
+    def __init__(self, thread_count: int = THREADS_PER_SESSION) -> None:
+        self._slots = asyncio.Semaphore(thread_count)
+        self._busy_count = 0
+        self._closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no thread is occupied. Once true after ``close``, it stays true."""
+        return self._busy_count == 0
+
+    def close(self) -> None:
+        """From now on nothing is begun, what waits included."""
+        self._closed = True
+
+    async def run(
+        self,
+        executor: Executor,
+        function: Callable[Arguments, ResultT],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> ResultT:
+        """Runs ``function`` on a thread of ``executor``; raises RefusedError when closed."""
+        await self._slots.acquire()
+        try:
+            if self._closed:
+                refuse(Reason.TOKEN_UNKNOWN, "the session is closed; connect again")
+            future = executor.submit(functools.partial(function, *args, **kwargs))
+        except BaseException:
+            self._slots.release()
+            raise
+        self._busy_count += 1
+        loop = asyncio.get_running_loop()
+
+        def ended(_: Future[ResultT]) -> None:
+            loop.call_soon_threadsafe(self._give_back)
+
+        future.add_done_callback(ended)
+        return await asyncio.wrap_future(future)
+
+    def _give_back(self) -> None:
+        self._busy_count -= 1
+        self._slots.release()

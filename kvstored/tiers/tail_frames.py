@@ -1,0 +1,161 @@
+"""Frames of open tails: filled from stored chunks, copied, and flushed as short chunks."""
+
+import time
+
+from kvstored.format.geometry import class_bytes
+from kvstored.format.identity import ChunkId
+from kvstored.io.engine import IoEngine
+from kvstored.store.append_rows import head_moves
+from kvstored.store.chunk_store import ChunkStore
+from kvstored.store.pieces import copy
+from kvstored.store.writer import SealedChunk
+from kvstored.tiers.dram import DramTier, OpenFrame
+from kvstored.tiers.extent_load import is_intact, load_extent
+from kvstored.tiers.requests import NewChunk, PutOutcome, PutTicket
+from kvstored.tiers.stager import Stager, already_durable, seal_frame
+from kvstored_contract.layout import StateLayout
+from kvstored_contract.reasons import Reason
+
+
+class TailFrames:
+    """Thread-safe; nothing waits for room in DRAM."""
+
+    def __init__(
+        self, *, store: ChunkStore, dram: DramTier, engine: IoEngine, stager: Stager
+    ) -> None:
+        self._store = store
+        self._dram = dram
+        self._engine = engine
+        self._stager = stager
+
+    def load(self, chunk: ChunkId, layout: StateLayout, token_count: int) -> OpenFrame | Reason:
+        """An open frame with the first tokens of a stored chunk, verified; or why not.
+
+        Waits for the device unless the chunk is in DRAM. Raises IndexFailure.
+        """
+        opened = self._dram.open(layout)
+        if opened is None:
+            return Reason.DRAM_FULL
+        try:
+            reason = self._fill(opened, chunk, token_count)
+        except BaseException:
+            self._dram.close(opened)
+            raise
+        if reason is not Reason.UNSPECIFIED:
+            self._dram.close(opened)
+            return reason
+        return opened
+
+    def close(self, opened: OpenFrame | None) -> None:
+        """Gives back an open frame, if it is one."""
+        if opened is not None:
+            self._dram.close(opened)
+
+    def copied(self, source: OpenFrame) -> OpenFrame | None:
+        """Another frame with the same bytes; None when there is no room."""
+        opened = self._dram.open(source.layout)
+        if opened is not None:
+            copy(opened.view, source.view)
+        return opened
+
+    def flush(self, namespace_id: bytes, opened: OpenFrame, new: NewChunk) -> PutTicket:
+        """Stores the first ``new.token_count`` tokens of an open frame as a short chunk.
+
+        The frame stays open. Raises IndexFailure.
+        """
+        layout, chunk = opened.layout, ChunkId(namespace_id, new.key)
+        now = time.monotonic()
+        if self._stager.are_stored([chunk]) == [True]:
+            return PutTicket(outcome=PutOutcome.EXISTED, durable=already_durable())
+        claim = self._stager.claim(
+            chunk,
+            lambda: self._dram.claim(
+                chunk,
+                layout=layout,
+                token_count=new.token_count,
+                class_bytes=class_bytes(layout),
+                deadline=now,
+            ),
+        )
+        if claim is None:
+            return PutTicket(outcome=PutOutcome.REJECTED, reason=Reason.DRAM_FULL)
+        if not claim.is_new:
+            return PutTicket(outcome=PutOutcome.EXISTED, durable=claim.frame.durable)
+        frame = claim.frame
+
+        def seal() -> SealedChunk:
+            move_head(
+                layout,
+                opened.view,
+                frame.view,
+                source_tokens=layout.chunk_tokens,
+                target_tokens=new.token_count,
+                token_count=new.token_count,
+            )
+            return seal_frame(frame, new, layout)
+
+        return self._stager.stage(frame, new, deadline=now, seal=seal)
+
+    def _fill(self, opened: OpenFrame, chunk: ChunkId, token_count: int) -> Reason:
+        frame = self._dram.pin(chunk)
+        if frame is None:
+            return self._fill_from_device(opened, chunk, token_count)
+        try:
+            layout = opened.layout
+            frame_tokens = sum(frame.geometry.slice_bytes) // layout.chunk_bytes(1)
+            if frame.layout_id != layout.layout_id or frame_tokens < token_count:
+                return Reason.NOT_STORED
+            move_head(
+                layout,
+                frame.view,
+                opened.view,
+                source_tokens=frame_tokens,
+                target_tokens=layout.chunk_tokens,
+                token_count=token_count,
+            )
+        finally:
+            self._dram.unpin([frame])
+        return Reason.UNSPECIFIED
+
+    def _fill_from_device(self, opened: OpenFrame, chunk: ChunkId, token_count: int) -> Reason:
+        layout = opened.layout
+        self._store.pin([chunk])
+        try:
+            (record,) = self._store.find([chunk])
+            if record is None or record.layout_id != layout.layout_id:
+                return Reason.NOT_STORED
+            if not token_count <= record.token_count <= layout.chunk_tokens:
+                return Reason.NOT_STORED
+            source = self._store.source(chunk, record, layout)
+            if load_extent(self._engine, source, opened.view) is not None:
+                return Reason.DEVICE_FAILED
+            if not is_intact(source, opened.view):
+                self._store.quarantine(source)
+                return Reason.CHECKSUM
+        finally:
+            self._store.unpin([chunk])
+        move_head(
+            layout,
+            opened.view,
+            opened.view,
+            source_tokens=record.token_count,
+            target_tokens=layout.chunk_tokens,
+            token_count=token_count,
+        )
+        return Reason.UNSPECIFIED
+
+
+def move_head(
+    layout: StateLayout,
+    source: memoryview,
+    target: memoryview,
+    *,
+    source_tokens: int,
+    target_tokens: int,
+    token_count: int,
+) -> None:
+    """Copies the first tokens of a chunk to one of another length, which may be itself."""
+    for start, end, byte_count in head_moves(
+        layout, source_tokens=source_tokens, target_tokens=target_tokens, token_count=token_count
+    ):
+        copy(target[end : end + byte_count], source[start : start + byte_count])

@@ -1,0 +1,108 @@
+"""What one session may occupy of a pool of threads."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kvstored.server.errors import RefusedError
+from kvstored.server.thread_share import ThreadShare
+from kvstored_contract.reasons import Reason
+from tests.support.waiting import PATIENCE_S, until
+
+SHARE = 2
+
+
+class Work:
+    """Functions that block until they may end; counts those that have begun."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+        self.begun: list[int] = []
+
+    def do(self, number: int) -> int:
+        self.begun.append(number)
+        self.may_end.wait(PATIENCE_S)
+        return number
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as executor:
+        yield executor
+
+
+@pytest.fixture
+def work(executor: ThreadPoolExecutor) -> Iterator[Work]:
+    work = Work()
+    yield work
+    work.may_end.set()
+
+
+async def test_a_session_has_its_share_and_waits_in_order(
+    executor: ThreadPoolExecutor, work: Work
+) -> None:
+    """Fails when the share has one more (seen: a third has begun)."""
+    one, other = ThreadShare(SHARE), ThreadShare(SHARE)
+    calls = [asyncio.create_task(one.run(executor, work.do, number)) for number in range(5)]
+    await until(lambda: len(work.begun) >= SHARE)
+    others = asyncio.create_task(other.run(executor, work.do, 9))
+    await until(lambda: 9 in work.begun)
+    assert sorted(work.begun) == [0, 1, 9]
+    work.may_end.set()
+    assert await asyncio.gather(*calls, others) == [0, 1, 2, 3, 4, 9]
+    assert work.begun.index(2) < work.begun.index(4)
+    await until(lambda: one.is_idle and other.is_idle)
+
+
+async def test_a_thread_counts_after_its_call_was_given_up(
+    executor: ThreadPoolExecutor, work: Work
+) -> None:
+    share = ThreadShare(SHARE)
+    calls = [asyncio.create_task(share.run(executor, work.do, number)) for number in range(SHARE)]
+    await until(lambda: len(work.begun) >= SHARE)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    late = asyncio.create_task(share.run(executor, work.do, 7))
+    await asyncio.sleep(0)
+    assert not share.is_idle
+    assert 7 not in work.begun
+    work.may_end.set()
+    assert await late == 7
+
+
+async def test_nothing_begins_once_it_is_closed(executor: ThreadPoolExecutor, work: Work) -> None:
+    share = ThreadShare(1)
+    calls = [asyncio.create_task(share.run(executor, work.do, number)) for number in range(3)]
+    await until(lambda: work.begun == [0])
+    share.close()
+    assert not share.is_idle
+    work.may_end.set()
+    assert await calls[0] == 0
+    for call in calls[1:]:
+        with pytest.raises(RefusedError) as info:
+            await call
+        assert info.value.reason is Reason.TOKEN_UNKNOWN
+    assert work.begun == [0]
+    assert share.is_idle
+
+
+async def test_what_a_function_raises_is_raised(executor: ThreadPoolExecutor) -> None:
+    share = ThreadShare(1)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await share.run(executor, divmod, 1, 0)
+
+
+async def test_a_pool_that_takes_nothing_costs_no_thread_of_the_share(
+    executor: ThreadPoolExecutor,
+) -> None:
+    ended = ThreadPoolExecutor(1)
+    ended.shutdown()
+    share = ThreadShare(1)
+    with pytest.raises(RuntimeError):
+        await share.run(ended, len, "")
+    assert await share.run(executor, len, "four") == 4
