@@ -1,4 +1,7 @@
-"""Takes one turn of a conversation: ``python -m engine_adapters.runner --help``."""
+"""Takes one turn of a conversation: ``python -m engine_adapters.runner --help``.
+
+``python -m engine_adapters.runner calibrate --help`` measures the machine for a model.
+"""
 
 import argparse
 import json
@@ -7,10 +10,13 @@ from pathlib import Path
 
 import torch
 
+from engine_adapters.restore import Mode
+from engine_adapters.runner import calibrate_command
 from engine_adapters.runner.engine import TOKEN_BUDGET
-from engine_adapters.runner.errors import ModelError, RequestError
+from engine_adapters.runner.errors import RequestError
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.model_config import DTYPES
+from engine_adapters.runner.read_costs import CalibrationError
 from engine_adapters.runner.sampling import Sampling
 from engine_adapters.runner.state_format import CHUNK_TOKENS
 from engine_adapters.runner.tokenizer import Tokenizer
@@ -23,6 +29,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m engine_adapters.runner",
         description="Takes one turn of a conversation and reports what it cost.",
+        epilog="`calibrate MODEL` measures this machine for a model: see `calibrate --help`.",
     )
     parser.add_argument("--model", type=Path, required=True, help="Hugging Face model directory")
     prompt = parser.add_argument_group(
@@ -47,7 +54,18 @@ def make_parser() -> argparse.ArgumentParser:
     store.add_argument("--arena-bytes", default="256MiB")
     store.add_argument("--chunk-tokens", type=int, default=CHUNK_TOKENS)
     store.add_argument(
-        "--order", choices=[order.name.lower() for order in Order], default="tail_first"
+        "--mode",
+        type=Mode,
+        choices=list(Mode),
+        default=Mode.AUTO,
+        help="what is stored of each layer (default: auto, by the profile of `calibrate`)",
+    )
+    store.add_argument("--profile", type=Path, help="cost profile (default: the user's cache)")
+    store.add_argument(
+        "--order",
+        choices=[order.name.lower() for order in Order],
+        default="layer_first",
+        help="in which chunks of a span are read; only layer_first overlaps with computing",
     )
     compute = parser.add_argument_group("compute")
     compute.add_argument(
@@ -92,19 +110,24 @@ def describe(report: TurnReport, text: str) -> dict[str, object]:
         "device_bytes": restore.device_bytes,
         "dram_bytes": restore.dram_bytes,
         "restore_s": restore.duration_s,
+        "waited_s": restore.waited_s,
+        "schedule": None if report.choice is None else str(report.choice.schedule),
         "ttft_s": completion.ttft_s,
         "duration_s": completion.duration_s,
         "generated_ids": list(completion.generated_ids),
         "generated_text": text,
-        "stored_chunks": report.save.stored_chunks,
-        "existed_chunks": report.save.existed_chunks,
-        "dropped_chunks": report.save.dropped_chunks,
+        "saved_tokens": report.save.saved_tokens,
+        "dropped_tokens": report.save.dropped_tokens,
         "counters": report.counters,
     }
 
 
 def run(options: argparse.Namespace) -> None:
-    """Takes the turn and writes the report; raises ModelError, RequestError or ValueError."""
+    """Takes the turn and writes the report.
+
+    Raises ModelError, RequestError, ModeError, ProfileError or another ValueError, and
+    OSError for a file that cannot be read or written.
+    """
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     tokenizer = Tokenizer.from_directory(options.model)
@@ -116,6 +139,8 @@ def run(options: argparse.Namespace) -> None:
         salt=options.salt,
         arena_bytes=options.arena_bytes,
         chunk_tokens=options.chunk_tokens,
+        mode=options.mode,
+        profile=options.profile,
         order=Order[options.order.upper()],
         saves=not options.no_save,
     )
@@ -131,6 +156,8 @@ def run(options: argparse.Namespace) -> None:
     if options.token_output is not None:
         token_ids = json.dumps(report.completion.token_ids)
         options.token_output.write_text(token_ids, encoding="utf-8")
+    if report.choice is not None and report.choice.note:
+        sys.stderr.write(f"runner: {report.choice.note}\n")
     text = tokenizer.decode(report.completion.generated_ids)
     fields = describe(report, text)
     if options.json:
@@ -142,8 +169,11 @@ def run(options: argparse.Namespace) -> None:
 def main() -> int:
     """Exit status 0, or 2 with one sentence for what cannot be run."""
     try:
-        run(make_parser().parse_args())
-    except (ModelError, RequestError, ValueError) as error:
+        if sys.argv[1:2] == ["calibrate"]:
+            calibrate_command.run(sys.argv[2:])
+        else:
+            run(make_parser().parse_args())
+    except (CalibrationError, OSError, ValueError) as error:
         sys.stderr.write(f"runner: {error}\n")
         return 2
     return 0

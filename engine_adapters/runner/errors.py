@@ -7,3 +7,7 @@ class ModelError(ValueError):
 
 class RequestError(ValueError):
     """A request that can never be served; the message names the limit that it exceeds."""
+
+
+class PositionError(RequestError):
+    """States that cannot be restored at other positions than those they were computed at."""

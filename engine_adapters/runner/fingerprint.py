@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from engine_adapters.runner.model_config import ModelConfig
+from engine_adapters.runner.model_config import Family, ModelConfig
 from engine_adapters.runner.weights import weight_files
 
 ADAPTER_VERSION = "kvstored.runner.1"
@@ -28,7 +28,10 @@ def model_fingerprint(directory: Path, config: ModelConfig) -> str:
 def fingerprint(config: ModelConfig, weight_digests: Iterable[str]) -> str:
     """The pure part of ``model_fingerprint``; the order of the digests counts."""
     fields = {name: value for name, value in asdict(config).items() if name not in _NOT_IN_STATES}
-    scaling = config.rotary.scaling
+    if config.family is Family.LLAMA:
+        # The family that a fingerprint without one means.
+        del fields["family"]
+    scaling = None if config.rotary is None else config.rotary.scaling
     identity = {
         "adapter": ADAPTER_VERSION,
         "config": fields,

@@ -1,4 +1,4 @@
-"""The forward pass of a Llama-family model over the tokens of one step."""
+"""The forward pass of a model over the tokens of one step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,14 +6,17 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear, silu
+from torch.nn.functional import embedding, linear
 
 from engine_adapters.runner.attention import attend, causal_mask
+from engine_adapters.runner.config_file import read_config
 from engine_adapters.runner.kv_cache import KvCache
+from engine_adapters.runner.kv_projection import KvProjection
 from engine_adapters.runner.model_config import ModelConfig
+from engine_adapters.runner.model_weights import LayerWeights, ModelWeights
 from engine_adapters.runner.rotary import Angles, RotaryTable, rotate
 from engine_adapters.runner.step import Segment, StateSink
-from engine_adapters.runner.weights import LayerWeights, ModelWeights, Projection, load_weights
+from engine_adapters.runner.weights import load_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,25 +25,31 @@ class _StepContext:
 
     segments: Sequence[Segment]
     masks: Sequence[Tensor | None]
-    angles: Angles
+    angles: Angles | None
     cache: KvCache
     sink: StateSink
 
 
 class Model:
-    """Weights and the functions over them. Stateless between calls."""
+    """Weights and the functions over them. Stateless between calls.
+
+    ``rotary`` is None for a model with learned absolute positions: its keys carry no
+    rotation, and cannot be moved to other positions.
+    """
 
     def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
         self.config = config
         self.dtype = weights.embedding.dtype
         self.device = weights.embedding.device
-        self.rotary = RotaryTable(
-            config.rotary,
-            head_dim=config.head_dim,
-            position_count=config.position_count,
-            dtype=self.dtype,
-            device=self.device,
-        )
+        self.rotary: RotaryTable | None = None
+        if config.rotary is not None:
+            self.rotary = RotaryTable(
+                config.rotary,
+                head_dim=config.head_dim,
+                position_count=config.position_count,
+                dtype=self.dtype,
+                device=self.device,
+            )
         self._weights = weights
 
     @classmethod
@@ -51,7 +60,7 @@ class Model:
 
         Raises ModelError for whatever cannot be run exactly.
         """
-        config = ModelConfig.from_directory(directory)
+        config = read_config(directory)
         chosen = getattr(torch, config.dtype) if dtype is None else dtype
         weights = load_weights(directory, config, dtype=chosen, device=torch.device(device))
         return cls(config, weights)
@@ -69,13 +78,26 @@ class Model:
         cache: KvCache,
         sink: StateSink,
         logit_rows: Sequence[int],
+        layer_stop: int | None = None,
     ) -> Tensor:
         """Computes the tokens, extends the cache, and returns logits of ``logit_rows``.
 
         ``token_ids`` are those of all segments in row order; the states of everything
         before each segment must lie in the cache. Logits are [len(logit_rows),
         vocab_size], float32.
+
+        With ``layer_stop`` only the layers below it run, as when the first layers of a
+        history are recomputed (HCache, section 4.1.2); there are no logits then, and
+        ``logit_rows`` must be empty. Raises ValueError for other arguments.
         """
+        layers = self._weights.layers
+        if layer_stop is not None:
+            if logit_rows or not 0 <= layer_stop <= len(layers):
+                raise ValueError(
+                    f"layer_stop must be 0 to {len(layers)} and without logit_rows, "
+                    f"not {layer_stop} with {len(logit_rows)} rows"
+                )
+            layers = layers[:layer_stop]
         positions = torch.cat(
             [torch.arange(part.first_position, part.stop_position) for part in segments]
         ).to(self.device)
@@ -84,51 +106,71 @@ class Model:
             masks=[
                 causal_mask(part.token_count, part.stop_position, self.device) for part in segments
             ],
-            angles=self.rotary.at(positions),
+            angles=None if self.rotary is None else self.rotary.at(positions),
             cache=cache,
             sink=sink,
         )
+        hidden = self._embed(token_ids, positions)
+        sink.begin_step(segments)
+        for index, layer in enumerate(layers):
+            hidden = hidden + self._attention(index, layer, hidden, context)
+            hidden = hidden + layer.mlp.apply(layer.mlp_norm.apply(hidden))
+        sink.end_step()
+        if layer_stop is not None:
+            return torch.empty(0, self.config.vocab_size, device=self.device)
+        wanted = hidden[torch.tensor(logit_rows, dtype=torch.int64, device=self.device)]
+        return linear(self._weights.final_norm.apply(wanted), self._weights.output).float()
+
+    def kv_projection(
+        self, layer: int, *, first_head: int = 0, stop_head: int | None = None
+    ) -> KvProjection:
+        """What makes keys and values of ``layer`` from its inputs, for all its heads or some."""
+        return KvProjection.of_layer(
+            self._weights.layers[layer],
+            self.config,
+            self.rotary,
+            first_head=first_head,
+            stop_head=self.config.kv_head_count if stop_head is None else stop_head,
+        )
+
+    def project(
+        self, layer: int, hidden: Tensor, *, first_position: int, keys: Tensor, values: Tensor
+    ) -> None:
+        """Restores keys and values of ``layer`` from its stored inputs (HCache, section 3.1).
+
+        ``hidden`` [tokens, hidden_size] is what ``forward`` showed its sink of the tokens
+        from ``first_position`` on. ``keys`` (rotated) and ``values`` are views [tokens,
+        kv_heads, head_dim] of the cache; see ``KvProjection.apply``. Threads may project
+        at the same time.
+        """
+        projection = self.kv_projection(layer)
+        projection.apply(hidden, first_position=first_position, keys=keys, values=values)
+
+    def _embed(self, token_ids: Sequence[int], positions: Tensor) -> Tensor:
         rows = torch.tensor(token_ids, dtype=torch.int64, device=self.device)
         hidden = embedding(rows, self._weights.embedding)
-        sink.begin_step(segments)
-        for index, layer in enumerate(self._weights.layers):
-            hidden = hidden + self._attention(index, layer, hidden, context)
-            hidden = hidden + self._mlp(layer, hidden)
-        sink.end_step()
-        wanted = hidden[torch.tensor(logit_rows, dtype=torch.int64, device=self.device)]
-        return linear(self._norm(wanted, self._weights.final_norm), self._weights.output).float()
+        if self._weights.positions is not None:
+            hidden = hidden + embedding(positions, self._weights.positions)
+        return hidden
 
     def _attention(
         self, index: int, layer: LayerWeights, hidden: Tensor, context: _StepContext
     ) -> Tensor:
         config = self.config
-        fused = _project(self._norm(hidden, layer.attention_norm), layer.query_key_value)
+        fused = layer.query_key_value.apply(layer.attention_norm.apply(hidden))
         fused = fused.view(len(hidden), -1, config.head_dim)
         queries, keys, values = torch.split(
             fused, [config.head_count, config.kv_head_count, config.kv_head_count], dim=1
         )
-        context.sink.take(index, keys, values)
-        queries = rotate(queries, context.angles)
-        keys = rotate(keys, context.angles)
-        output = torch.empty_like(queries)
+        context.sink.take(index, hidden, keys, values)
+        if context.angles is not None:
+            queries = rotate(queries, context.angles)
+            keys = rotate(keys, context.angles)
+        output = torch.empty_like(queries, memory_format=torch.contiguous_format)
         for part, mask in zip(context.segments, context.masks, strict=True):
             context.cache.write(
                 index, part.first_slot + part.first_position, keys[part.rows], values[part.rows]
             )
             history = context.cache.history(index, part.first_slot, part.stop_position)
             output[part.rows] = attend(queries[part.rows], *history, mask)
-        return _project(output.flatten(1), layer.attention_output)
-
-    def _mlp(self, layer: LayerWeights, hidden: Tensor) -> Tensor:
-        gate, up = _project(self._norm(hidden, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
-        return _project(silu(gate) * up, layer.down)
-
-    def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        """RMS norm; the mean square is taken in float32 whatever the dtype."""
-        exact = hidden.float()
-        scale = torch.rsqrt(exact.square().mean(-1, keepdim=True) + self.config.norm_epsilon)
-        return weight * (exact * scale).to(hidden.dtype)
-
-
-def _project(inputs: Tensor, projection: Projection) -> Tensor:
-    return linear(inputs, projection.weight, projection.bias)
+        return layer.attention_output.apply(output.flatten(1))

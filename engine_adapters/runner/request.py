@@ -10,12 +10,17 @@ from engine_adapters.runner.slot_pool import SlotRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """What the store gave to one request: leading tokens, and where their bytes came from."""
+    """What the store gave to one request: leading tokens, and where their bytes came from.
+
+    ``waited_s`` is the part of ``duration_s`` in which nothing could be computed because
+    states had not arrived.
+    """
 
     restored_tokens: int = 0
     device_bytes: int = 0
     dram_bytes: int = 0
     duration_s: float = 0.0
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,18 @@
 """How the runner's states lie in the chunks of the store."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from engine_adapters.restore import LayerSchedule
+from engine_adapters.runner.errors import PositionError
 from engine_adapters.runner.fingerprint import model_fingerprint
+from engine_adapters.runner.mode_choice import ModelShape
 from engine_adapters.runner.model import Model
+from engine_adapters.runner.section import first_stored_layer, sections_of
 from kvstored_client import LayerState, Placement, Region, Rotary, StateKind, StateLayout
 
 CHUNK_TOKENS = 64
@@ -16,31 +21,53 @@ CHUNK_TOKENS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateFormat:
-    """The layout that the store knows, and the shape behind its bytes.
+    """The layout that the store knows, and the shapes behind its bytes.
 
-    A slice is [2, tokens, kv_heads, head_dim]: all unrotated keys, then all values.
+    A slice of a HIDDEN layer is [tokens, hidden_size]: the layer's inputs. One of a KV
+    layer is [2, tokens, kv_heads, head_dim]: all unrotated keys, then all values. Layers
+    that store nothing (NONE) come first: they are computed again from the tokens.
     """
 
     layout: StateLayout
+    hidden_size: int
     kv_head_count: int
     head_dim: int
     dtype: torch.dtype
 
     @classmethod
     def of_model(
-        cls, model: Model, fingerprint: str, *, chunk_tokens: int = CHUNK_TOKENS
+        cls,
+        model: Model,
+        fingerprint: str,
+        *,
+        schedule: LayerSchedule | None = None,
+        chunk_tokens: int = CHUNK_TOKENS,
     ) -> "StateFormat":
-        """Format of ``model``'s states under ``fingerprint``."""
+        """Format of ``model``'s states under ``fingerprint``, as ``schedule`` restores them.
+
+        Without a schedule every layer is stored as KV. Raises ValueError for a schedule of
+        other layers than the model's, or one that computes a layer behind a stored one,
+        and LayoutError for one that stores nothing.
+        """
         config = model.config
-        token_bytes = 2 * config.kv_head_count * config.head_dim * model.dtype.itemsize
+        kinds: Sequence[StateKind] = (StateKind.KV,) * config.layer_count
+        if schedule is not None:
+            kinds = schedule.kinds()
+        if len(kinds) != config.layer_count:
+            raise ValueError(
+                f"a schedule of {len(kinds)} layers does not fit a model of {config.layer_count}"
+            )
+        layout = StateLayout(
+            model=fingerprint,
+            dtype=str(model.dtype).removeprefix("torch."),
+            layers=tuple(LayerState(kind, token_bytes(model, kind)) for kind in kinds),
+            chunk_tokens=chunk_tokens,
+            rotary=Rotary.ABSENT if model.rotary is None else Rotary.UNROTATED,
+        )
+        first_stored_layer(layout)
         return cls(
-            layout=StateLayout(
-                model=fingerprint,
-                dtype=str(model.dtype).removeprefix("torch."),
-                layers=(LayerState(StateKind.KV, token_bytes),) * config.layer_count,
-                chunk_tokens=chunk_tokens,
-                rotary=Rotary.UNROTATED,
-            ),
+            layout=layout,
+            hidden_size=config.hidden_size,
             kv_head_count=config.kv_head_count,
             head_dim=config.head_dim,
             dtype=model.dtype,
@@ -48,24 +75,85 @@ class StateFormat:
 
     @classmethod
     def of_directory(
-        cls, model: Model, directory: Path, *, chunk_tokens: int = CHUNK_TOKENS
+        cls,
+        model: Model,
+        directory: Path,
+        *,
+        schedule: LayerSchedule | None = None,
+        chunk_tokens: int = CHUNK_TOKENS,
     ) -> "StateFormat":
         """Format of the model that was loaded from ``directory``; reads its weights once."""
         identity = model_fingerprint(directory, model.config)
-        return cls.of_model(model, identity, chunk_tokens=chunk_tokens)
+        return cls.of_model(model, identity, schedule=schedule, chunk_tokens=chunk_tokens)
+
+    @property
+    def recomputed_layers(self) -> int:
+        """How many leading layers store nothing."""
+        return first_stored_layer(self.layout)
+
+    def slice_shape(self, layer: int) -> tuple[int, ...]:
+        """Shape of one slice of a stored layer."""
+        tokens = self.layout.chunk_tokens
+        if self.layout.layers[layer].kind is StateKind.HIDDEN:
+            return (tokens, self.hidden_size)
+        return (2, tokens, self.kv_head_count, self.head_dim)
 
     def region_bytes(self, chunk_count: int) -> int:
-        """Bytes of a region for ``chunk_count`` chunks."""
+        """Bytes of a region for ``chunk_count`` chunks that are put."""
         return Placement.contiguous_bytes(self.layout, chunk_count)
 
-    def view(self, region: Region, chunk_count: int) -> Tensor:
-        """The chunks at the start of ``region`` as one tensor that aliases the arena.
+    def span_bytes(self, chunk_count: int) -> int:
+        """Bytes of a region for ``chunk_count`` chunks that are read: stored layers only."""
+        return sum(section.region_bytes(chunk_count) for section in sections_of(self.layout))
 
-        Shape [chunks, layers, 2, tokens, kv_heads, head_dim] on the CPU.
+    def slices(self, region: Region) -> tuple[Tensor | None, ...]:
+        """The slices of the one chunk in ``region``, as ``Placement.contiguous`` places them.
+
+        CPU tensors of ``slice_shape`` that alias the arena; None for layers that store
+        nothing.
         """
-        layout = self.layout
-        stride = layout.layer_stride // self.dtype.itemsize
-        shape = (2, layout.chunk_tokens, self.kv_head_count, self.head_dim)
-        padded = region.tensor(self.dtype, (chunk_count, layout.layer_count, stride))
-        used = layout.slice_bytes(0) // self.dtype.itemsize
-        return padded[:, :, :used].view(chunk_count, layout.layer_count, *shape)
+        stride = self.layout.layer_stride
+        return tuple(
+            None
+            if state.kind is StateKind.NONE
+            else region.tensor(self.dtype, self.slice_shape(layer), layer * stride)
+            for layer, state in enumerate(self.layout.layers)
+        )
+
+    def check_positions(self, first_position: int) -> None:
+        """Raises PositionError unless a history may be restored from ``first_position`` on.
+
+        States of a model without rotary embedding hold the positions at which they were
+        computed: they fit nowhere else.
+        """
+        if first_position == 0:
+            return
+        if self.layout.rotary is Rotary.ABSENT:
+            raise PositionError(
+                f"this model learned absolute positions, so its states cannot move to position "
+                f"{first_position}: restore them at position 0 or compute them again"
+            )
+        if self.recomputed_layers:
+            raise PositionError(
+                f"the first {self.recomputed_layers} layers of this layout are recomputed from "
+                f"position 0 on: restore the history at position 0, not {first_position}"
+            )
+
+
+def shape_of(model: Model) -> ModelShape:
+    """What a choice of mode depends on."""
+    config = model.config
+    itemsize = model.dtype.itemsize
+    return ModelShape(
+        layer_count=config.layer_count,
+        position_count=config.position_count,
+        hidden_bytes=config.hidden_size * itemsize,
+        kv_bytes=2 * config.kv_head_count * config.head_dim * itemsize,
+    )
+
+
+def token_bytes(model: Model, kind: StateKind) -> int:
+    """Bytes that one token takes in one layer of this kind; 0 for NONE."""
+    shape = shape_of(model)
+    sizes = {StateKind.HIDDEN: shape.hidden_bytes, StateKind.KV: shape.kv_bytes, StateKind.NONE: 0}
+    return sizes[kind]

@@ -49,8 +49,12 @@ class StateSink(Protocol):
     def begin_step(self, segments: Sequence[Segment]) -> None:
         """Announces which tokens the next tensors belong to."""
 
-    def take(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Unrotated keys and values of one layer: [rows, kv_heads, head_dim] each."""
+    def take(self, layer: int, hidden: Tensor, keys: Tensor, values: Tensor) -> None:
+        """The input of one layer, before its norm, and the keys and values made from it.
+
+        ``hidden`` is [rows, hidden_size]; ``keys`` (unrotated) and ``values`` are [rows,
+        kv_heads, head_dim].
+        """
 
     def end_step(self) -> None:
         """The states of the step are complete."""
@@ -68,7 +72,7 @@ class NullSink:
     def begin_step(self, segments: Sequence[Segment]) -> None:
         """Ignored."""
 
-    def take(self, layer: int, keys: Tensor, values: Tensor) -> None:
+    def take(self, layer: int, hidden: Tensor, keys: Tensor, values: Tensor) -> None:
         """Ignored."""
 
     def end_step(self) -> None:

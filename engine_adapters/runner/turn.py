@@ -5,36 +5,59 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_adapters.runner.chunk_writer import SaveReport
+from engine_adapters.restore import Mode, Source
+from engine_adapters.runner.append_queue import SaveReport
 from engine_adapters.runner.engine import TOKEN_BUDGET, Engine
+from engine_adapters.runner.fingerprint import model_fingerprint
+from engine_adapters.runner.mode_choice import ModeChoice, choose_schedule
 from engine_adapters.runner.model import Model
+from engine_adapters.runner.profile_place import find_profile
 from engine_adapters.runner.request import Completion
 from engine_adapters.runner.restorer import StateRestorer
 from engine_adapters.runner.sampling import Sampling
 from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.state_format import CHUNK_TOKENS, StateFormat
+from engine_adapters.runner.state_format import CHUNK_TOKENS, StateFormat, shape_of
 from kvstored_client import Client, Order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
-    """How a turn uses the store; ``socket`` None is the client's default."""
+    """How a turn uses the store; ``socket`` None is the client's default.
+
+    ``profile`` is the file of the costs that ``mode`` balances; None is the default place.
+    """
 
     socket: str | None = None
     salt: str = ""
     arena_bytes: str = "256MiB"
     chunk_tokens: int = CHUNK_TOKENS
-    order: Order = Order.TAIL_FIRST
+    mode: Mode = Mode.KV
+    profile: Path | None = None
+    order: Order = Order.LAYER_FIRST
     saves: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnReport:
-    """What a turn did; without a store ``save`` is all zero and ``counters`` empty."""
+    """What a turn did; without a store ``save`` is all zero and ``counters`` empty.
+
+    ``choice`` is the schedule of the mode, None without a store.
+    """
 
     completion: Completion
     save: SaveReport
     counters: dict[str, int]
+    choice: ModeChoice | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Store:
+    """What of the store an engine uses: nothing when every layer is computed."""
+
+    choice: ModeChoice
+    client: Client | None = None
+    restorer: StateRestorer | None = None
+    saver: StateSaver | None = None
 
 
 def take_turn(
@@ -51,31 +74,22 @@ def take_turn(
 
     With a store, the history is restored as far as it is stored, and what was computed
     is durable when the function returns. A store that fails only costs time. Raises
-    RequestError for a prompt that can never run.
+    RequestError for a prompt that can never run, ModeError and ProfileError for a mode
+    that cannot be planned.
     """
     with ExitStack() as stack:
-        client: Client | None = None
-        saver: StateSaver | None = None
-        restorer: StateRestorer | None = None
+        opened: _Store | None = None
         if store is not None:
-            client = stack.enter_context(
-                Client(store.socket, arena_bytes=store.arena_bytes, name="runner", salt=store.salt)
-            )
-            client.available()
-            state_format = StateFormat.of_directory(
-                model, directory, chunk_tokens=store.chunk_tokens
-            )
-            restorer = StateRestorer(client, state_format, model.rotary, order=store.order)
-            if store.saves:
-                saver = StateSaver(client, state_format)
-                stack.callback(saver.close)
+            opened = _open(stack, model, directory, store, token_budget=token_budget)
+        saver = None if opened is None else opened.saver
+        client = None if opened is None else opened.client
         engine = Engine(
             model,
             cache_tokens=len(prompt) + new_tokens_max,
             token_budget=token_budget,
             requests_max=1,
             sink=saver,
-            restorer=restorer,
+            restorer=None if opened is None else opened.restorer,
         )
         engine.warm_up()
         engine.add_request(prompt, new_tokens_max=new_tokens_max, sampling=sampling)
@@ -84,4 +98,31 @@ def take_turn(
             completion=completion,
             save=SaveReport() if saver is None else saver.finish(),
             counters={} if client is None else dict(client.counters),
+            choice=None if opened is None else opened.choice,
         )
+
+
+def _open(
+    stack: ExitStack, model: Model, directory: Path, store: StoreOptions, *, token_budget: int
+) -> _Store:
+    """Plans the mode, connects, and makes restorer and saver; ``stack`` closes them."""
+    fingerprint = model_fingerprint(directory, model.config)
+    profile = find_profile(model, fingerprint, store.profile)
+    choice = choose_schedule(store.mode, shape_of(model), profile)
+    if choice.schedule.count(Source.COMPUTE) == choice.schedule.layer_count:
+        return _Store(choice=choice)
+    client = stack.enter_context(
+        Client(store.socket, arena_bytes=store.arena_bytes, name="runner", salt=store.salt)
+    )
+    client.available()
+    state_format = StateFormat.of_model(
+        model, fingerprint, schedule=choice.schedule, chunk_tokens=store.chunk_tokens
+    )
+    restorer = StateRestorer(
+        client, state_format, model, order=store.order, step_tokens=token_budget
+    )
+    saver: StateSaver | None = None
+    if store.saves:
+        saver = StateSaver(client, state_format)
+        stack.callback(saver.close)
+    return _Store(choice=choice, client=client, restorer=restorer, saver=saver)

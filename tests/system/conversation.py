@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_adapters.runner.chunk_writer import SaveReport
+from engine_adapters.runner.append_queue import SaveReport
 from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.random_model import RandomModelShape, write_random_model
@@ -70,7 +70,7 @@ class Laboratory:
             restorer = StateRestorer(
                 client,
                 self.format,
-                self.model.rotary,
+                self.model,
                 span_bytes=span_chunks * self.chunk_bytes,
                 timeout_s=timeout_s,
             )

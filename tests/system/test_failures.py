@@ -66,7 +66,7 @@ def test_stored_history_is_restored(
     first = laboratory.run(client)
     assert first.generated_ids == expected_ids
     assert first.restore.restored_tokens == 0
-    assert first.save.stored_chunks == PROMPT_CHUNKS
+    assert first.save.saved_tokens == PROMPT_CHUNKS * CHUNK_TOKENS
     second = laboratory.run(client)
     assert second.generated_ids == expected_ids
     assert second.restore.restored_tokens == PROMPT_TOKENS
@@ -92,8 +92,8 @@ def test_daemon_absent(
         outcome = laboratory.run(client)
     assert outcome.generated_ids == expected_ids
     assert outcome.restore.restored_tokens == 0
-    assert outcome.save.stored_chunks == 0
-    assert outcome.save.dropped_chunks > 0
+    assert outcome.save.saved_tokens == 0
+    assert outcome.save.dropped_tokens > 0
 
 
 def test_daemon_killed_in_the_middle_of_a_restore(
@@ -134,7 +134,7 @@ def test_flipped_bit_in_the_device_file(
     assert outcome.generated_ids == expected_ids
     assert outcome.restore.restored_tokens == 5 * CHUNK_TOKENS
     wait_until(lambda: client.admin.stats().counters.get("quarantined_chunks") == 1)
-    assert outcome.save.stored_chunks == 1
+    assert outcome.save.saved_tokens == (PROMPT_CHUNKS - 5) * CHUNK_TOKENS
     assert laboratory.run(client).restore.restored_tokens == PROMPT_TOKENS
 
 
@@ -149,7 +149,7 @@ def test_arena_that_is_full(
     outcome = laboratory.run(client)
     assert outcome.generated_ids == expected_ids
     assert outcome.restore.restored_tokens == 0
-    assert outcome.save.dropped_chunks > 0
+    assert outcome.save.dropped_tokens > 0
 
 
 def test_arena_smaller_than_the_history(
@@ -178,7 +178,7 @@ def test_chunks_evicted_between_match_and_read(
         Client(daemon.socket_path, arena_bytes="32MiB") as client,
         Client(daemon.socket_path, arena_bytes="4MiB", salt="other", strict=True) as other,
     ):
-        assert laboratory.run(client).save.stored_chunks == PROMPT_CHUNKS
+        assert laboratory.run(client).save.saved_tokens == PROMPT_CHUNKS * CHUNK_TOKENS
 
         def push_out() -> None:
             layout = laboratory.format.layout

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from torch import nn
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+)
 
 TINY: Mapping[str, object] = {
     "vocab_size": 97,
@@ -18,6 +26,19 @@ TINY: Mapping[str, object] = {
     "tie_word_embeddings": False,
     "bos_token_id": None,
     "eos_token_id": None,
+}
+
+TINY_OPT: Mapping[str, object] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "ffn_dim": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+    "init_std": 0.4,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": 1,
 }
 
 LLAMA3_ROPE = {
@@ -36,13 +57,26 @@ def write_llama(
     """Writes a checkpoint into ``directory`` and returns the model that it holds."""
     torch.manual_seed(7)
     model = LlamaForCausalLM(LlamaConfig(**{**TINY, **changes})).eval()
+    _randomize_norms(model)
+    model.save_pretrained(directory, max_shard_size=shard_bytes)
+    return model
+
+
+def write_opt(directory: Path, *, shard_bytes: str = "1GB", **changes: object) -> OPTForCausalLM:
+    """As ``write_llama``, of the OPT architecture."""
+    torch.manual_seed(9)
+    model = OPTForCausalLM(OPTConfig(**{**TINY_OPT, **changes})).eval()
+    _randomize_norms(model)
+    model.save_pretrained(directory, max_shard_size=shard_bytes)
+    return model
+
+
+def _randomize_norms(model: nn.Module) -> None:
+    """Biases start at zero, and norms at one: a test must see that they are used."""
     with torch.no_grad():
-        # Biases start at zero, and norms at one: a test must see that they are used.
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or "norm" in name:
                 parameter.normal_(mean=0.5, std=0.3)
-    model.save_pretrained(directory, max_shard_size=shard_bytes)
-    return model
 
 
 def write_mistral(directory: Path, **changes: object) -> MistralForCausalLM:

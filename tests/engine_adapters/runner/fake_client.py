@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kvstored_client import (
+    AppendItem,
+    AppendReport,
+    AppendResult,
     Match,
     NewChunk,
     Order,
@@ -24,6 +27,8 @@ from kvstored_client import (
 )
 from kvstored_client.free_space import FreeSpace
 from kvstored_contract.keys import prefix_keys
+from kvstored_contract.snapshot import SnapshotGeometry
+from tests.engine_adapters.runner.fake_sequences import FakeSequences
 
 NAMESPACE = "test"
 
@@ -46,16 +51,52 @@ class FakeLease:
 
 
 class FakeRead:
-    """A read that was settled when it was asked for, or hangs until it is closed."""
+    """A read that was settled when it was asked for, or hangs until it is closed.
 
-    def __init__(self, report: ReadReport, on_close: Callable[[], None]) -> None:
-        self._report = report
+    ``slices[chunk][layer]`` tells which slices are resident, from the read's first layer on.
+    """
+
+    def __init__(
+        self,
+        slices: list[list[bool]],
+        *,
+        chunk_bytes: int,
+        hangs: bool,
+        on_wait: Callable[[], None],
+        on_close: Callable[[], None],
+    ) -> None:
+        self._slices = slices
+        self._chunk_bytes = chunk_bytes
+        self._hangs = hangs
+        self._on_wait = on_wait
         self._on_close = on_close
 
-    def wait(self, timeout_s: float | None = None) -> ReadReport:
-        assert timeout_s is not None, "a wait for the store must have an end"
+    @property
+    def finished(self) -> bool:
+        return not self._hangs
+
+    def report(self) -> ReadReport:
+        resident = tuple(all(layers) for layers in self._slices)
+        return ReadReport(
+            resident=resident,
+            resident_prefix=next(
+                (index for index, whole in enumerate(resident) if not whole), len(resident)
+            ),
+            device_bytes=sum(resident) * self._chunk_bytes,
+            dram_bytes=0,
+            finished=self.finished,
+        )
+
+    def is_layer_settled(self, layer: int) -> bool:
+        return not self._hangs or all(layers[layer] for layers in self._slices)
+
+    def is_resident(self, chunk: int, layer: int) -> bool:
+        return self._slices[chunk][layer]
+
+    def wait_layer(self, layer: int, timeout_s: float) -> bool:
         assert timeout_s >= 0
-        return self._report
+        self._on_wait()
+        return all(layers[layer] for layers in self._slices)
 
     def close(self) -> None:
         self._on_close()
@@ -78,6 +119,13 @@ class FakeClient:
         self.never_finishes = False
         self.orders: list[Order] = []
         self.read_sizes: list[int] = []
+        self.read_layers: list[tuple[int, int]] = []
+        self.now_s = 0.0
+        self.wait_s = 0.0
+        self.on_wait: Callable[[], None] = lambda: None
+        self.sequences = FakeSequences(lambda: self.present and self.alive)
+        self.append_count = 0
+        self.rejected_appends: Callable[[int, str], bool] = lambda append_index, sequence: False
         self.put_count = 0
         self.regions_in_use = 0
         self.reads_in_flight = 0
@@ -120,6 +168,41 @@ class FakeClient:
             tuple(self._put(layout, chunk, source, index) for index, chunk in enumerate(chunks))
         )
 
+    def append(
+        self,
+        layout: StateLayout,
+        snapshot: Region,
+        row_count: int,
+        items: Sequence[AppendItem],
+    ) -> AppendReport:
+        if not items:
+            return AppendReport(())
+        if not (self.present and self.alive and snapshot.is_current):
+            unserved = AppendResult(0, Reason.INTERNAL)
+            return AppendReport((unserved,) * len(items), is_served=False)
+        self.append_count += 1
+        geometry = SnapshotGeometry(layout, row_count)
+        return AppendReport(tuple(self._append(item, snapshot, geometry) for item in items))
+
+    def _append(
+        self, item: AppendItem, snapshot: Region, geometry: SnapshotGeometry
+    ) -> AppendResult:
+        sequence = self.sequences.open.get(item.sequence)
+        if sequence is None:
+            return AppendResult(0, Reason.SEQUENCE_UNKNOWN)
+        if sequence.length_tokens != item.first_token:
+            return AppendResult(sequence.length_tokens, Reason.SEQUENCE_CONFLICT)
+        if self.rejected_appends(self.append_count - 1, item.sequence):
+            return AppendResult(sequence.length_tokens, Reason.DRAM_FULL)
+        keys = list(item.keys)
+        for row in range(item.first_row, item.first_row + item.token_count):
+            sequence.add(snapshot.view, row, geometry)
+            if sequence.tail_tokens == sequence.layout.chunk_tokens:
+                key = keys.pop(0)
+                self.store.chunks.setdefault(key, sequence.seal(key))
+        assert not keys
+        return AppendResult(sequence.length_tokens)
+
     def match(
         self, layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int = 0
     ) -> Match[FakeLease]:
@@ -139,26 +222,28 @@ class FakeClient:
         destination: Placement,
         *,
         order: Order,
+        first_layer: int,
+        layer_count: int,
         timeout_ms: int,
     ) -> FakeRead:
         assert timeout_ms > 0
         self.before_read()
         self.orders.append(order)
         self.read_sizes.append(len(keys))
+        self.read_layers.append((first_layer, layer_count))
         self.reads_in_flight += 1
-        resident = tuple(
-            self._deliver(layout, key, destination, index) for index, key in enumerate(keys)
-        )
-        prefix = next((index for index, whole in enumerate(resident) if not whole), len(keys))
-        report = ReadReport(
-            resident=resident,
-            resident_prefix=prefix,
-            device_bytes=sum(resident) * layout.chunk_bytes(),
-            dram_bytes=0,
-            finished=not self.never_finishes,
-        )
+        layers = range(first_layer, first_layer + layer_count)
+        slices = [
+            self._deliver(layout, layers, key, destination, index) for index, key in enumerate(keys)
+        ]
         self.after_read()
-        return FakeRead(report, self._read_closed)
+        return FakeRead(
+            slices,
+            chunk_bytes=sum(layout.slice_bytes(layer) for layer in layers),
+            hangs=self.never_finishes,
+            on_wait=self._waited,
+            on_close=self._read_closed,
+        )
 
     def _put(
         self, layout: StateLayout, chunk: NewChunk, source: Placement, index: int
@@ -172,18 +257,20 @@ class FakeClient:
         self.store.tokens[chunk.key] = chunk.token_count
         return PutResult(PutOutcome.STORED)
 
-    def _deliver(self, layout: StateLayout, key: bytes, destination: Placement, index: int) -> bool:
+    def _deliver(
+        self, layout: StateLayout, layers: range, key: bytes, destination: Placement, index: int
+    ) -> list[bool]:
         """Writes what is stored of the chunk; what is missing is filled with rubbish."""
         stored = self.store.chunks.get(key) if self.present and self.alive else None
-        whole = stored is not None
-        for layer in range(layout.layer_count):
-            target = self._slice(layout, destination, index, layer)
-            if stored is None or (key, layer) in self.missing_layers:
-                target[:] = b"\x7f" * len(target)
-                whole = False
-            else:
-                target[:] = stored[layer]
-        return whole
+        found = []
+        for row, layer in enumerate(layers):
+            offset = destination.base + row * destination.layer_stride
+            offset += index * destination.chunk_stride
+            target = self._arena[offset : offset + layout.slice_bytes(layer)]
+            is_there = stored is not None and (key, layer) not in self.missing_layers
+            target[:] = stored[layer] if stored and is_there else b"\x7f" * len(target)
+            found.append(is_there)
+        return found
 
     def _slice(
         self, layout: StateLayout, placement: Placement, chunk: int, layer: int
@@ -199,6 +286,10 @@ class FakeClient:
         with self._lock:
             self._space.release(offset)
             self.regions_in_use -= 1
+
+    def _waited(self) -> None:
+        self.now_s += self.wait_s
+        self.on_wait()
 
     def _read_closed(self) -> None:
         self.reads_in_flight -= 1

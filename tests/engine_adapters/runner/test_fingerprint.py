@@ -1,11 +1,14 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from engine_adapters.runner.config_file import parse_config
 from engine_adapters.runner.fingerprint import fingerprint, model_fingerprint
 from engine_adapters.runner.model import Model
+from engine_adapters.runner.model_config import Family
 from engine_adapters.runner.rotary import LinearScaling, RotaryConfig
 from engine_adapters.runner.state_format import StateFormat
 from kvstored_client import Rotary, StateKind
@@ -43,6 +46,8 @@ def test_one_changed_bit_of_the_weights_is_another_model(tmp_path: Path) -> None
         {"kv_head_count": 1},
         {"head_dim": 4},
         {"has_attention_bias": True},
+        {"rotary": None},
+        {"family": Family.OPT},
     ],
 )
 def test_what_changes_states_changes_the_fingerprint(
@@ -55,6 +60,34 @@ def test_what_changes_states_changes_the_fingerprint(
 def test_what_does_not_change_states_does_not(model: Model) -> None:
     changed = replace(model.config, stop_token_ids=(1,), position_count=9)
     assert fingerprint(changed, ["digest"]) == fingerprint(model.config, ["digest"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "6dd10b8e469e5f5bdbabefff75736f6480774a9e12f092d4220c8cd53c9a8a6f"),
+        (
+            {
+                "attention_bias": True,
+                "num_key_value_heads": 2,
+                "rope_parameters": {"rope_type": "linear", "factor": 2.0},
+            },
+            "2e359eb07283fa210ea95a73792072bd865549a8fd1cf916ebf7ba0f0a1c1acd",
+        ),
+    ],
+)
+def test_states_of_earlier_versions_are_found(changes: dict[str, Any], expected: str) -> None:
+    """Change these only together with ADAPTER_VERSION, when the states themselves change."""
+    fields = {
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": 100,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        **changes,
+    }
+    assert fingerprint(parse_config(fields), ["digest"]) == expected
 
 
 def test_layout_says_what_is_stored(model: Model, directory: Path) -> None:

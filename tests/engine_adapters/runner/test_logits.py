@@ -6,10 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
+from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.step import NullSink, Segment
-from tests.engine_adapters.runner.checkpoints import LLAMA3_ROPE, write_llama, write_mistral
+from tests.engine_adapters.runner.checkpoints import (
+    LLAMA3_ROPE,
+    write_llama,
+    write_mistral,
+    write_opt,
+)
 
 TOKEN_COUNT = 150
 VARIANTS: dict[str, dict[str, object]] = {
@@ -24,6 +31,13 @@ VARIANTS: dict[str, dict[str, object]] = {
     "linear": {"rope_parameters": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0}},
     "llama3": {"rope_parameters": LLAMA3_ROPE, "head_dim": 16},
     "epsilon": {"rms_norm_eps": 1e-2},
+    "shards": {"shard_bytes": "20KB"},
+}
+
+OPT_VARIANTS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "untied": {"tie_word_embeddings": False},
+    "odd_heads": {"hidden_size": 20},
     "shards": {"shard_bytes": "20KB"},
 }
 
@@ -57,6 +71,44 @@ def test_llama_variants(variant: str, tmp_path: Path, make_tokens: MakeTokens) -
         assert (logits - expected).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("variant", OPT_VARIANTS)
+def test_opt_variants(variant: str, tmp_path: Path, make_tokens: MakeTokens) -> None:
+    reference = write_opt(tmp_path, **OPT_VARIANTS[variant])
+    token_ids = make_tokens(TOKEN_COUNT, 1)
+    with torch.no_grad():
+        expected = reference(torch.tensor([token_ids])).logits[0]
+    model = Model.from_directory(tmp_path)
+    assert model.rotary is None
+    assert expected.std() > 0.1
+    for step_tokens in (TOKEN_COUNT, 64, 1):
+        logits = all_logits(model, token_ids, step_tokens=step_tokens)
+        assert (logits - expected).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("write", [write_llama, write_opt])
+def test_greedy_continuations(
+    write: Callable[..., PreTrainedModel], tmp_path: Path, make_tokens: MakeTokens
+) -> None:
+    # Tied random embeddings would make each token its own successor.
+    reference = write(tmp_path, tie_word_embeddings=False)
+    prompt = make_tokens(30, 6)
+    with torch.no_grad():
+        expected = reference.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt)),
+            do_sample=False,
+            max_new_tokens=60,
+            pad_token_id=1,
+        )[0, len(prompt) :]
+    engine = Engine(
+        Model.from_directory(tmp_path), cache_tokens=90, requests_max=1, token_budget=16
+    )
+    engine.add_request(prompt, new_tokens_max=60)
+    (completion,) = engine.run()
+    assert list(completion.generated_ids) == expected.tolist()
+    assert len(set(completion.generated_ids)) > 3
+
+
 def test_scaling_changes_the_logits(tmp_path: Path, make_tokens: MakeTokens) -> None:
     """The variants above are no accident of positions that scaling leaves alone."""
     token_ids = make_tokens(TOKEN_COUNT, 1)
@@ -80,8 +132,17 @@ def test_mistral_without_effective_window(
     assert (logits - expected).abs().max() < 1e-4
 
 
-def test_bfloat16_follows_transformers(tmp_path: Path, make_tokens: MakeTokens) -> None:
-    reference = write_llama(tmp_path, initializer_range=0.1).to(torch.bfloat16)
+@pytest.mark.parametrize(
+    ("write", "changes"),
+    [(write_llama, {"initializer_range": 0.1}), (write_opt, {"init_std": 0.1})],
+)
+def test_bfloat16_follows_transformers(
+    write: Callable[..., PreTrainedModel],
+    changes: dict[str, object],
+    tmp_path: Path,
+    make_tokens: MakeTokens,
+) -> None:
+    reference = write(tmp_path, **changes).to(torch.bfloat16)
     token_ids = make_tokens(40, 3)
     with torch.no_grad():
         expected = reference(torch.tensor([token_ids])).logits[0].float()

@@ -74,7 +74,7 @@ def test_three_turns_as_a_demonstration_takes_them(
         assert call(monkeypatch, *common, *prompt, "--token-output", tokens) == 0
         report = json.loads(capsys.readouterr().out)
         assert report["generated_ids"] == plain["generated_ids"]
-        assert plain["restored_tokens"] == plain["stored_chunks"] == 0
+        assert plain["restored_tokens"] == plain["saved_tokens"] == 0
         assert plain["counters"] == {}
         assert report["counters"] == {"connects": 1}
         conversation = json.loads(tokens.read_text())

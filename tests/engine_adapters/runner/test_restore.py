@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from engine_adapters.runner.chunk_writer import SaveReport
+from engine_adapters.runner.append_queue import SaveReport
 from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.model import Model
-from engine_adapters.runner.request import Completion
+from engine_adapters.runner.request import Completion, RestoreReport
 from engine_adapters.runner.restorer import StateRestorer
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
@@ -46,7 +46,7 @@ class Runner:
             restorer = StateRestorer(
                 client,
                 self.state_format,
-                self.model.rotary,
+                self.model,
                 order=order,
                 span_bytes=self.state_format.region_bytes(span_chunks),
             )
@@ -87,7 +87,7 @@ def prompt(make_tokens: MakeTokens) -> list[int]:
 def history(runner: Runner, prompt: list[int], make_tokens: MakeTokens) -> list[int]:
     """Prompt of a second turn whose first turn is stored."""
     first, report = runner.turn(prompt, FakeClient(runner.store))
-    assert report == SaveReport(stored_chunks=WHOLE_CHUNKS)
+    assert report == SaveReport(saved_tokens=WHOLE_CHUNKS * CHUNK_TOKENS)
     return [*first.token_ids, *make_tokens(11, 2)]
 
 
@@ -96,12 +96,10 @@ def expected(runner: Runner, history: list[int]) -> tuple[int, ...]:
     return runner.turn(history, None)[0].token_ids
 
 
-def test_chunks_are_chained_and_complete(runner: Runner, history: list[int]) -> None:
-    assert set(runner.store.tokens.values()) == {CHUNK_TOKENS}
+def test_complete_chunks_are_stored(runner: Runner, history: list[int]) -> None:
     keys = FakeClient(runner.store).prefix_keys(runner.state_format.layout, history)
     stored = keys[:WHOLE_CHUNKS]
     assert set(runner.store.chunks) == set(stored)
-    assert [runner.store.parents[key] for key in stored] == [b"", *stored[:-1]]
 
 
 @pytest.mark.parametrize("order", list(Order))
@@ -116,8 +114,8 @@ def test_second_turn_computes_only_what_is_new(
     assert completion.computed_tokens == len(expected) - 1 - restored
     assert completion.restore.device_bytes == restored * 3 * 2 * 2 * 8 * 4
     assert set(client.orders) == {order}
-    assert report.existed_chunks == 0
-    assert report.stored_chunks == (len(expected) - 1) // CHUNK_TOKENS - WHOLE_CHUNKS
+    saved_chunks = (len(expected) - 1) // CHUNK_TOKENS - WHOLE_CHUNKS
+    assert report == SaveReport(saved_tokens=saved_chunks * CHUNK_TOKENS)
 
 
 def test_restored_states_are_those_that_were_computed(
@@ -131,7 +129,7 @@ def test_restored_states_are_those_that_were_computed(
     (completion,) = engine.run()
     saver.close()
     cache = model.make_cache(125)
-    restorer = StateRestorer(client, state_format, model.rotary)
+    restorer = StateRestorer(client, state_format, model)
     report = restorer.restore(completion.token_ids, cache=cache, first_slot=3)
     count = report.restored_tokens
     assert count == WHOLE_CHUNKS * CHUNK_TOKENS
@@ -149,7 +147,7 @@ def test_last_token_is_always_computed(runner: Runner, prompt: list[int]) -> Non
     runner.turn(whole, FakeClient(runner.store))
     again, report = runner.turn(whole, FakeClient(runner.store))
     assert again.restore.restored_tokens == 9 * CHUNK_TOKENS
-    assert report.existed_chunks > 0
+    assert report.dropped_tokens == 0
     assert again.token_ids == runner.turn(whole, None)[0].token_ids
 
 
@@ -180,8 +178,8 @@ def test_absent_daemon(runner: Runner, history: list[int], expected: tuple[int, 
     completion, report = runner.turn(history, FakeClient(runner.store, present=False))
     assert completion.token_ids == expected
     assert completion.restore.restored_tokens == 0
-    assert report.stored_chunks == 0
-    assert report.dropped_chunks > 0
+    assert report.saved_tokens == 0
+    assert report.dropped_tokens > 0
 
 
 def test_chunk_evicted_between_match_and_read(
@@ -193,7 +191,8 @@ def test_chunk_evicted_between_match_and_read(
     completion, report = runner.turn(history, client)
     assert completion.token_ids == expected
     assert completion.restore.restored_tokens == 4 * CHUNK_TOKENS
-    assert report.existed_chunks == WHOLE_CHUNKS - 5
+    saved_chunks = (len(expected) - 1) // CHUNK_TOKENS - 4
+    assert report == SaveReport(saved_tokens=saved_chunks * CHUNK_TOKENS)
 
 
 @pytest.mark.parametrize("layer", [0, 2])
@@ -221,7 +220,7 @@ def test_daemon_dies_during_the_second_read(
     completion, report = runner.turn(history, client)
     assert completion.token_ids == expected
     assert completion.restore.restored_tokens == 3 * CHUNK_TOKENS
-    assert report.stored_chunks == 0
+    assert report.saved_tokens == 0
 
 
 def test_nothing_is_loaded_from_a_region_of_a_lost_session(
@@ -250,21 +249,42 @@ def test_resident_part_of_an_unfinished_read_is_used(
     assert completion.restore.restored_tokens == 2 * CHUNK_TOKENS
 
 
-def test_no_read_starts_behind_the_deadline(runner: Runner, history: list[int]) -> None:
+def test_no_read_starts_when_the_store_was_waited_for_too_long(
+    runner: Runner, history: list[int]
+) -> None:
+    """What is resident by then is used all the same."""
     client = FakeClient(runner.store)
-    times = iter([0.0, 0.5, 1.5, 1.6, 1.7, 1.8, 1.9])
+    client.wait_s = 0.4
+    report = restore_with_clock(runner, history, client)
+    assert client.read_sizes == [1, 1]
+    assert report.restored_tokens == 2 * CHUNK_TOKENS
+    assert report.waited_s == pytest.approx(6 * 0.4)
+    assert client.regions_in_use == 0
+
+
+def test_computing_does_not_count_as_waiting(runner: Runner, history: list[int]) -> None:
+    client = FakeClient(runner.store)
+
+    def take_long() -> None:
+        client.now_s += 100
+
+    client.before_read = take_long
+    report = restore_with_clock(runner, history, client)
+    assert report.restored_tokens == WHOLE_CHUNKS * CHUNK_TOKENS
+    assert report.waited_s == 0
+    assert report.duration_s == 100 * WHOLE_CHUNKS
+
+
+def restore_with_clock(runner: Runner, history: list[int], client: FakeClient) -> RestoreReport:
     restorer = StateRestorer(
         client,
         runner.state_format,
-        runner.model.rotary,
+        runner.model,
         span_bytes=1,
         timeout_s=1.0,
-        clock=lambda: next(times),
+        clock=lambda: client.now_s,
     )
-    report = restorer.restore(history, cache=runner.model.make_cache(120), first_slot=0)
-    assert client.read_sizes == [1]
-    assert report.restored_tokens == CHUNK_TOKENS
-    assert client.regions_in_use == 0
+    return restorer.restore(history, cache=runner.model.make_cache(120), first_slot=0)
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, 601.0])
@@ -273,6 +293,6 @@ def test_refuses_a_timeout_that_no_daemon_accepts(timeout_s: float, runner: Runn
         StateRestorer(
             FakeClient(runner.store),
             runner.state_format,
-            runner.model.rotary,
+            runner.model,
             timeout_s=timeout_s,
         )

@@ -3,10 +3,12 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from engine_adapters.runner.chunk_writer import CHUNKS_PER_PUT_MAX, SaveReport
+from engine_adapters.runner.append_queue import SaveReport
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
 from engine_adapters.runner.step import Segment
+from kvstored_client import SnapshotGeometry
+from kvstored_contract.layout import align_up
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
 from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
 
@@ -57,7 +59,7 @@ def step(saver: StateSaver, *parts: tuple[int, int, int]) -> None:
             .expand(-1, KV_HEADS, HEAD_DIM)
             for half in (0, 1)
         )
-        saver.take(layer, keys, values)
+        saver.take(layer, torch.empty(len(keys), 0), keys, values)
     saver.end_step()
 
 
@@ -80,7 +82,10 @@ def test_rows_of_interleaved_sequences_reach_their_chunks(
     step(saver, (0, 0, 5), (1, 16, 20))
     step(saver, (1, 36, 1), (0, 5, 30))
     step(saver, (0, 35, 5), (1, 37, 3))
-    assert saver.finish() == SaveReport(stored_chunks=8)
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(saved_tokens=40 + 40 - 2 * CHUNK_TOKENS)
+    assert client.append_count == 3
     keys = [client.prefix_keys(state_format.layout, each) for each in tokens]
     assert set(client.store.chunks) == {*keys[0], *keys[1][2:]}
     for request_id, first_chunk in ((0, 0), (1, 2)):
@@ -93,11 +98,10 @@ def test_incomplete_chunks_are_not_saved(
     client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
 ) -> None:
     saver.begin_request(0, make_tokens(40, 1), 0)
-    step(saver, (0, 0, CHUNK_TOKENS - 1))
-    assert client.regions_in_use == 1
+    step(saver, (0, 0, 2 * CHUNK_TOKENS - 1))
     saver.end_request(0)
-    assert client.regions_in_use == 0
-    assert saver.finish() == SaveReport()
+    assert saver.finish() == SaveReport(saved_tokens=CHUNK_TOKENS)
+    assert client.sequences.open == {}
 
 
 def test_generated_tokens_get_their_keys_when_they_are_known(
@@ -109,86 +113,98 @@ def test_generated_tokens_get_their_keys_when_they_are_known(
     for position in range(len(tokens), 2 * CHUNK_TOKENS):
         tokens.append(position)
         step(saver, (0, position, 1))
-    assert saver.finish().stored_chunks == 2
+    saver.finish()
     keys = client.prefix_keys(state_format.layout, tokens)
     assert list(client.store.chunks) == keys
 
 
-def test_full_arena_ends_the_chain(
-    client: FakeClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+def test_a_full_arena_drops_the_step_as_a_whole(
+    client: FakeClient, state_format: StateFormat, make_tokens: MakeTokens
 ) -> None:
-    small = FakeClient(client.store, arena_bytes=state_format.region_bytes(3))
+    rows = SnapshotGeometry(state_format.layout, 20).byte_count
+    small = FakeClient(client.store, arena_bytes=align_up(rows))
     saver = StateSaver(small, state_format)
-    saver.begin_request(0, make_tokens(80, 1), 0)
-    step(saver, (0, 0, 50))
-    assert saver.finish() == SaveReport(stored_chunks=3, dropped_chunks=1)
-    step(saver, (0, 50, 30))
-    assert saver.finish() == SaveReport(stored_chunks=3, dropped_chunks=1)
+    tokens = [make_tokens(80, seed) for seed in range(3)]
+    for request_id in range(3):
+        saver.begin_request(request_id, tokens[request_id], 0)
+    step(saver, (0, 0, 10), (1, 0, 10))
+    saver.finish()
+    step(saver, (0, 10, 20), (1, 10, 20))
+    assert saver.finish().dropped_tokens == 40
+    # Nothing behind the gap is saved, and the others go on.
+    step(saver, (0, 30, 1), (2, 0, 16))
+    for request_id in range(3):
+        saver.end_request(request_id)
+    assert saver.finish() == SaveReport(saved_tokens=2 * 8 + 16, dropped_tokens=41)
     saver.close()
+    assert set(small.store.chunks) == {
+        small.prefix_keys(state_format.layout, tokens[0])[0],
+        small.prefix_keys(state_format.layout, tokens[1])[0],
+        *small.prefix_keys(state_format.layout, tokens[2])[:2],
+    }
     assert small.regions_in_use == 0
 
 
-def test_rejected_put_ends_only_its_own_chain(
+def test_a_refused_append_stops_only_its_own_sequence(
+    client: FakeClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    tokens = [make_tokens(80, seed) for seed in range(2)]
+    for request_id in range(2):
+        saver.begin_request(request_id, tokens[request_id], 0)
+    client.rejected_appends = lambda index, name: index == 1 and name.endswith("-0")
+    for first in (0, 16, 32):
+        step(saver, (0, first, 16), (1, first, 16))
+        saver.finish()
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(saved_tokens=16 + 48, dropped_tokens=32)
+    assert set(client.store.chunks) == {
+        *client.prefix_keys(state_format.layout, tokens[0])[:2],
+        *client.prefix_keys(state_format.layout, tokens[1])[:6],
+    }
+
+
+def test_nothing_of_a_lost_session_is_appended(
     client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
 ) -> None:
     saver.begin_request(0, make_tokens(80, 1), 0)
-    saver.begin_request(1, make_tokens(80, 2), 0)
-    client.rejects = lambda put_index: put_index == 0
-    step(saver, (0, 0, 16))
-    assert saver.finish() == SaveReport(dropped_chunks=2)
-    step(saver, (0, 16, 17), (1, 0, 16))
-    assert saver.finish() == SaveReport(stored_chunks=2, dropped_chunks=2)
-
-
-def test_partly_filled_chunk_of_a_broken_chain_is_released(
-    client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
-) -> None:
-    saver.begin_request(0, make_tokens(80, 1), 0)
-    client.rejects = lambda put_index: True
-    step(saver, (0, 0, 12))
     saver.finish()
-    assert client.regions_in_use == 1
-    step(saver, (0, 12, 1))
-    assert client.regions_in_use == 0
-
-
-def test_nothing_of_a_lost_session_is_put(
-    client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
-) -> None:
-    saver.begin_request(0, make_tokens(80, 1), 0)
     client.alive = False
     step(saver, (0, 0, 16))
-    assert saver.finish() == SaveReport(dropped_chunks=2)
-    assert client.put_count == 0
+    assert saver.finish() == SaveReport(dropped_tokens=16)
+    assert client.append_count == 0
 
 
-def test_no_key_no_chunk(client: FakeClient, saver: StateSaver, make_tokens: MakeTokens) -> None:
+def test_no_key_no_append(client: FakeClient, saver: StateSaver, make_tokens: MakeTokens) -> None:
     saver.begin_request(0, make_tokens(80, 1), 0)
     step(saver, (0, 0, 1))
+    saver.finish()
     client.present = False
     step(saver, (0, 1, 15))
-    assert saver.finish().stored_chunks == 0
-    assert saver.finish().dropped_chunks > 0
+    assert saver.finish() == SaveReport(dropped_tokens=15)
 
 
-def test_one_put_is_bounded(client: FakeClient, saver: StateSaver, make_tokens: MakeTokens) -> None:
-    chunk_count = CHUNKS_PER_PUT_MAX + 1
-    saver.begin_request(0, make_tokens(chunk_count * CHUNK_TOKENS, 1), 0)
-    step(saver, (0, 0, chunk_count * CHUNK_TOKENS))
-    assert saver.finish() == SaveReport(stored_chunks=chunk_count)
-    assert client.put_count == 2
+def test_a_sequence_that_the_daemon_refuses_is_not_saved(
+    client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    client.sequences.refuses = True
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    saver.finish()
+    step(saver, (0, 0, 16))
+    assert saver.finish() == SaveReport(dropped_tokens=16)
+    assert client.append_count == 0
 
 
-def test_a_fault_of_the_writer_is_not_hidden(
+def test_a_fault_of_the_queue_is_not_hidden(
     client: FakeClient, state_format: StateFormat, make_tokens: MakeTokens
 ) -> None:
     saver = StateSaver(client, state_format)
     saver.begin_request(0, make_tokens(80, 1), 0)
 
-    def fail(put_index: int) -> bool:
+    def fail(append_index: int, sequence: str) -> bool:
         raise AssertionError("a bug")
 
-    client.rejects = fail
+    client.rejected_appends = fail
     step(saver, (0, 0, 12))
     with pytest.raises(AssertionError, match="a bug"):
         saver.finish()
@@ -200,16 +216,3 @@ def test_a_fault_of_the_writer_is_not_hidden(
 def test_stored_tokens_end_on_a_chunk_boundary(saver: StateSaver) -> None:
     with pytest.raises(ValueError, match="do not end on a chunk boundary"):
         saver.begin_request(0, [1, 2, 3], 3)
-
-
-def test_chunks_before_a_lost_one_are_put(
-    client: FakeClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
-) -> None:
-    tokens = make_tokens(80, 1)
-    saver.begin_request(0, tokens, 0)
-    step(saver, (0, 0, 16))
-    saver.finish()
-    client.rejects = lambda put_index: put_index == 1
-    step(saver, (0, 16, 16))
-    assert saver.finish() == SaveReport(stored_chunks=2, dropped_chunks=2)
-    assert list(client.store.chunks) == client.prefix_keys(state_format.layout, tokens)[:2]

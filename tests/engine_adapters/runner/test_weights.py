@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from engine_adapters.runner.errors import ModelError
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.weights import INDEX_FILE, SINGLE_FILE, weight_files
-from tests.engine_adapters.runner.checkpoints import write_llama
+from tests.engine_adapters.runner.checkpoints import write_llama, write_opt
 
 
 @pytest.fixture
@@ -46,6 +46,23 @@ def test_refuses_other_tensors(
     change(checkpoint, **changes)
     with pytest.raises(ModelError, match=message):
         Model.from_directory(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.decoder.final_layer_norm.bias": None}, "no tensor .*final_layer_norm.bias"),
+        ({"model.decoder.embed_positions.weight": torch.ones(512, 32)}, r"expected \(514, 32\)"),
+        ({"model.decoder.project_in.weight": torch.ones(5)}, "1 unknown tensors"),
+    ],
+)
+def test_refuses_other_tensors_of_opt(
+    changes: dict[str, torch.Tensor | None], message: str, tmp_path: Path
+) -> None:
+    write_opt(tmp_path, num_hidden_layers=1)
+    change(tmp_path, **changes)
+    with pytest.raises(ModelError, match=message):
+        Model.from_directory(tmp_path)
 
 
 def test_stored_frequencies_are_ignored(checkpoint: Path) -> None:

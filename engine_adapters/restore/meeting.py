@@ -1,0 +1,60 @@
+"""How far to compute before the loaded chunks ahead (Cake, section 4 part 3)."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+
+from engine_adapters.restore.ranges import History
+
+
+def compute_stop(
+    history: History,
+    position: int,
+    loadable: Sequence[range],
+    *,
+    compute_s: Callable[[int, int], float],
+    wait_s: Callable[[int], float],
+    project_s: float,
+) -> int:
+    """The token up to which computing from ``position`` on is worth while now.
+
+    ``loadable`` are the runs of chunks ahead that are loaded or on their way. Of the first
+    run the chunks from some chunk on are waited for and what lies before is computed, so
+    that all of the run and what has to be computed behind it are ready first: that chunk's
+    first token, or ``position`` when computing does not help before the chunk there. A run
+    of which no chunk is worth its wait, or the step that ends before it, is computed, too;
+    then it is the next run's turn.
+
+    ``compute_s`` is the time for a first and a stop token. ``wait_s`` is the time until a
+    chunk and those behind it in its run have arrived, 0 if they have, so it never grows
+    with the chunk. ``project_s`` is what each that has not keeps the compute side busy.
+    """
+
+    def stop_before(run: range, gap_stop: int) -> int:
+        gap_s = compute_s(history.chunk_first(run.stop), gap_stop)
+        arrived = run.start + bisect_left(run, True, key=lambda chunk: wait_s(chunk) == 0)
+
+        def computed_to(chunk: int) -> int:
+            return max(position, history.chunk_first(chunk))
+
+        def busy_s(chunk: int) -> float:
+            return compute_s(position, computed_to(chunk)) + (arrived - chunk) * project_s
+
+        def ready_s(chunk: int) -> float:
+            loaded_s = wait_s(chunk) + project_s if chunk < arrived else 0.0
+            return max(busy_s(chunk), loaded_s) + gap_s
+
+        crossing = run.start + bisect_left(
+            range(run.start, arrived), True, key=lambda chunk: busy_s(chunk) >= wait_s(chunk)
+        )
+        candidates = [chunk for chunk in (crossing - 1, crossing, arrived) if chunk in run]
+        best = min(candidates, key=ready_s)
+        is_worth_it = ready_s(best) < compute_s(position, gap_stop)
+        return computed_to(best) if is_worth_it else gap_stop
+
+    for run, following in zip_longest(loadable, loadable[1:]):
+        gap_stop = history.chunk_first(following.start) if following else history.prompt_tokens
+        stop = stop_before(run, gap_stop)
+        if stop < gap_stop:
+            return stop
+    return history.prompt_tokens

@@ -1,0 +1,127 @@
+"""The two pointers of one restoration while it runs (Cake, section 4 and appendix A).
+
+Computing goes from the first token forward, loading through ``load_order``, until all tokens
+have their states. After every step ``decide`` looks where both would meet, from how fast they
+were lately, so that neither begins what the other ends sooner: the last step before the meeting
+is shorter, and the reader stops at the chunk that this step computes. Where one side cannot
+help, the other works alone.
+"""
+
+from collections.abc import Collection
+
+from engine_adapters.restore.arrivals import Arrivals
+from engine_adapters.restore.cake import CakePlan
+from engine_adapters.restore.chunk_costs import ComputeCost
+from engine_adapters.restore.decision import Action, Decision
+from engine_adapters.restore.meeting import compute_stop
+from engine_adapters.restore.ranges import History, TokenRange
+from engine_adapters.restore.rates import Rates
+
+
+class Pointers:
+    """Progress of one request. Times are seconds of any one clock. Not thread-safe.
+
+    Invariant: every token below ``position`` has its states in the engine's cache, computed
+    or jumped over, each exactly once.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        plan: CakePlan,
+        compute: ComputeCost,
+        *,
+        rates: Rates,
+        now_s: float,
+    ) -> None:
+        self._history = history
+        self._compute = compute
+        self._rates = rates
+        self._project_s = plan.load.project_s * history.chunk_tokens if plan.load else 0.0
+        self._arrivals = Arrivals(
+            [chunk for run in plan.load_order for chunk in reversed(run)],
+            rates,
+            latency_s=plan.load.latency_s if plan.load else 0.0,
+            now_s=now_s,
+        )
+        self._position = 0
+        self._reached_chunks = 0
+
+    @property
+    def position(self) -> int:
+        """Tokens whose states are in the cache, from the first on."""
+        return self._position
+
+    @property
+    def reached_chunks(self) -> int:
+        """Leading chunks that are computed, jumped over, or wholly in the step that runs.
+
+        The engine publishes this on the board: the reader begins none of them any more.
+        Never falls.
+        """
+        return self._reached_chunks
+
+    def observe(
+        self, now_s: float, *, resident: Collection[int] = (), lost: Collection[int] = ()
+    ) -> None:
+        """Chunks that arrived since the last call, and those that never will."""
+        self._arrivals.observe(now_s, resident, lost)
+
+    def decide(self, token_budget: int) -> Decision:
+        """What to do in the next step, in which this request may have ``token_budget`` tokens."""
+        self._rates.step_tokens.add(token_budget)
+        if self._position == self._history.prompt_tokens:
+            return self._decision(Action.DONE, self._position)
+        loadable = self._arrivals.runs_from(self._history.chunks_behind(self._position).start)
+        jump_stop = self._jump_stop()
+        stop = compute_stop(
+            self._history,
+            self._position,
+            loadable,
+            compute_s=self._compute_s,
+            wait_s=self._arrivals.wait_s,
+            project_s=self._project_s,
+        )
+        is_resident = jump_stop > self._position
+        if is_resident and (
+            stop == self._position or jump_stop < self._history.chunk_first(loadable[0].stop)
+        ):
+            return self._decision(Action.JUMP, jump_stop)
+        stop = min(stop, self._position + token_budget)
+        return self._decision(Action.COMPUTE if stop > self._position else Action.WAIT, stop)
+
+    def jump(self, token_count: int) -> None:
+        """The states of the next ``token_count`` tokens are in the cache: they were loaded."""
+        self._position += token_count
+        self._reach(self._position)
+
+    def begin_step(self, token_count: int) -> None:
+        """A step computes the next ``token_count`` tokens."""
+        self._reach(self._position + token_count)
+
+    def end_step(self, token_count: int, duration_s: float) -> None:
+        """The step is over; it computed that many tokens of this request, at least one."""
+        first, self._position = self._position, self._position + token_count
+        expected_s = self._compute.compute_s(first, self._position, token_count)
+        self._rates.slowness.add(duration_s / expected_s)
+
+    def _reach(self, token: int) -> None:
+        reached = self._history.chunks_behind(token).start
+        self._arrivals.forget(range(self._reached_chunks, reached))
+        self._reached_chunks = max(self._reached_chunks, reached)
+
+    def _decision(self, action: Action, stop: int) -> Decision:
+        return Decision(action, TokenRange(self._position, stop))
+
+    def _jump_stop(self) -> int:
+        """Where the loaded tokens at ``position`` end."""
+        stop = self._position
+        for chunk in self._history.chunks_behind(self._position):
+            if not self._arrivals.is_resident(chunk):
+                break
+            stop = self._history.chunk_first(chunk + 1)
+        return stop
+
+    def _compute_s(self, first: int, stop: int) -> float:
+        step_tokens = max(1.0, self._rates.step_tokens.value)
+        return self._rates.slowness.value * self._compute.compute_s(first, stop, step_tokens)

@@ -1,0 +1,29 @@
+"""How fast loading and computing were lately: what an engine learns from request to request."""
+
+from engine_adapters.restore.chunk_costs import LoadCost
+from engine_adapters.restore.recent_mean import RecentMean
+
+CHUNKS_REMEMBERED = 8
+"""Arrivals that tell how fast chunks come."""
+STEPS_REMEMBERED = 4
+"""Steps that tell how fast tokens are computed, and how many of them a step may have."""
+
+
+class Rates:
+    """Begins with what is expected, and is then measured by every restoration that shares it.
+
+    Give the same one to all requests of one layout, so that only the first of them depends
+    on the expectation. Not thread-safe.
+    """
+
+    __slots__ = ("chunk_s", "slowness", "step_tokens")
+
+    def __init__(self, load: LoadCost | None, *, token_budget: float) -> None:
+        self.chunk_s = RecentMean(
+            load.chunk_s if load else 0.0, weight=CHUNKS_REMEMBERED / 2, memory=CHUNKS_REMEMBERED
+        )
+        """Seconds between two chunks."""
+        self.slowness = RecentMean(1.0, weight=1, memory=STEPS_REMEMBERED)
+        """Times as long as a step was expected to take."""
+        self.step_tokens = RecentMean(token_budget, weight=1, memory=STEPS_REMEMBERED)
+        """Tokens that a step may have of the request."""

@@ -1,0 +1,99 @@
+"""``python -m engine_adapters.runner calibrate MODEL``: measures this machine for a model."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from engine_adapters.restore import Mode, save_profile
+from engine_adapters.runner.calibrate import QUICK, THOROUGH, Calibration, calibrate
+from engine_adapters.runner.engine import TOKEN_BUDGET
+from engine_adapters.runner.fingerprint import model_fingerprint
+from engine_adapters.runner.mode_choice import choose_schedule
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.model_config import DTYPES
+from engine_adapters.runner.profile_place import default_profile_path
+from engine_adapters.runner.state_format import CHUNK_TOKENS, shape_of
+from kvstored_client import Client
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m engine_adapters.runner calibrate",
+        description=(
+            "Measures what restoring a layer costs here, and stores the profile by which "
+            "modes hcache, naive_hybrid and auto choose. Uses the daemon: chunks are stored, "
+            "read and deleted, and a DRAM tier of up to 2 GiB is filled with them."
+        ),
+    )
+    parser.add_argument("model", type=Path, help="Hugging Face model directory")
+    parser.add_argument("--profile", type=Path, help="file to write (default: the user's cache)")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter measurements")
+    parser.add_argument("--socket", help="session socket of the daemon")
+    parser.add_argument("--arena-bytes", default="256MiB")
+    parser.add_argument("--chunk-tokens", type=int, default=CHUNK_TOKENS)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", choices=DTYPES, help="default: the model's")
+    parser.add_argument("--threads", type=int, help="CPU threads of torch")
+    parser.add_argument("--token-budget", type=int, default=TOKEN_BUDGET, help="tokens per step")
+    parser.add_argument("--json", action="store_true", help="report as one JSON object")
+    return parser
+
+
+def describe(model: Model, calibration: Calibration, path: Path) -> dict[str, object]:
+    """The report as JSON values; microseconds of one token in one layer, and schedules."""
+    profile = calibration.profile
+    shape = shape_of(model)
+    costs = profile.costs(1024)
+    return {
+        "profile": str(path),
+        "machine": profile.machine,
+        "hidden_token_bytes": profile.hidden_bytes,
+        "kv_token_bytes": profile.kv_bytes,
+        "reads_are_cold": calibration.is_cold,
+        "read_gb_per_s": profile.read_bytes_per_s / 1e9,
+        **{name: seconds * 1e6 / 1024 for name, seconds in _token_costs(asdict(costs)).items()},
+        **{
+            str(mode): str(choose_schedule(mode, shape, profile).schedule)
+            for mode in (Mode.HCACHE, Mode.NAIVE_HYBRID, Mode.AUTO)
+        },
+    }
+
+
+def _token_costs(costs: dict[str, float]) -> dict[str, float]:
+    return {f"{name.removesuffix('_s')}_us_per_token": seconds for name, seconds in costs.items()}
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Measures, writes the profile and a report.
+
+    Raises ModelError, CalibrationError, OSError, or ValueError for an option of the client.
+    """
+    options = make_parser().parse_args(arguments)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    dtype = None if options.dtype is None else getattr(torch, options.dtype)
+    model = Model.from_directory(options.model, dtype=dtype, device=options.device)
+    fingerprint = model_fingerprint(options.model, model.config)
+    with Client(options.socket, arena_bytes=options.arena_bytes, name="calibrate") as client:
+        calibration = calibrate(
+            model,
+            fingerprint,
+            client,
+            step_tokens=options.token_budget,
+            chunk_tokens=options.chunk_tokens,
+            effort=QUICK if options.quick else THOROUGH,
+        )
+    path = options.profile or default_profile_path(model, fingerprint)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_profile(path, calibration.profile)
+    fields = describe(model, calibration, path)
+    if options.json:
+        sys.stdout.write(json.dumps(fields) + "\n")
+    else:
+        sys.stdout.write("".join(f"{name}: {value}\n" for name, value in fields.items()))

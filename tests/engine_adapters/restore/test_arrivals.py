@@ -1,0 +1,81 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_adapters.restore.arrivals import Arrivals
+from engine_adapters.restore.chunk_costs import LoadCost
+from engine_adapters.restore.rates import Rates
+
+
+def arrivals(*order: int, chunk_s: float = 10.0, latency_s: float = 0.0) -> Arrivals:
+    rates = Rates(LoadCost(chunk_s=chunk_s), token_budget=1)
+    return Arrivals(order, rates, latency_s=latency_s, now_s=100.0)
+
+
+def test_a_chunk_has_to_wait_for_those_before_it() -> None:
+    loading = arrivals(2, 1, 0)
+    assert [loading.wait_s(chunk) for chunk in (2, 1, 0)] == [10, 20, 30]
+    loading.observe(104.0, (), ())
+    assert [loading.wait_s(chunk) for chunk in (2, 1, 0)] == [6, 16, 26]
+    loading.observe(110.0, (2,), ())
+    assert [loading.wait_s(chunk) for chunk in (2, 1, 0)] == [0, 10, 20]
+    assert loading.is_resident(2)
+    assert not loading.is_resident(1)
+
+
+def test_an_early_chunk_waits_for_those_before_it_all_the_same() -> None:
+    loading = arrivals(2, 1, 0)
+    loading.observe(110.0, (1,), ())
+    assert loading.wait_s(1) > 0
+    loading.observe(110.0, (2,), ())
+    assert loading.wait_s(1) == 0
+
+
+def test_a_reader_may_be_late_by_half_before_it_counts_as_slow() -> None:
+    loading = arrivals(1, 0)
+    loading.observe(114.0, (), ())
+    assert [loading.wait_s(chunk) for chunk in (1, 0)] == [0, 10]
+    loading.observe(116.0, (), ())
+    assert [loading.wait_s(chunk) for chunk in (1, 0)] == [16, 32]
+
+
+def test_nobody_waits_for_forgotten_chunks() -> None:
+    loading = arrivals(3, 2, 1, 0)
+    loading.forget([2, 2, 7])
+    assert [loading.wait_s(chunk) for chunk in (3, 1, 0)] == [10, 20, 30]
+
+
+def test_nobody_waits_for_lost_chunks() -> None:
+    loading = arrivals(2, 1, 0)
+    loading.observe(100.0, (), (2,))
+    assert [loading.wait_s(chunk) for chunk in (1, 0)] == [10, 20]
+
+
+def test_runs_are_those_of_the_order_without_lost_chunks() -> None:
+    loading = arrivals(5, 8, 7, 4, 3)
+    assert loading.runs_from(0) == [range(3, 6), range(7, 9)]
+    assert loading.runs_from(4) == [range(4, 6), range(7, 9)]
+    loading.observe(110.0, (5,), (4, 9))
+    assert loading.runs_from(0) == [range(3, 4), range(5, 6), range(7, 9)]
+    assert loading.runs_from(9) == []
+    assert arrivals().runs_from(0) == []
+
+
+@given(
+    st.floats(0.1, 10),
+    st.floats(0.1, 10),
+    st.lists(st.floats(1, 29), min_size=20, max_size=20),
+)
+def test_looks_of_any_distance_tell_how_fast_chunks_come(
+    chunk_s: float, expected_s: float, distances: list[float]
+) -> None:
+    """``distances`` are those between two looks, in chunks."""
+    order = range(600)
+    rates = Rates(LoadCost(chunk_s=expected_s), token_budget=1)
+    loading = Arrivals(order, rates, latency_s=0.0, now_s=100.0)
+    seen, at = 0, 0.0
+    for distance in distances:
+        at += distance
+        loading.observe(100 + at * chunk_s, order[seen : int(at)], ())
+        seen = int(at)
+    assert rates.chunk_s.value == pytest.approx(chunk_s, rel=0.3)

@@ -1,0 +1,186 @@
+"""Ten tokens a chunk and a step; a token takes 1 s, a chunk comes every 10 s."""
+
+import pytest
+
+from engine_adapters.restore.cake import plan_cake
+from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
+from engine_adapters.restore.decision import Action, Decision
+from engine_adapters.restore.pointers import Pointers
+from engine_adapters.restore.ranges import History, TokenRange
+from engine_adapters.restore.rates import Rates
+from engine_adapters.restore.source import Source
+
+COMPUTE = ComputeCost(step_s=0.0, token_s=1.0, attention_s=0.0)
+LOAD = LoadCost(chunk_s=10.0)
+
+
+def pointers(
+    *, chunk_count: int = 10, new_tokens: int = 1, load: LoadCost = LOAD, rates: Rates | None = None
+) -> Pointers:
+    history = History(
+        prompt_tokens=10 * chunk_count + new_tokens,
+        chunk_tokens=10,
+        is_stored=(True,) * chunk_count,
+    )
+    plan = plan_cake(history, COMPUTE, {Source.KV: load}, token_budget=10)
+    rates = rates or Rates(load, token_budget=10)
+    return Pointers(history, plan, COMPUTE, rates=rates, now_s=100.0)
+
+
+def decision(action: Action, first: int, stop: int) -> Decision:
+    return Decision(action, TokenRange(first, stop))
+
+
+def compute(running: Pointers, duration_s: float = 10.0) -> None:
+    running.begin_step(10)
+    running.end_step(10, duration_s)
+
+
+def test_it_computes_from_the_front_until_it_meets_what_was_loaded() -> None:
+    running = pointers()
+    for step in range(5):
+        assert running.decide(10) == decision(Action.COMPUTE, 10 * step, 10 * step + 10)
+        compute(running)
+        running.observe(100.0 + 10 * (step + 1), resident=[9 - step])
+    assert running.decide(10) == decision(Action.JUMP, 50, 100)
+    running.jump(50)
+    assert running.position == 100
+    assert running.decide(10) == decision(Action.COMPUTE, 100, 101)
+    running.begin_step(1)
+    running.end_step(1, 1.0)
+    assert running.decide(10) == decision(Action.DONE, 101, 101)
+
+
+def test_the_step_before_the_meeting_is_shorter() -> None:
+    running = pointers(chunk_count=4)
+    assert running.decide(100) == decision(Action.COMPUTE, 0, 20)
+
+
+def test_the_reader_is_told_about_whole_chunks_of_the_step_that_runs() -> None:
+    running = pointers(new_tokens=5)
+    assert running.reached_chunks == 0
+    running.begin_step(19)
+    assert running.reached_chunks == 1
+    running.end_step(19, 19.0)
+    running.begin_step(1)
+    assert running.reached_chunks == 2
+    running.end_step(1, 1.0)
+    running.jump(75)
+    assert running.reached_chunks == 9
+    running.begin_step(5)
+    assert running.reached_chunks == 10
+
+
+def test_it_waits_when_the_reader_is_faster_and_uses_what_is_there() -> None:
+    running = pointers(load=LoadCost(chunk_s=1.0), chunk_count=3)
+    assert running.decide(10) == decision(Action.WAIT, 0, 0)
+    running.observe(103.0, resident=[2, 1])
+    assert running.decide(10) == decision(Action.WAIT, 0, 0)
+    running.observe(103.5, resident=[0])
+    assert running.decide(10) == decision(Action.JUMP, 0, 30)
+
+
+def test_chunks_that_came_out_of_turn_are_jumped_over_one_by_one() -> None:
+    running = pointers(load=LoadCost(chunk_s=1.0), chunk_count=3)
+    running.observe(101.0, resident=[0])
+    assert running.decide(10) == decision(Action.JUMP, 0, 10)
+
+
+def test_what_came_out_of_turn_is_not_computed_either() -> None:
+    running = pointers(load=LoadCost(chunk_s=15.0), chunk_count=3)
+    assert running.decide(10).action is Action.COMPUTE
+    running.observe(115.0, resident=[0])
+    assert running.decide(10) == decision(Action.JUMP, 0, 10)
+    running.jump(10)
+    assert running.decide(10).action is Action.COMPUTE
+
+
+def test_without_budget_nothing_is_computed() -> None:
+    running = pointers()
+    assert running.decide(0) == decision(Action.WAIT, 0, 0)
+
+
+def test_a_lost_chunk_is_computed() -> None:
+    running = pointers(load=LoadCost(chunk_s=1.0), chunk_count=3)
+    running.observe(103.0, resident=[2, 0], lost=[1])
+    assert running.decide(10) == decision(Action.JUMP, 0, 10)
+    running.jump(10)
+    assert running.decide(10) == decision(Action.COMPUTE, 10, 20)
+    compute(running)
+    assert running.decide(10) == decision(Action.JUMP, 20, 30)
+
+
+def test_a_chunk_that_is_half_computed_is_loaded_from_there_on() -> None:
+    running = pointers(load=LoadCost(chunk_s=3.0), chunk_count=1)
+    running.begin_step(4)
+    running.end_step(4, 4.0)
+    running.observe(104.0, resident=[0])
+    assert running.decide(10) == decision(Action.JUMP, 4, 10)
+
+
+def test_a_reader_is_as_slow_as_it_is_silent() -> None:
+    running = pointers(load=LoadCost(chunk_s=5.0), chunk_count=2)
+    running.observe(106.0)
+    assert running.decide(10).action is Action.WAIT
+    running.observe(107.6)
+    assert running.decide(10) == decision(Action.COMPUTE, 0, 10)
+
+
+def test_the_latency_is_no_silence() -> None:
+    running = pointers(load=LoadCost(chunk_s=2.0, latency_s=3.0), chunk_count=2)
+    running.observe(105.9)
+    assert running.decide(10).action is Action.WAIT
+    running.observe(107.0, resident=[1])
+    assert running.decide(10).action is Action.WAIT
+
+
+def test_an_early_arrival_counts_as_no_time() -> None:
+    rates = Rates(LOAD, token_budget=10)
+    running = pointers(load=LoadCost(chunk_s=10.0, latency_s=50.0), rates=rates)
+    running.observe(101.0, resident=[9])
+    assert rates.chunk_s.value == pytest.approx(10 * 4 / 5)
+
+
+def test_arrivals_between_two_looks_bound_the_time_between_two_chunks() -> None:
+    """Three chunks in 24 s: between 6 and 8 s each; the nearest to what was expected counts."""
+    for expected_s, learned_s in ((2.0, 6.0), (7.0, 7.0), (10.0, 8.0)):
+        load = LoadCost(chunk_s=expected_s)
+        rates = Rates(load, token_budget=10)
+        running = pointers(load=load, rates=rates)
+        running.observe(124.0, resident=[9, 8, 7])
+        assert rates.chunk_s.value == pytest.approx((4 * expected_s + 3 * learned_s) / 7)
+
+
+def test_slow_steps_shift_the_meeting() -> None:
+    rates = Rates(LOAD, token_budget=10)
+    running = pointers(rates=rates)
+    for _ in range(3):
+        compute(running, duration_s=40.0)
+    assert rates.slowness.value > 3
+    running.observe(220.0, resident=[9, 8, 7, 6, 5, 4])
+    assert running.decide(10).action is Action.WAIT
+
+
+def test_a_smaller_budget_is_remembered_as_more_steps() -> None:
+    rates = Rates(LOAD, token_budget=10)
+    running = pointers(rates=rates)
+    for _ in range(30):
+        running.decide(2)
+    assert rates.step_tokens.value == pytest.approx(2, rel=0.02)
+
+
+def test_an_engine_that_learned_knows_it_for_the_next_request() -> None:
+    rates = Rates(LOAD, token_budget=10)
+    first = pointers(rates=rates)
+    first.observe(109.0, resident=[9, 8, 7, 6, 5, 4, 3, 2, 1])
+    assert pointers(chunk_count=3, rates=rates).decide(10).action is Action.WAIT
+    assert pointers(chunk_count=3).decide(10).action is Action.COMPUTE
+
+
+def test_a_prompt_without_stored_chunks_is_computed() -> None:
+    history = History(prompt_tokens=7, chunk_tokens=10, is_stored=())
+    plan = plan_cake(history, COMPUTE, {}, token_budget=10)
+    running = Pointers(history, plan, COMPUTE, rates=Rates(None, token_budget=10), now_s=0.0)
+    assert running.decide(10) == decision(Action.COMPUTE, 0, 7)
+    running.begin_step(7)
+    assert running.reached_chunks == 0

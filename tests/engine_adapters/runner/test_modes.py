@@ -1,0 +1,314 @@
+"""Whatever a layout stores of each layer, restored keys and values are those computed."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine_adapters.restore import LayerSchedule, Source
+from engine_adapters.runner.engine import Engine
+from engine_adapters.runner.errors import PositionError
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.request import Completion
+from engine_adapters.runner.restorer import StateRestorer
+from engine_adapters.runner.saver import StateSaver
+from engine_adapters.runner.state_format import StateFormat
+from kvstored_client import LayoutError, Order, StateKind
+from tests.engine_adapters.runner.checkpoints import write_llama, write_opt
+from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
+from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+
+MakeTokens = Callable[[int, int], list[int]]
+EXACT = 1e-5
+LAYERS = 4
+PROMPT_TOKENS = 100
+NEW_TOKENS = 20
+WHOLE_CHUNKS = (PROMPT_TOKENS + NEW_TOKENS - 1) // CHUNK_TOKENS
+VARIANTS: dict[str, Callable[[Path], object]] = {
+    "mha": lambda path: write_llama(path, num_hidden_layers=LAYERS),
+    "gqa": lambda path: write_llama(path, num_hidden_layers=LAYERS, num_key_value_heads=1),
+    "opt": lambda path: write_opt(path, num_hidden_layers=LAYERS),
+}
+SCHEDULES = {
+    "kv": ((Source.KV, 4),),
+    "hidden": ((Source.HIDDEN, 4),),
+    "hcache, compute-rich": ((Source.COMPUTE, 1), (Source.HIDDEN, 3)),
+    "hcache, I/O-rich": ((Source.HIDDEN, 3), (Source.KV, 1)),
+    "naive hybrid": ((Source.COMPUTE, 2), (Source.KV, 2)),
+    "all three": ((Source.COMPUTE, 1), (Source.HIDDEN, 2), (Source.KV, 1)),
+}
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    directory = tmp_path_factory.mktemp(request.param)
+    VARIANTS[request.param](directory)
+    return Model.from_directory(directory)
+
+
+@pytest.fixture(params=SCHEDULES)
+def schedule(request: pytest.FixtureRequest) -> LayerSchedule:
+    return LayerSchedule.of(*SCHEDULES[request.param])
+
+
+@pytest.fixture
+def state_format(model: Model, schedule: LayerSchedule) -> StateFormat:
+    return StateFormat.of_model(model, "modes", schedule=schedule, chunk_tokens=CHUNK_TOKENS)
+
+
+@pytest.fixture
+def client() -> Iterator[FakeClient]:
+    client = FakeClient(FakeStore())
+    yield client
+    assert client.regions_in_use == 0
+    assert client.reads_in_flight == 0
+    assert client.leases_taken == len(client.leases_released)
+
+
+@pytest.fixture
+def prompt(make_tokens: MakeTokens) -> list[int]:
+    return make_tokens(PROMPT_TOKENS, 1)
+
+
+def run(
+    model: Model,
+    prompt: list[int],
+    *,
+    saver: StateSaver | None = None,
+    restorer: StateRestorer | None = None,
+) -> tuple[Completion, Engine]:
+    engine = Engine(
+        model, cache_tokens=256, token_budget=32, requests_max=1, sink=saver, restorer=restorer
+    )
+    engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
+    (completion,) = engine.run()
+    return completion, engine
+
+
+@pytest.fixture
+def computed(
+    model: Model, state_format: StateFormat, client: FakeClient, prompt: list[int]
+) -> tuple[Completion, Engine]:
+    """A first turn, computed and saved."""
+    saver = StateSaver(client, state_format)
+    completion, engine = run(model, prompt, saver=saver)
+    assert saver.finish().dropped_tokens == 0
+    saver.close()
+    return completion, engine
+
+
+def check_restored(
+    restorer: StateRestorer, computed: tuple[Completion, Engine], model: Model, chunk_count: int
+) -> None:
+    """Restores into other slots and compares with the first turn's cache."""
+    completion, engine = computed
+    cache = model.make_cache(130)
+    report = restorer.restore(completion.token_ids, cache=cache, first_slot=3)
+    count = report.restored_tokens
+    assert count == chunk_count * CHUNK_TOKENS
+    for restored, wanted in (
+        (cache.keys, engine._cache.keys),
+        (cache.values, engine._cache.values),
+    ):
+        assert wanted[:, :count].abs().mean() > 0.01
+        assert (restored[:, 3 : 3 + count] - wanted[:, :count]).abs().max() < EXACT
+        assert torch.count_nonzero(restored[:, :3]) == 0
+
+
+@pytest.mark.parametrize("span_chunks", [1, 4, 100])
+def test_restored_states_equal_the_computed_ones(
+    span_chunks: int,
+    model: Model,
+    state_format: StateFormat,
+    client: FakeClient,
+    computed: tuple[Completion, Engine],
+) -> None:
+    span_bytes = state_format.span_bytes(span_chunks)
+    restorer = StateRestorer(client, state_format, model, span_bytes=span_bytes, step_tokens=12)
+    check_restored(restorer, computed, model, WHOLE_CHUNKS)
+    if span_chunks == 100:
+        assert set(client.read_sizes) == {WHOLE_CHUNKS}
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_a_second_turn_generates_the_same_tokens(
+    order: Order,
+    model: Model,
+    state_format: StateFormat,
+    client: FakeClient,
+    computed: tuple[Completion, Engine],
+    make_tokens: MakeTokens,
+) -> None:
+    prompt = [*computed[0].token_ids, *make_tokens(11, 2)]
+    span_bytes = state_format.span_bytes(4)
+    restorer = StateRestorer(client, state_format, model, order=order, span_bytes=span_bytes)
+    restored, _ = run(model, prompt, restorer=restorer)
+    assert restored.restore.restored_tokens == WHOLE_CHUNKS * CHUNK_TOKENS
+    assert restored.token_ids == run(model, prompt)[0].token_ids
+    assert set(client.orders) == {order}
+
+
+def test_only_stored_layers_are_read(
+    model: Model,
+    schedule: LayerSchedule,
+    state_format: StateFormat,
+    client: FakeClient,
+    computed: tuple[Completion, Engine],
+) -> None:
+    restorer = StateRestorer(client, state_format, model)
+    report = restorer.restore(computed[0].token_ids, cache=model.make_cache(128), first_slot=0)
+    kinds = schedule.kinds()
+    read = [layer for first, count in client.read_layers for layer in range(first, first + count)]
+    assert read == [layer for layer, kind in enumerate(kinds) if kind is not StateKind.NONE]
+    assert report.device_bytes == WHOLE_CHUNKS * state_format.layout.chunk_bytes()
+
+
+@pytest.mark.parametrize("span_chunks", [1, 4, 100])
+@pytest.mark.parametrize("layer", [0, LAYERS - 1])
+def test_a_slice_that_is_lost_ends_the_restoration_before_its_chunk(
+    layer: int,
+    span_chunks: int,
+    model: Model,
+    state_format: StateFormat,
+    client: FakeClient,
+    computed: tuple[Completion, Engine],
+) -> None:
+    """Whatever other layers brought of it, and of the chunks behind it, is computed again."""
+    layer = max(layer, state_format.recomputed_layers)
+    keys = client.prefix_keys(state_format.layout, computed[0].token_ids)
+    client.missing_layers = {(keys[6], layer)}
+    span_bytes = state_format.span_bytes(span_chunks)
+    restorer = StateRestorer(client, state_format, model, span_bytes=span_bytes)
+    check_restored(restorer, computed, model, 6)
+    prompt = [*computed[0].token_ids, 1, 2, 3]
+    restored, engine = run(model, prompt, restorer=restorer)
+    plain, plain_engine = run(model, prompt)
+    assert restored.restore.restored_tokens == 6 * CHUNK_TOKENS
+    assert restored.token_ids == plain.token_ids
+    assert (engine._cache.keys - plain_engine._cache.keys).abs().max() < 1e-4
+
+
+def test_a_session_lost_between_layers(
+    model: Model,
+    state_format: StateFormat,
+    client: FakeClient,
+    computed: tuple[Completion, Engine],
+) -> None:
+    waits = iter(range(100))
+
+    def die_at_the_last_layer() -> None:
+        stored = LAYERS - state_format.recomputed_layers
+        client.alive = client.alive and next(waits) < stored - 1
+
+    client.on_wait = die_at_the_last_layer
+    restorer = StateRestorer(client, state_format, model)
+    prompt = [*computed[0].token_ids, 1, 2, 3]
+    restored, _ = run(model, prompt, restorer=restorer)
+    assert restored.restore.restored_tokens == 0
+    assert restored.token_ids == run(model, prompt)[0].token_ids
+
+
+def test_nothing_is_recomputed_for_chunks_that_are_lost(
+    model: Model,
+    state_format: StateFormat,
+    client: FakeClient,
+    computed: tuple[Completion, Engine],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = client.prefix_keys(state_format.layout, computed[0].token_ids)
+    client.missing_layers = {(keys[6], LAYERS - 1), (keys[6], state_format.recomputed_layers)}
+    tokens: list[int] = []
+    forward = model.forward
+
+    def counted(token_ids: list[int], *arguments: object, **options: object) -> torch.Tensor:
+        assert options["layer_stop"] == state_format.recomputed_layers
+        tokens.extend(token_ids)
+        return forward(token_ids, *arguments, **options)
+
+    monkeypatch.setattr(model, "forward", counted)
+    restorer = StateRestorer(client, state_format, model, step_tokens=10)
+    restorer.restore(computed[0].token_ids, cache=model.make_cache(128), first_slot=0)
+    if state_format.recomputed_layers:
+        assert tokens == list(computed[0].token_ids[: 6 * CHUNK_TOKENS])
+    else:
+        assert tokens == []
+
+
+@pytest.mark.parametrize(
+    "schedule", [LayerSchedule.of((Source.COMPUTE, 1), (Source.HIDDEN, 3))], ids=["hcache"]
+)
+def test_work_goes_on_while_the_store_reads(
+    model: Model,
+    state_format: StateFormat,
+    client: FakeClient,
+    computed: tuple[Completion, Engine],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reads start first; then layers are recomputed; each layer is used before the next."""
+    events: list[str] = []
+    forward, project = model.forward, model.project
+
+    def logged_forward(*arguments: Any, **options: Any) -> torch.Tensor:
+        events.append("recompute")
+        return forward(*arguments, **options)
+
+    def logged_project(layer: int, *arguments: Any, **options: Any) -> None:
+        events.append(f"project {layer}")
+        project(layer, *arguments, **options)
+
+    monkeypatch.setattr(model, "forward", logged_forward)
+    monkeypatch.setattr(model, "project", logged_project)
+    client.before_read = lambda: events.append("read")
+    client.on_wait = lambda: events.append("wait")
+    span_bytes = state_format.span_bytes(WHOLE_CHUNKS // 2)
+    restorer = StateRestorer(client, state_format, model, span_bytes=span_bytes, step_tokens=1000)
+    restorer.restore(computed[0].token_ids, cache=model.make_cache(128), first_slot=0)
+    layers = [part for layer in (1, 2, 3) for part in ("wait", f"project {layer}")]
+    # The fake's reads are over at once, so the second span's starts with the first's.
+    assert events == ["read", "read", "recompute", *layers, "recompute", *layers]
+
+
+def test_a_model_without_rotary_embedding_cannot_move(
+    model: Model,
+    state_format: StateFormat,
+    client: FakeClient,
+    computed: tuple[Completion, Engine],
+) -> None:
+    cache = model.make_cache(128)
+    restorer = StateRestorer(client, state_format, model)
+    token_ids = computed[0].token_ids
+    if model.rotary is None:
+        with pytest.raises(PositionError, match="learned absolute positions"):
+            restorer.restore(token_ids, cache=cache, first_slot=0, first_position=5)
+    elif state_format.recomputed_layers:
+        with pytest.raises(PositionError, match="layers of this layout are recomputed"):
+            restorer.restore(token_ids, cache=cache, first_slot=0, first_position=5)
+    else:
+        restorer.restore(token_ids, cache=cache, first_slot=0, first_position=5)
+        count = WHOLE_CHUNKS * CHUNK_TOKENS
+        computed_cache = computed[1]._cache
+        assert (cache.values[:, :count] - computed_cache.values[:, :count]).abs().max() < EXACT
+        # The first layer's keys depend on nothing but token and position.
+        _, engine = run(model, [*token_ids[:5], *token_ids][: PROMPT_TOKENS + 5])
+        wanted = engine._cache.keys[0, 5 : PROMPT_TOKENS + 5]
+        assert (cache.keys[0, :PROMPT_TOKENS] - wanted).abs().max() < EXACT
+
+
+def test_a_layout_that_stores_nothing_is_none(model: Model) -> None:
+    nothing = LayerSchedule.of((Source.COMPUTE, LAYERS))
+    with pytest.raises(LayoutError, match="must store at least one layer"):
+        StateFormat.of_model(model, "modes", schedule=nothing)
+
+
+def test_a_schedule_of_other_layers_is_refused(model: Model) -> None:
+    with pytest.raises(ValueError, match="a schedule of 3 layers does not fit a model of 4"):
+        StateFormat.of_model(model, "modes", schedule=LayerSchedule.of((Source.KV, 3)))
+
+
+def test_steps_have_at_least_a_token(
+    model: Model, state_format: StateFormat, client: FakeClient
+) -> None:
+    with pytest.raises(ValueError, match="step_tokens must be above 0"):
+        StateRestorer(client, state_format, model, step_tokens=0)

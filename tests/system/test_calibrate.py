@@ -1,0 +1,127 @@
+"""``calibrate`` measures through a real daemon, and turns are planned by its profile."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine_adapters.restore import Mode, load_profile
+from engine_adapters.runner import __main__ as runner
+from engine_adapters.runner.random_model import RandomModelShape, write_random_model
+from kvstored_client import Client
+from tests.support.daemon import DaemonProcess
+
+TEXT = "An extent is where one chunk lies; a slice is the smallest unit that is read. " * 12
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    shape = RandomModelShape(
+        vocab_size=300,
+        hidden_size=64,
+        intermediate_size=96,
+        layer_count=4,
+        head_count=4,
+        kv_head_count=4,
+        position_count=1500,
+    )
+    write_random_model(path, shape, [TEXT])
+    return path
+
+
+class CommandLine:
+    """Calls the runner as a shell does, with a cache directory of its own."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cache: Path
+    ) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["runner", *map(str, arguments)])
+        status = runner.main()
+        output = self._capsys.readouterr()
+        return status, output.out, output.err
+
+
+@pytest.fixture
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> CommandLine:
+    return CommandLine(monkeypatch, capsys, tmp_path / "cache")
+
+
+def test_a_profile_is_measured_and_used(
+    model: Path, daemon: DaemonProcess, call: CommandLine, tmp_path: Path
+) -> None:
+    socket = ("--socket", daemon.socket_path)
+    turn = ("--model", model, "--prompt", TEXT, "--max-new-tokens", 3, "--json", *socket)
+    status, output, error = call("calibrate", model, "--quick", "--json", *socket)
+    assert status == 0, error
+    report = json.loads(output)
+    assert report["reads_are_cold"]
+    profile = load_profile(Path(report["profile"]))
+    assert profile.hidden_bytes == 64 * 4
+    assert profile.kv_bytes == 2 * 64 * 4
+    assert Path(report["profile"]).is_relative_to(tmp_path / "cache")
+    with Client(daemon.socket_path) as client:
+        assert client.admin.stats().chunk_count == 0
+    schedules = {}
+    for mode in (Mode.HCACHE, Mode.NAIVE_HYBRID, Mode.AUTO):
+        status, output, error = call(*turn, "--mode", mode)
+        assert status == 0, error
+        assert error == ""
+        schedules[mode] = json.loads(output)["schedule"]
+    assert schedules == {mode: report[mode] for mode in schedules}
+
+
+def test_auto_without_a_profile_says_what_it_assumes(
+    model: Path, daemon: DaemonProcess, call: CommandLine
+) -> None:
+    turn = ("--model", model, "--prompt", TEXT, "--max-new-tokens", 3, "--json")
+    outputs = []
+    for _ in range(2):
+        status, output, error = call(*turn, "--socket", daemon.socket_path)
+        assert status == 0
+        assert "mode auto knows no costs of this model and takes hidden" in error
+        assert error.count("\n") == 1
+        outputs.append(json.loads(output))
+    assert outputs[0]["schedule"] == outputs[1]["schedule"] == "4 H"
+    assert outputs[1]["restored_tokens"] > outputs[0]["restored_tokens"] == 0
+    assert outputs[0]["generated_ids"] == outputs[1]["generated_ids"]
+
+
+def test_recompute_uses_no_store(model: Path, daemon: DaemonProcess, call: CommandLine) -> None:
+    turn = ("--model", model, "--prompt", TEXT, "--max-new-tokens", 3, "--json")
+    for _ in range(2):
+        status, output, _ = call(*turn, "--socket", daemon.socket_path, "--mode", "recompute")
+        assert status == 0
+        assert json.loads(output)["restored_tokens"] == 0
+        assert json.loads(output)["schedule"] == "4 RE"
+
+
+def test_a_mode_that_needs_a_profile_is_refused_in_one_sentence(
+    model: Path, tmp_path: Path, call: CommandLine
+) -> None:
+    turn = ("--model", model, "--prompt", "a", "--socket", tmp_path / "nobody")
+    status, _, error = call(*turn, "--mode", "hcache")
+    assert status == 2
+    assert "mode hcache balances measured costs" in error
+    assert error.count("\n") == 1
+    status, _, error = call(*turn, "--profile", tmp_path / "absent.json")
+    assert status == 2
+    assert "absent.json" in error
+
+
+def test_calibration_without_a_daemon_is_one_sentence(
+    model: Path, tmp_path: Path, call: CommandLine
+) -> None:
+    status, output, error = call("calibrate", model, "--quick", "--socket", tmp_path / "nobody")
+    assert status == 2
+    assert output == ""
+    assert error.startswith("runner: the daemon is absent")
+    assert error.count("\n") == 1

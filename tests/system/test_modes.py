@@ -1,0 +1,254 @@
+"""Every mode, for every kind of model, through a real daemon: the same states and tokens."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from engine_adapters.restore import CostProfile, LayerSchedule, Mode, Source
+from engine_adapters.runner.engine import Engine
+from engine_adapters.runner.mode_choice import choose_schedule
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.model_config import Family
+from engine_adapters.runner.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.request import Completion, RestoreReport
+from engine_adapters.runner.restorer import StateRestorer
+from engine_adapters.runner.saver import StateSaver
+from engine_adapters.runner.state_format import StateFormat, shape_of
+from kvstored_client import Client
+from tests.support.daemon import DaemonProcess
+
+CHUNK_TOKENS = 16
+PROMPT_CHUNKS = 24
+PROMPT_TOKENS = CHUNK_TOKENS * PROMPT_CHUNKS
+NEW_TOKENS = 12
+SPAN_CHUNKS = 5
+EXACT = 1e-5
+LAYERS = 6
+SHAPES = {
+    "mha": {"kv_head_count": 4},
+    "gqa": {"kv_head_count": 1},
+    "opt": {"kv_head_count": 4, "family": Family.OPT},
+}
+COMPUTE_RICH = {"compute_token_s": 4e-6, "project_token_s": 1e-6}
+IO_RICH = {"compute_token_s": 1e-4, "project_token_s": 3e-6}
+"""Beside 2 us for reading a token's hidden states, and twice that for its keys and values."""
+MODES = {
+    "kv": (Mode.KV, COMPUTE_RICH),
+    "hidden": (Mode.HIDDEN, COMPUTE_RICH),
+    "hcache, compute-rich": (Mode.HCACHE, COMPUTE_RICH),
+    "hcache, I/O-rich": (Mode.HCACHE, IO_RICH),
+    "naive_hybrid": (Mode.NAIVE_HYBRID, COMPUTE_RICH),
+    "auto, compute-rich": (Mode.AUTO, COMPUTE_RICH),
+    "auto, I/O-rich": (Mode.AUTO, IO_RICH),
+}
+RUN = [name for name in MODES if not name.startswith("auto")]
+HCACHE = [name for name in MODES if name.startswith("hcache")]
+MHA_SCHEDULES = {
+    "kv": "6 KV",
+    "hidden": "6 H",
+    "hcache, compute-rich": "5 H + 1 RE",
+    "hcache, I/O-rich": "5 H + 1 KV",
+    "naive_hybrid": "3 KV + 3 RE",
+    "auto, compute-rich": "5 H + 1 RE",
+    "auto, I/O-rich": "4 H + 2 KV",
+}
+GQA_SCHEDULES = dict.fromkeys(MODES, "6 KV") | {
+    "hidden": "6 H",
+    "naive_hybrid": "5 KV + 1 RE",
+    "auto, compute-rich": "5 KV + 1 RE",
+}
+
+
+@dataclass
+class Case:
+    """One model in one mode, with a history that is stored."""
+
+    model: Model
+    state_format: StateFormat
+    prompt: list[int]
+    computed: Engine
+    completion: Completion
+
+    def keys(self, client: Client) -> list[bytes]:
+        return client.prefix_keys(self.state_format.layout, self.prompt)
+
+    def run(self, client: Client | None, saver: StateSaver | None = None) -> Completion:
+        return run(self.model, self.prompt, restorer=self.restorer(client), saver=saver)[0]
+
+    def restorer(self, client: Client | None) -> StateRestorer | None:
+        if client is None:
+            return None
+        span_bytes = self.state_format.span_bytes(SPAN_CHUNKS)
+        return StateRestorer(
+            client, self.state_format, self.model, span_bytes=span_bytes, step_tokens=48
+        )
+
+    def check_states(self, client: Client, chunk_count: int) -> RestoreReport:
+        """Restores into a cache of its own and compares with what was computed."""
+        cache = self.model.make_cache(PROMPT_TOKENS + 7)
+        restorer = self.restorer(client)
+        assert restorer is not None
+        report = restorer.restore(self.prompt, cache=cache, first_slot=5)
+        count = report.restored_tokens
+        assert count == chunk_count * CHUNK_TOKENS
+        wanted = self.computed._cache
+        for ours, theirs in ((cache.keys, wanted.keys), (cache.values, wanted.values)):
+            assert (ours[:, 5 : 5 + count] - theirs[:, :count]).abs().max() < EXACT
+        return report
+
+
+def run(
+    model: Model,
+    prompt: list[int],
+    *,
+    restorer: StateRestorer | None = None,
+    saver: StateSaver | None = None,
+) -> tuple[Completion, Engine]:
+    engine = Engine(
+        model,
+        cache_tokens=len(prompt) + NEW_TOKENS,
+        token_budget=128,
+        requests_max=1,
+        sink=saver,
+        restorer=restorer,
+    )
+    engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
+    (completion,) = engine.run()
+    return completion, engine
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """One for the whole module: every mode has keys of its own."""
+    with DaemonProcess(tmp_path_factory.mktemp("daemon")) as process:
+        yield process
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Iterator[Client]:
+    with Client(daemon.socket_path, arena_bytes="32MiB", reconnect_interval_s=0.0) as client:
+        assert client.available()
+        yield client
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def model(family: str, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    directory = tmp_path_factory.mktemp(family)
+    shape = RandomModelShape(
+        vocab_size=320,
+        hidden_size=64,
+        intermediate_size=96,
+        layer_count=LAYERS,
+        head_count=4,
+        position_count=2048,
+        **SHAPES[family],  # type: ignore[arg-type]
+    )
+    write_random_model(directory, shape, ["the quick brown fox " * 50])
+    return Model.from_directory(directory)
+
+
+@pytest.fixture(params=RUN)
+def mode_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def schedule(model: Model, mode_name: str) -> LayerSchedule:
+    return planned(model, mode_name)
+
+
+def planned(model: Model, mode_name: str) -> LayerSchedule:
+    mode, costs = MODES[mode_name]
+    shape = shape_of(model)
+    profile = CostProfile(
+        model="modes",
+        machine="none",
+        measured_at_s=1.0,
+        hidden_bytes=shape.hidden_bytes,
+        kv_bytes=shape.kv_bytes,
+        read_bytes_per_s=shape.hidden_bytes / 2e-6,
+        **costs,
+    )
+    return choose_schedule(mode, shape, profile).schedule
+
+
+@pytest.fixture
+def case(family: str, model: Model, schedule: LayerSchedule, client: Client) -> Case:
+    state_format = StateFormat.of_model(model, family, schedule=schedule, chunk_tokens=CHUNK_TOKENS)
+    vocabulary = model.config.vocab_size
+    prompt = [(7 * n * n + 3 * n) % vocabulary for n in range(PROMPT_TOKENS)] + [1, 2, 3]
+    saver = StateSaver(client, state_format)
+    completion, engine = run(model, prompt, saver=saver)
+    assert saver.finish().dropped_tokens == 0
+    saver.close()
+    return Case(model, state_format, prompt, engine, completion)
+
+
+def test_the_planner_is_asked(family: str, model: Model) -> None:
+    """Hidden states of a GQA model are larger than its keys and values, so these are kept."""
+    expected = GQA_SCHEDULES if family == "gqa" else MHA_SCHEDULES
+    assert {name: str(planned(model, name)) for name in MODES} == expected
+
+
+def test_states_and_tokens_are_those_of_plain_prefill(case: Case, client: Client) -> None:
+    case.check_states(client, PROMPT_CHUNKS)
+    restored = case.run(client)
+    assert restored.restore.restored_tokens == PROMPT_TOKENS
+    assert restored.token_ids == case.completion.token_ids
+    assert restored.restore.dram_bytes + restored.restore.device_bytes > 0
+
+
+@pytest.mark.parametrize("mode_name", HCACHE)
+def test_a_chunk_that_was_deleted_ends_the_history(case: Case, client: Client) -> None:
+    assert client.delete([case.keys(client)[10]]) == 1
+    case.check_states(client, 10)
+    saver = StateSaver(client, case.state_format)
+    restored = case.run(client, saver)
+    assert saver.finish().dropped_tokens == 0
+    saver.close()
+    assert restored.restore.restored_tokens == 10 * CHUNK_TOKENS
+    assert restored.token_ids == case.completion.token_ids
+    assert case.run(client).restore.restored_tokens == PROMPT_TOKENS
+
+
+@pytest.mark.parametrize("mode_name", HCACHE)
+def test_a_chunk_that_goes_while_it_is_read(
+    case: Case, client: Client, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the match, so that layers of later chunks arrive all the same."""
+    gone = case.keys(client)[12]
+    match = client.match
+
+    def match_and_delete(*arguments: object, **options: object) -> object:
+        found = match(*arguments, **options)  # type: ignore[arg-type]
+        with Client(daemon.socket_path) as other:
+            other.delete([gone])
+        return found
+
+    monkeypatch.setattr(client, "match", match_and_delete)
+    case.check_states(client, 12)
+    restored = case.run(client)
+    assert restored.restore.restored_tokens == 12 * CHUNK_TOKENS
+    assert restored.token_ids == case.completion.token_ids
+
+
+@pytest.mark.parametrize(
+    "schedule", [LayerSchedule.of((Source.COMPUTE, 1), (Source.HIDDEN, 4), (Source.KV, 1))]
+)
+def test_what_survives_a_kill_is_read_from_the_devices(
+    case: Case, client: Client, daemon: DaemonProcess
+) -> None:
+    daemon.restart()
+    report = case.check_states(client, PROMPT_CHUNKS)
+    assert report.dram_bytes == 0
+    # Beside the slices, headers are read.
+    assert report.device_bytes > PROMPT_CHUNKS * case.state_format.layout.chunk_bytes()
+    assert case.run(client).token_ids == case.completion.token_ids
