@@ -17,6 +17,8 @@ from kvstored_client import StoreError
 DEFAULT_FOLDER = Path("var/benchmarks")
 TEXT_WIDTH = 120
 """Of what goes into a file instead of to a terminal."""
+SIMULATE = "simulate"
+"""The part of ``restore`` that measures nothing."""
 _EXIT_FAILED = 1
 _SEED_BITS = 32
 
@@ -25,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one benchmark; 0 when it measured what it promises."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     options = parser().parse_args(words)
+    if (options.platform or options.model) and SIMULATE not in options.part:
+        parser().error("--platform and --model say what to simulate; add --simulate")
     console = Console(width=None if sys.stdout.isatty() else TEXT_WIDTH)
     seed = secrets.randbits(_SEED_BITS) if options.seed is None else options.seed
     console.print(f"seed: {seed}")
@@ -34,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=seed,
         console=console,
         parts=tuple(options.part),
+        platforms=tuple(options.platform),
+        models=tuple(options.model),
     )
     benchmark = find_benchmark(options.name)
     if options.json is not None:
@@ -72,6 +78,24 @@ def parser() -> argparse.ArgumentParser:
         metavar="PART",
         help="only this part of the benchmark; may be given several times",
     )
+    result.add_argument(
+        "--simulate",
+        action="append_const",
+        dest="part",
+        const=SIMULATE,
+        help="restore: the paper's platforms by the cost model; the same as --part simulate",
+    )
+    for option, form in (
+        ("--platform", "NAME[,TFLOPS,GB_PER_S][,SSDS]"),
+        ("--model", "NAME[,LAYERS,HIDDEN[,KV[,GPUS]]]"),
+    ):
+        result.add_argument(
+            option,
+            action="append",
+            default=[],
+            metavar=form,
+            help="with --simulate: show this one, too; may be given several times",
+        )
     result.add_argument("--json", type=Path, metavar="FILE", help="write figures and samples there")
     result.add_argument(
         "--folder",

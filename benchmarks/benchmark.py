@@ -21,7 +21,8 @@ class Settings:
     ``quick`` benchmarks end within 5 minutes on 2 cores. ``folder`` is where scratch
     folders are made; its file system is the one that is measured. ``seed`` decides
     every order and every payload. Progress goes to ``console``. ``parts`` are those that
-    were chosen; none are all.
+    were chosen; none are all. ``platforms`` and ``models`` are what the simulation of
+    restorations was asked to show besides the paper's.
     """
 
     quick: bool
@@ -29,6 +30,8 @@ class Settings:
     seed: int
     console: Console
     parts: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
     def random(self) -> random.Random:
         """A generator that starts from the seed."""

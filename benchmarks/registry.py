@@ -5,9 +5,12 @@ from importlib import import_module
 from benchmarks.benchmark import Benchmark
 
 MODULES = {
+    "cake": "benchmarks.cake",
     "conversation": "benchmarks.conversation",
+    "decode": "benchmarks.decode",
     "engines": "benchmarks.engines",
     "index_scale": "benchmarks.index_scale",
+    "restore": "benchmarks.restore",
     "storage": "benchmarks.storage",
 }
 """Every module has a ``BENCHMARK``."""

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks.benchmark import BenchmarkError
+from engine_adapters.restore import Mode
 from engine_adapters.runner.errors import ModelError
 from examples.conversation.job import STEPS, JobOptions, Turn, run_job
 from examples.conversation.runner_process import RunnerFailedError
@@ -29,6 +30,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", type=Path, help="a Hugging Face Llama directory to use instead")
     parser.add_argument(
         "--kv-heads", type=int, default=8, choices=[1, 2, 4, 8], help="8 is MHA, fewer is GQA"
+    )
+    parser.add_argument(
+        "--mode",
+        type=Mode,
+        choices=list(Mode),
+        default=Mode.AUTO,
+        help="what is stored of each layer; auto chooses by what was measured here",
     )
     parser.add_argument("--document-tokens", type=int, default=5000)
     parser.add_argument("--new-tokens", type=int, default=64, help="generated in each turn")
@@ -74,14 +82,14 @@ def faults(turns: list[Turn]) -> list[str]:
         if not turn.tokens_equal
     ]
     found += [
-        f"{turn.stored.dropped_chunks} chunks of turn {turn.number} could not be saved"
+        f"{turn.stored.dropped_tokens} tokens of turn {turn.number} could not be saved"
         for turn in turns
-        if turn.stored.dropped_chunks
+        if turn.stored.dropped_tokens
     ]
     found += [
         f"turn {turn.number} restored nothing"
         for turn in turns[1:]
-        if turn.stored.restored_tokens == 0
+        if turn.stored.restored_tokens == 0 and turn.stored.can_restore
     ]
     return found
 
@@ -97,6 +105,7 @@ def main() -> int:
         document_tokens=arguments.document_tokens,
         new_tokens=arguments.new_tokens,
         device_bytes=int(arguments.device_gib * GIB),
+        mode=arguments.mode,
     )
     console = Console()
     shutil.rmtree(folder / "store", ignore_errors=True)
@@ -119,10 +128,14 @@ def main() -> int:
         console.print(f"[red]the demo could not run:[/red] {error}")
         return 2
     console.print(make_table(turns))
+    console.print(
+        f"Mode {options.mode}: {turns[-1].stored.schedule} "
+        "(layers from H hidden states, KV keys and values, RE recomputed tokens)."
+    )
     problems = faults(turns)
     for problem in problems:
         console.print(f"[red]{problem}[/red]")
-    if not problems:
+    if not problems and turns[-1].stored.can_restore:
         console.print(
             "The states of every turn were stored while it ran. Turns 2 and 3 restored their "
             "history instead of computing it, and generated the same tokens as without a store."

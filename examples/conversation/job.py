@@ -13,8 +13,9 @@ from pathlib import Path
 
 from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.document import document_tokens, random_model
+from engine_adapters.restore import Mode
 from engine_adapters.runner.tokenizer import Tokenizer
-from examples.conversation.runner_process import TurnResult, run_turn
+from examples.conversation.runner_process import StoreUse, TurnResult, calibrate, run_turn
 
 DRAM_BYTES = 512 * 1024 * 1024
 ARENA_BYTES_MAX = 1024 * 1024 * 1024
@@ -28,7 +29,11 @@ QUESTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """What is run, and where. ``kv_heads`` below 8 makes the model GQA."""
+    """What is run, and where. ``kv_heads`` below 8 makes the model GQA.
+
+    ``mode`` is what is stored of each layer; some modes are planned by a profile, which
+    the job measures first.
+    """
 
     folder: Path
     model: Path | None = None
@@ -36,6 +41,7 @@ class JobOptions:
     document_tokens: int = 5000
     new_tokens: int = 64
     device_bytes: int
+    mode: Mode = Mode.AUTO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,7 @@ class Turn:
 Report = Callable[[str], None]
 """Hears what is being done now."""
 
-STEPS = 10
+STEPS = 11
 """How often ``run_job`` reports: the steps of a progress display."""
 
 
@@ -78,6 +84,11 @@ def run_job(options: JobOptions, report: Report) -> list[Turn]:
         token_file = options.folder / "conversation.json"
         conversation = document_tokens(model, options.document_tokens)
         history_tokens = 0
+        use = StoreUse(
+            socket=daemon.socket, mode=options.mode, profile=options.folder / "profile.json"
+        )
+        report("measuring what restoring a layer costs here")
+        calibrate(model=model, store=use)
         for number, question in enumerate(QUESTIONS, start=1):
             if number == len(QUESTIONS):
                 report("killing the daemon with SIGKILL and starting it again")
@@ -92,7 +103,7 @@ def run_job(options: JobOptions, report: Report) -> list[Turn]:
                 history_tokens=history_tokens,
                 model=model,
                 token_file=token_file,
-                socket=daemon.socket,
+                store=use,
             )
             turns.append(turn)
             conversation += turn.recomputed.generated_ids
@@ -109,11 +120,11 @@ def take_turn(
     history_tokens: int,
     model: Path,
     token_file: Path,
-    socket: Path,
+    store: StoreUse,
 ) -> Turn:
     """Takes one turn in two processes, first without the store."""
     results = []
-    for way, path in (("without a store", None), ("with the store", socket)):
+    for way, use in (("without a store", None), ("with the store", store)):
         report(f"turn {number}, {way}")
         results.append(
             run_turn(
@@ -121,7 +132,7 @@ def take_turn(
                 token_file=token_file,
                 token_output=options.folder / "answer.json",
                 new_tokens=options.new_tokens,
-                socket=path,
+                store=use,
             )
         )
     return Turn(

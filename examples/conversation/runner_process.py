@@ -13,7 +13,7 @@ class RunnerFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """What a runner process reported of its turn."""
+    """What a runner process reported of its turn; ``schedule`` is empty without a store."""
 
     restored_tokens: int
     computed_tokens: int
@@ -21,7 +21,33 @@ class TurnResult:
     dram_bytes: int
     ttft_s: float
     generated_ids: tuple[int, ...]
-    dropped_chunks: int
+    dropped_tokens: int
+    schedule: str = ""
+
+    @property
+    def can_restore(self) -> bool:
+        """False when every layer is recomputed, so that nothing is stored."""
+        return any(not part.endswith(" RE") for part in self.schedule.split(" + "))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreUse:
+    """Which daemon a turn uses, and how."""
+
+    socket: Path
+    mode: str
+    profile: Path
+
+
+def calibrate(*, model: Path, store: StoreUse) -> None:
+    """Measures the machine for ``model`` and writes the profile; raises RunnerFailedError."""
+    run_process(
+        "calibrate",
+        str(model),
+        "--quick",
+        *("--socket", str(store.socket)),
+        *("--profile", str(store.profile)),
+    )
 
 
 def run_turn(
@@ -30,29 +56,26 @@ def run_turn(
     token_file: Path,
     token_output: Path,
     new_tokens: int,
-    socket: Path | None,
+    store: StoreUse | None,
 ) -> TurnResult:
     """Runs one turn on the conversation in ``token_file``; writes it, grown, to ``token_output``.
 
-    Without ``socket`` the turn uses no store. Raises RunnerFailedError.
+    Raises RunnerFailedError.
     """
-    store = ["--no-store"] if socket is None else ["--socket", str(socket)]
-    process = subprocess.run(
-        [
-            *(sys.executable, "-m", "engine_adapters.runner", "--json"),
-            *("--model", str(model)),
-            *("--token-file", str(token_file)),
-            *("--token-output", str(token_output)),
-            *("--max-new-tokens", str(new_tokens)),
-            *store,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    options = ["--no-store"]
+    if store is not None:
+        options = ["--socket", str(store.socket), "--mode", store.mode]
+        if store.profile.exists():
+            options += ["--profile", str(store.profile)]
+    output = run_process(
+        "--json",
+        *("--model", str(model)),
+        *("--token-file", str(token_file)),
+        *("--token-output", str(token_output)),
+        *("--max-new-tokens", str(new_tokens)),
+        *options,
     )
-    if process.returncode != 0:
-        raise RunnerFailedError(process.stderr.strip())
-    report = json.loads(process.stdout)
+    report = json.loads(output)
     return TurnResult(
         restored_tokens=report["restored_tokens"],
         computed_tokens=report["computed_tokens"],
@@ -60,5 +83,19 @@ def run_turn(
         dram_bytes=report["dram_bytes"],
         ttft_s=report["ttft_s"],
         generated_ids=tuple(report["generated_ids"]),
-        dropped_chunks=report["dropped_chunks"],
+        dropped_tokens=report["dropped_tokens"],
+        schedule=report["schedule"] or "",
     )
+
+
+def run_process(*arguments: str) -> str:
+    """What the runner wrote; raises RunnerFailedError."""
+    process = subprocess.run(
+        [sys.executable, "-m", "engine_adapters.runner", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if process.returncode != 0:
+        raise RunnerFailedError(process.stderr.strip())
+    return process.stdout

@@ -1,6 +1,7 @@
 """``make demo`` on a small scale, and what it calls a failure."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def result(
         dram_bytes=1,
         ttft_s=0.1,
         generated_ids=generated,
-        dropped_chunks=dropped,
+        dropped_tokens=dropped,
     )
 
 
@@ -39,12 +40,19 @@ def test_a_good_job_has_no_faults() -> None:
     [
         (result(generated=(1, 3)), "other tokens"),
         (result(restored=0), "restored nothing"),
-        (result(dropped=2), "2 chunks of turn 2 could not be saved"),
+        (result(dropped=2), "2 tokens of turn 2 could not be saved"),
     ],
 )
 def test_every_fault_is_named(stored: TurnResult, fault: str) -> None:
     (found,) = faults([turn(1, result(restored=0)), turn(2, stored)])
     assert fault in found
+
+
+def test_nothing_need_be_restored_where_nothing_is_stored() -> None:
+    recomputed = TurnResult(**{**asdict(result(restored=0)), "schedule": "8 RE"})
+    assert faults([turn(1, recomputed), turn(2, recomputed)]) == []
+    mixed = TurnResult(**{**asdict(result(restored=0)), "schedule": "7 H + 1 RE"})
+    assert len(faults([turn(1, mixed), turn(2, mixed)])) == 1
 
 
 def test_the_demo_runs(

@@ -1,0 +1,22 @@
+"""The parts of the benchmark."""
+
+from benchmarks.benchmark import Benchmark, Settings
+from benchmarks.report import Series
+from benchmarks.restore import simulate
+from benchmarks.restore.measured import run as measured
+
+PARTS = {"measure": measured.FIGURES, "simulate": simulate.FIGURES}
+
+
+def run(settings: Settings) -> tuple[Series, ...]:
+    """Measures, unless the simulation was asked for; raises BenchmarkError."""
+    parts = settings.parts or ("measure",)
+    found: tuple[Series, ...] = ()
+    if "measure" in parts:
+        found += measured.measure(settings)
+    if "simulate" in parts:
+        found += simulate.simulate(settings)
+    return found
+
+
+BENCHMARK = Benchmark(name="restore", figures=measured.FIGURES, run=run, parts=PARTS)

@@ -1,0 +1,37 @@
+import pytest
+
+from benchmarks.cake.calibration import calibrated
+from benchmarks.cake.paper_tables import TABLES, Cell
+from benchmarks.cake.virtual_cell import Simulated, simulate_cell
+
+CELLS = [cell for table in TABLES for cell in table.cells]
+NEARLY = 1e-9
+
+
+def test_no_cell_is_slower_than_a_baseline_or_faster_than_the_oracle() -> None:
+    """Where the paper's system was, too: its 0.80 to 0.99."""
+    assert any(min(cell.over_load, cell.over_compute) < 1 for cell in CELLS)
+    for cell in CELLS:
+        simulated = simulate_cell(cell, calibrated())
+        assert simulated.over_best >= 1 - NEARLY
+        assert simulated.over_oracle == pytest.approx(1, abs=0.001)
+        assert simulated.cake_s <= simulated.paper_algorithm_s + NEARLY
+
+
+def test_beliefs_that_are_wrong_by_half_are_mended_on_the_way() -> None:
+    for cell in TABLES[3].cells:
+        for misled in (0.5, 2.0):
+            simulated = simulate_cell(cell, calibrated(), misled=misled)
+            assert simulated.over_oracle < 1.02
+            assert simulated.over_oracle >= 1 - NEARLY
+
+
+def test_speed_ups_and_differences_are_relative_to_the_papers() -> None:
+    cell = Cell(labels=(), over_load=2.0, over_compute=4.0, gbit_per_s=1)
+    simulated = Simulated(
+        cell=cell, cake_s=2.0, paper_algorithm_s=4.0, load_s=6.0, compute_s=5.0, oracle_s=1.0
+    )
+    assert (simulated.over_load, simulated.over_compute) == (3.0, 2.5)
+    assert (simulated.over_best, simulated.over_oracle) == (2.5, 2.0)
+    assert simulated.relative_differences == pytest.approx((0.5, 0.375))
+    assert simulated.paper_algorithm_differences == pytest.approx((0.25, 0.6875))
