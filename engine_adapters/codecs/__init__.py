@@ -1,0 +1,1 @@
+"""Codecs: the states of one slice as bytes, and back. Pure, and agnostic to the store."""
