@@ -1,6 +1,7 @@
 """Takes one turn of a conversation: ``python -m engine_adapters.runner --help``.
 
-``python -m engine_adapters.runner calibrate --help`` measures the machine for a model.
+``python -m engine_adapters.runner calibrate --help`` measures the machine for a model,
+``inspect --help`` shows what its states take.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from pathlib import Path
 import torch
 
 from engine_adapters.restore import Mode
-from engine_adapters.runner import calibrate_command
+from engine_adapters.runner import calibrate_command, inspect_command
 from engine_adapters.runner.engine import TOKEN_BUDGET
 from engine_adapters.runner.errors import RequestError
 from engine_adapters.runner.model import Model
@@ -29,7 +30,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m engine_adapters.runner",
         description="Takes one turn of a conversation and reports what it cost.",
-        epilog="`calibrate MODEL` measures this machine for a model: see `calibrate --help`.",
+        epilog="`calibrate MODEL` measures this machine for a model; `inspect MODEL` shows the "
+        "sizes of its states and what each mode stores.",
     )
     parser.add_argument("--model", type=Path, required=True, help="Hugging Face model directory")
     prompt = parser.add_argument_group(
@@ -171,6 +173,8 @@ def main() -> int:
     try:
         if sys.argv[1:2] == ["calibrate"]:
             calibrate_command.run(sys.argv[2:])
+        elif sys.argv[1:2] == ["inspect"]:
+            inspect_command.run(sys.argv[2:])
         else:
             run(make_parser().parse_args())
     except (CalibrationError, OSError, ValueError) as error:

@@ -12,6 +12,7 @@ from engine_adapters.runner.errors import PositionError
 from engine_adapters.runner.fingerprint import model_fingerprint
 from engine_adapters.runner.mode_choice import ModelShape
 from engine_adapters.runner.model import Model
+from engine_adapters.runner.model_config import ModelConfig
 from engine_adapters.runner.section import first_stored_layer, sections_of
 from kvstored_client import LayerState, Placement, Region, Rotary, StateKind, StateLayout
 
@@ -142,8 +143,12 @@ class StateFormat:
 
 def shape_of(model: Model) -> ModelShape:
     """What a choice of mode depends on."""
-    config = model.config
-    itemsize = model.dtype.itemsize
+    return shape_of_config(model.config, model.dtype)
+
+
+def shape_of_config(config: ModelConfig, dtype: torch.dtype) -> ModelShape:
+    """The same of a model that is not loaded."""
+    itemsize = dtype.itemsize
     return ModelShape(
         layer_count=config.layer_count,
         position_count=config.position_count,

@@ -7,7 +7,8 @@ from kvstored.cli.ls_command import CHUNK_COLUMNS, chunk_row
 from kvstored.cli.options import Verbs, add_json_option
 from kvstored.cli.output import Cell, Report, write_report
 from kvstored.config import load_config
-from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc
+from kvstored_contract.layout import StateKind
+from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc, common_pb2
 
 
 def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
@@ -30,11 +31,25 @@ def run(options: argparse.Namespace) -> int:
     values: dict[str, Cell] = dict(zip(CHUNK_COLUMNS, row, strict=True))
     report = Report(
         title=f"chunk {reply.chunk.key.hex()}",
-        values={**values, "parent_key": reply.parent_key.hex()},
-        columns=("layer", "bytes", "checksum"),
+        values={
+            **values,
+            "parent_key": reply.parent_key.hex(),
+            "model": reply.layout.model,
+            "dtype": reply.layout.dtype,
+        },
+        columns=("layer", "kind", "token_bytes", "bytes", "checksum"),
         rows=[
-            (layer, part.bytes, f"{part.checksum:016x}") for layer, part in enumerate(reply.slices)
+            (layer, *layer_cells(reply.layout, layer), part.bytes, f"{part.checksum:016x}")
+            for layer, part in enumerate(reply.slices)
         ],
     )
     write_report(report, as_json=options.json)
     return 0
+
+
+def layer_cells(layout: common_pb2.StateLayout, layer: int) -> tuple[Cell, Cell]:
+    """What is stored of a layer and its bytes a token; empty when the layout is unknown."""
+    if layer >= len(layout.layers):
+        return "", ""
+    state = layout.layers[layer]
+    return StateKind(state.kind).name.lower(), state.token_bytes

@@ -83,6 +83,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
                 for part in detail.slices
             ],
             parent_key=detail.parent_key,
+            layout=detail.layout.to_proto() if detail.layout else None,
         )
 
 

@@ -81,6 +81,7 @@ class Inspection:
             status=status,
             parent_key=header.parent_key if header else b"",
             slices=header.slices if header else (),
+            layout=self._store.index.layout(status.layout_id),
         )
 
     def _matching(self, key_prefix: str) -> Iterator[ChunkStatus]:

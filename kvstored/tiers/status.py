@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from kvstored.format.extent_header import SliceSum
 from kvstored.format.identity import ChunkId
+from kvstored_contract.layout import StateLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +78,5 @@ class ChunkDetail:
     status: ChunkStatus
     parent_key: bytes
     slices: tuple[SliceSum, ...]
+    layout: StateLayout | None = None
+    """None when the index does not know it."""

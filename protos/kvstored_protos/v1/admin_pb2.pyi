@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from kvstored_protos.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -336,21 +337,27 @@ class InspectReply(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     SLICES_FIELD_NUMBER: _builtins.int
     PARENT_KEY_FIELD_NUMBER: _builtins.int
+    LAYOUT_FIELD_NUMBER: _builtins.int
     parent_key: _builtins.bytes
     @_builtins.property
     def chunk(self) -> Global___ChunkInfo: ...
     @_builtins.property
     def slices(self) -> _containers.RepeatedCompositeFieldContainer[Global___SliceInfo]: ...
+    @_builtins.property
+    def layout(self) -> _common_pb2.StateLayout:
+        """What the slices hold; unset when the daemon does not know the layout."""
+
     def __init__(
         self,
         *,
         chunk: Global___ChunkInfo | None = ...,
         slices: _abc.Iterable[Global___SliceInfo] | None = ...,
         parent_key: _builtins.bytes = ...,
+        layout: _common_pb2.StateLayout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "layout", b"layout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "parent_key", b"parent_key", "slices", b"slices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "layout", b"layout", "parent_key", b"parent_key", "slices", b"slices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,15 @@ from typing import Any
 import pytest
 
 from kvstored.cli.main import main
+from kvstored_client import (
+    Ack,
+    Client,
+    LayerState,
+    NewChunk,
+    Placement,
+    StateKind,
+    StateLayout,
+)
 from tests.support.daemon import MIB, DaemonProcess
 
 
@@ -81,6 +90,28 @@ def test_ping_stats_ls_inspect(daemon: DaemonProcess) -> None:
     assert "no stored chunk" in refusal(daemon, "inspect", "ab")
     assert "hexadecimal" in refusal(daemon, "ls", "xyz")
     assert "limit" in refusal(daemon, "ls", "--limit", "0")
+
+
+def test_inspect_shows_the_kind_of_every_layer(daemon: DaemonProcess) -> None:
+    layers = (LayerState(StateKind.HIDDEN, 64), LayerState(StateKind.KV, 128))
+    layout = StateLayout(model="mixed", dtype="float32", layers=layers, chunk_tokens=16)
+    with Client(daemon.socket_path) as client:
+        region = client.allocate(Placement.contiguous_bytes(layout, 1))
+        assert region is not None
+        key = b"k" * 32
+        report = client.put(
+            layout,
+            [NewChunk(key=key, token_count=16)],
+            Placement.contiguous(region, layout),
+            ack=Ack.DURABLE,
+        )
+        assert report.stored_count == 1
+    document = answer(daemon, "inspect", key.hex())
+    assert (document["model"], document["dtype"]) == ("mixed", "float32")
+    assert [(row["kind"], row["token_bytes"], row["bytes"]) for row in document["rows"]] == [
+        ("hidden", 64, 1024),
+        ("kv", 128, 2048),
+    ]
 
 
 @pytest.mark.parametrize("verb", ["ping", "stats", "ls"])
