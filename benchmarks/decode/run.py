@@ -156,11 +156,17 @@ class _Bench:
 
 
 def run(settings: Settings) -> tuple[Series, ...]:
+    """The benchmark at its two sizes."""
+    return measure(settings, QUICK if settings.quick else FULL)
+
+
+def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
     """Measures every batch size; the figures are those of the worst one."""
-    scale = QUICK if settings.quick else FULL
-    # A core stays free for the daemon, as beside an engine that computes on a GPU.
-    torch.set_num_threads(max(1, torch.get_num_threads() - 1))
+    threads = torch.get_num_threads()
     with ExitStack() as stack:
+        stack.callback(torch.set_num_threads, threads)
+        # A core stays free for the daemon, as beside an engine that computes on a GPU.
+        torch.set_num_threads(max(1, threads - 1))
         folder = stack.enter_context(scratch_folder(settings.folder, SCRATCH_BYTES))
         write_random_model(folder / "model", scale.shape, [corpus()[:TOKENIZER_BYTES]])
         model = Model.from_directory(folder / "model")

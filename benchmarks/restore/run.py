@@ -13,7 +13,7 @@ def run(settings: Settings) -> tuple[Series, ...]:
     parts = settings.parts or ("measure",)
     found: tuple[Series, ...] = ()
     if "measure" in parts:
-        found += measured.measure(settings)
+        found += measured.run(settings)
     if "simulate" in parts:
         found += simulate.simulate(settings)
     return found

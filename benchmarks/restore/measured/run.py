@@ -1,12 +1,20 @@
 """All settings one after the other, and the figures that come out of them."""
 
+from contextlib import ExitStack
+
 import torch
 
 from benchmarks.benchmark import Settings
 from benchmarks.document import TOKENIZER_BYTES, corpus
 from benchmarks.report import Series, Summary
 from benchmarks.restore.measured.lab import Samples, SettingLab, median_ratio
-from benchmarks.restore.measured.scale import FULL, QUICK, Balance, MeasuredSetting
+from benchmarks.restore.measured.scale import (
+    FULL,
+    QUICK,
+    Balance,
+    MeasuredSetting,
+    Scale,
+)
 from benchmarks.restore.measured.storage import kv_over_stored
 from benchmarks.scratch import scratch_folder
 from engine_adapters.restore import Mode
@@ -25,11 +33,17 @@ SCRATCH_BYTES = 7_000_000_000
 _SINGLE = (Mode.RECOMPUTE, Mode.KV, Mode.HIDDEN)
 
 
-def measure(settings: Settings) -> tuple[Series, ...]:
+def run(settings: Settings) -> tuple[Series, ...]:
+    """The measured part at its two sizes."""
+    return measure(settings, QUICK if settings.quick else FULL)
+
+
+def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
     """Restores in every setting; raises BenchmarkError."""
-    scale = QUICK if settings.quick else FULL
     threads = torch.get_num_threads()
-    with scratch_folder(settings.folder, SCRATCH_BYTES) as folder:
+    with ExitStack() as stack:
+        stack.callback(torch.set_num_threads, threads)
+        folder = stack.enter_context(scratch_folder(settings.folder, SCRATCH_BYTES))
         write_random_model(folder / "model", scale.shape, [corpus()[:TOKENIZER_BYTES]])
         model = Model.from_directory(folder / "model")
         found: dict[MeasuredSetting, Samples] = {}
@@ -38,7 +52,6 @@ def measure(settings: Settings) -> tuple[Series, ...]:
                 found[setting] = SettingLab(setting, scale, model, place, settings).measure()
         with scratch_folder(folder, 0) as place:
             stored = kv_over_stored(place)
-    torch.set_num_threads(threads)
     return (*_figures(found, stored), *_details(found))
 
 

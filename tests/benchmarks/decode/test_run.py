@@ -1,0 +1,45 @@
+"""The benchmark at a tiny size: it measures what it promises, and leaves nothing behind."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.benchmark import Settings
+from benchmarks.decode import BENCHMARK
+from benchmarks.decode.run import measure
+from benchmarks.decode.scale import Scale
+from benchmarks.interleave import Rounds
+from engine_adapters.runner.random_model import RandomModelShape
+
+TINY = Scale(
+    shape=RandomModelShape(
+        vocab_size=512,
+        hidden_size=1024,
+        intermediate_size=64,
+        layer_count=2,
+        head_count=4,
+        kv_head_count=4,
+        position_count=512,
+    ),
+    batch_sizes=(1, 3),
+    history_tokens=8,
+    lead_steps=16,
+    measured_steps=56,
+    rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
+)
+
+
+def test_all_figures_and_nothing_left(tmp_path: Path) -> None:
+    settings = Settings(
+        quick=True, folder=tmp_path / "scratch", seed=1, console=Console(file=io.StringIO())
+    )
+    series = measure(settings, TINY)
+    found = {one.key: one.value for one in series}
+    assert {one.key for one in series if one.is_figure} == set(BENCHMARK.figures)
+    for size in TINY.batch_sizes:
+        assert found[f"batch{size}_two_stage_rows_per_s"] > 0
+        # Whole chunks only: many rows to a request.
+        requests_per_s = found[f"batch{size}_two_stage_device_requests_per_s"]
+        assert 0 < requests_per_s < found[f"batch{size}_two_stage_rows_per_s"] / 4
+    assert list(tmp_path.iterdir()) == []
