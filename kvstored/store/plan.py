@@ -104,8 +104,8 @@ def plan_runs(
 
     ``lanes[i]`` and ``geometries[i]`` belong to chunk i; None is a chunk that is not
     stored. Returns the runs of each lane in the order in which they are issued. The
-    header of a chunk is part of its first run; where that run does not start at layer
-    0, a run of the header alone precedes it.
+    header of a chunk is part of its first run; where bytes of other layers lie between,
+    a run of the header alone precedes it.
     """
     plan: dict[int, list[LayerRun]] = {}
     for chunk, start, count in _ordered(geometries, order, first_layer, layer_count, limits):
@@ -114,9 +114,10 @@ def plan_runs(
             continue
         runs = plan.setdefault(lane, [])
         is_first = start == first_layer
-        if is_first and start > 0:
+        is_behind_header = geometry.slice_offsets[start] == geometry.slice_offsets[0]
+        if is_first and not is_behind_header:
             runs.append(LayerRun.of(geometry, chunk, start, 0, with_header=True))
-        with_header = is_first and start == 0
+        with_header = is_first and is_behind_header
         runs.append(LayerRun.of(geometry, chunk, start, count, with_header=with_header))
     return plan
 

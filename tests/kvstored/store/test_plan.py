@@ -58,6 +58,19 @@ def test_header_is_read_alone_before_a_range_that_does_not_start_at_layer_0() ->
     }
 
 
+def test_the_header_comes_with_the_first_layer_that_holds_anything() -> None:
+    geometry = ChunkGeometry.of_slices((0, 0, 8 * KIB, 8 * KIB))
+    runs = plan_runs(
+        lanes=[0],
+        geometries=[geometry],
+        order=Order.LAYER_FIRST,
+        first_layer=2,
+        layer_count=2,
+        limits=LIMITS,
+    )
+    assert runs == {0: [LayerRun.of(geometry, 0, 2, 2, with_header=True)]}
+
+
 def test_a_run_tells_its_bytes_in_the_extent() -> None:
     page = 4 * KIB
     whole, rest = run(0, 0, 6, True), run(0, 2, 3, False)
