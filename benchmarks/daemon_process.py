@@ -41,6 +41,8 @@ class DaemonOptions:
     slab_bytes: int = 64 * 1024 * 1024
     device_bytes_per_s_max: int | None = None
     """Each device is limited to this rate."""
+    read_bytes_max: int | None = None
+    """Largest read that merges neighbouring slices; None is the daemon's own."""
     is_formatted: bool = False
     index_map_bytes: int = 1024 * 1024 * 1024
     start_timeout_s: float = _START_TIMEOUT_S
@@ -61,7 +63,7 @@ class DaemonOptions:
     def document(self) -> str:
         """The configuration as TOML; its paths are relative to the folder."""
         devices = ", ".join(f'"device{index}"' for index in range(self.device_count))
-        limit = self.device_bytes_per_s_max
+        limit, merged = self.device_bytes_per_s_max, self.read_bytes_max
         return "\n".join(
             [
                 "[store]",
@@ -74,6 +76,7 @@ class DaemonOptions:
                 f"capacity_bytes = {self.dram_bytes}",
                 "[io]",
                 *([] if limit is None else [f"device_bytes_per_s_max = {limit}"]),
+                *([] if merged is None else [f"read_bytes_max = {merged}"]),
                 "[server]",
                 f'socket = "{self.socket}"',
                 f'grpc_socket = "{self.sockets / "grpc.sock"}"',

@@ -32,6 +32,9 @@ SLAB_BYTES = 8 * MIB
 SAVING_DRAM_BYTES = 512 * MIB
 RESTORING_DRAM_BYTES = 8 * MIB
 """Room for one chunk or a few: restorations come from the device."""
+READ_BYTES_MAX = 128 * 1024
+"""A slice of hidden states. Slices of the paper's models are not merged with their neighbours
+either: they have 512 KiB and more."""
 ARENA_BYTES = 320 * MIB
 TIMER_REPEATS = 3
 
@@ -147,6 +150,7 @@ class SettingLab:
             arena_bytes_max=ARENA_BYTES,
             device_count=1,
             device_bytes_per_s_max=bytes_per_s,
+            read_bytes_max=READ_BYTES_MAX,
             is_formatted=bytes_per_s is not None,
         )
 
