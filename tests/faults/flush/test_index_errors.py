@@ -83,5 +83,6 @@ def test_every_call_that_can_fail(lab: FaultLab, effect: str, call: str) -> None
     if call == "fdatasync" and effect.startswith("retval"):
         pytest.skip("a flush has no length")
     hits = list(takewhile(lambda number: fail_call(lab, effect, call, number), count(1)))
-    assert len(hits) >= PUTS
+    # Pages are gathered into one call only where they lie side by side.
+    assert len(hits) >= (1 if call == "writev" else PUTS)
     lab.finish()
