@@ -1,5 +1,6 @@
 """Decodes batches in turn without saving, with two-stage saving and with direct writes."""
 
+import random
 import statistics
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -67,7 +68,8 @@ class _Bench:
     def measure(self, batch_size: int) -> dict[str, tuple[float, ...]]:
         """Samples of one batch size: one of each key for each round."""
         scale, steps = self._scale, _Steps()
-        sink = BlockSink(self._settings.random(), lead_steps=scale.lead_steps)
+        generator = random.Random(f"{self._settings.seed} {batch_size}")
+        sink = BlockSink(generator, lead_steps=scale.lead_steps)
         batch = DecodingBatch(
             self._model,
             batch_size=batch_size,
@@ -90,7 +92,7 @@ class _Bench:
             samples = interleave(
                 [group],
                 rounds=scale.rounds,
-                generator=self._settings.random(),
+                generator=generator,
                 announce=lambda text: self._settings.console.print(f"batch {batch_size}: {text}"),
             )
         finally:

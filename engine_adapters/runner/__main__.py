@@ -17,6 +17,7 @@ from engine_adapters.runner.engine import TOKEN_BUDGET
 from engine_adapters.runner.errors import RequestError
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.model_config import DTYPES
+from engine_adapters.runner.options import at_least_one
 from engine_adapters.runner.read_costs import CalibrationError
 from engine_adapters.runner.sampling import Sampling
 from engine_adapters.runner.state_format import CHUNK_TOKENS
@@ -53,13 +54,12 @@ def make_parser() -> argparse.ArgumentParser:
     store.add_argument("--no-save", action="store_true", help="restore only")
     store.add_argument("--socket", help="session socket of the daemon")
     store.add_argument("--salt", default="", help="narrows the namespace")
-    store.add_argument("--arena-bytes", default="256MiB")
+    store.add_argument("--arena-bytes", help="default: what fits the model, 256 MiB to 4 GiB")
     store.add_argument("--chunk-tokens", type=int, default=CHUNK_TOKENS)
     store.add_argument(
         "--mode",
-        type=Mode,
-        choices=list(Mode),
-        default=Mode.AUTO,
+        choices=[mode.value for mode in Mode],
+        default=Mode.AUTO.value,
         help="what is stored of each layer (default: auto, by the profile of `calibrate`)",
     )
     store.add_argument("--profile", type=Path, help="cost profile (default: the user's cache)")
@@ -76,8 +76,10 @@ def make_parser() -> argparse.ArgumentParser:
         help="cpu, cuda, cuda:1, ... (default: cuda where there is one)",
     )
     compute.add_argument("--dtype", choices=DTYPES, help="default: the model's")
-    compute.add_argument("--threads", type=int, help="CPU threads of torch")
-    compute.add_argument("--token-budget", type=int, default=TOKEN_BUDGET, help="tokens per step")
+    compute.add_argument("--threads", type=at_least_one, help="CPU threads of torch")
+    compute.add_argument(
+        "--token-budget", type=at_least_one, default=TOKEN_BUDGET, help="tokens per step"
+    )
     parser.add_argument("--json", action="store_true", help="report as one JSON object")
     return parser
 
@@ -141,7 +143,7 @@ def run(options: argparse.Namespace) -> None:
         salt=options.salt,
         arena_bytes=options.arena_bytes,
         chunk_tokens=options.chunk_tokens,
-        mode=options.mode,
+        mode=Mode(options.mode),
         profile=options.profile,
         order=Order[options.order.upper()],
         saves=not options.no_save,

@@ -25,7 +25,9 @@ class SavedSequence:
     """A sequence that is being saved, from ``first_token`` on, a chunk's first.
 
     ``token_ids`` is the engine's own list, which grows while it decodes. ``length_tokens``
-    is how far the store holds it. Once it is stopped nothing more is saved of it.
+    is how far the store holds it. Once it is stopped nothing more is saved of it; that is
+    the queue's word, while the engine's thread says that it is cut: no more rows of it are
+    handed over, but those that were are saved.
     """
 
     name: str
@@ -33,6 +35,7 @@ class SavedSequence:
     first_token: int
     length_tokens: int = field(init=False)
     is_stopped: bool = False
+    is_cut: bool = False
     keys: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -52,8 +55,8 @@ class Rows:
 class AppendQueue:
     """What the engine's thread hands over is done in order by one thread.
 
-    ``open``, ``append``, ``close_sequence`` and ``drop`` never wait for the store. A
-    sequence that loses rows is stopped: what follows could never be matched.
+    ``open``, ``append``, ``close_sequence`` and ``count_dropped`` never wait for the store.
+    A sequence that loses rows is stopped: what follows could never be matched.
     """
 
     def __init__(self, client: Client, layout: StateLayout) -> None:
@@ -77,9 +80,8 @@ class AppendQueue:
         """Ends a sequence: its complete chunks become durable, its open tail is forgotten."""
         self._submit(lambda: self._close_sequence(sequence))
 
-    def drop(self, sequence: SavedSequence, token_count: int) -> None:
-        """Stops a sequence whose next tokens cannot be saved, and counts them."""
-        sequence.is_stopped = True
+    def count_dropped(self, token_count: int) -> None:
+        """Counts tokens that are not saved."""
         with self._lock:
             self._dropped_tokens += token_count
 
@@ -131,16 +133,18 @@ class AppendQueue:
         finally:
             snapshot.region.release()
         for part, result in zip(items, report.results, strict=True):
-            if result.is_taken:
-                part.sequence.length_tokens = result.length_tokens
-            else:
-                taken = max(result.length_tokens, part.first_token) if report.is_served else 0
-                lost = part.token_count - max(0, taken - part.first_token)
-                part.sequence.length_tokens = max(part.first_token, taken)
-                self.drop(part.sequence, lost)
+            sequence = part.sequence
+            if report.is_served:
+                # Shorter than before when a chunk that was complete could not be stored.
+                sequence.length_tokens = result.length_tokens
+            if not result.is_taken:
+                sequence.is_stopped = True
+                taken = result.length_tokens - part.first_token if report.is_served else 0
+                self.count_dropped(part.token_count - max(0, taken))
         for part in rows:
             if part not in items:
-                self.drop(part.sequence, part.token_count)
+                part.sequence.is_stopped = True
+                self.count_dropped(part.token_count)
 
     def _item(self, part: Rows) -> AppendItem | None:
         """None for a sequence that is stopped or that has no keys."""

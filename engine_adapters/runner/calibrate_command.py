@@ -16,6 +16,7 @@ from engine_adapters.runner.fingerprint import model_fingerprint
 from engine_adapters.runner.mode_choice import choose_schedule
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.model_config import DTYPES
+from engine_adapters.runner.options import at_least_one
 from engine_adapters.runner.profile_place import default_profile_path
 from engine_adapters.runner.state_format import CHUNK_TOKENS, shape_of
 from kvstored_client import Client
@@ -39,8 +40,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--chunk-tokens", type=int, default=CHUNK_TOKENS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=DTYPES, help="default: the model's")
-    parser.add_argument("--threads", type=int, help="CPU threads of torch")
-    parser.add_argument("--token-budget", type=int, default=TOKEN_BUDGET, help="tokens per step")
+    parser.add_argument("--threads", type=at_least_one, help="CPU threads of torch")
+    parser.add_argument(
+        "--token-budget", type=at_least_one, default=TOKEN_BUDGET, help="tokens per step"
+    )
     parser.add_argument("--json", action="store_true", help="report as one JSON object")
     return parser
 

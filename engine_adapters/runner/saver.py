@@ -22,8 +22,8 @@ class StateSaver:
     The states of all sequences of a step are copied into one region of the arena, layer by
     layer while later layers compute; one call, from a thread of its own, hands them to the
     daemon, which sorts the rows into chunks (HCache, section 4.2.2). When the arena or the
-    daemon's DRAM is full the save of that step is dropped as a whole: its sequences are
-    stopped, and everything behind is computed again some day.
+    daemon's DRAM is full the save of that step is dropped as a whole: its sequences end
+    there, and everything behind is computed again some day.
 
     ``device`` is the model's. One thread only.
     """
@@ -54,10 +54,11 @@ class StateSaver:
 
     def begin_step(self, segments: Sequence[Segment]) -> None:
         """Finds room for the rows of every sequence that is not stopped."""
+        self._abandon()
         for segment in segments:
             sequence = self._sequences[segment.request_id]
-            if sequence.is_stopped:
-                self._queue.drop(sequence, segment.token_count)
+            if sequence.is_cut or sequence.is_stopped:
+                self._queue.count_dropped(segment.token_count)
                 continue
             self._rows.append(
                 Rows(sequence, segment.first_position, segment.first_row, segment.token_count)
@@ -92,12 +93,22 @@ class StateSaver:
             self.end_request(request_id)
         self._queue.close()
 
+    def _abandon(self) -> None:
+        """Forgets a step that never ended, because computing it failed."""
+        if self._snapshot is not None:
+            self._snapshot.end()
+            self._snapshot.settle()
+            self._snapshot.region.release()
+        self._snapshot = None
+        self._rows.clear()
+
     def _open_snapshot(self, row_count: int) -> None:
         geometry = SnapshotGeometry(self._format.layout, row_count)
         region = self._client.allocate(geometry.byte_count)
         if region is None:
             for rows in self._rows:
-                self._queue.drop(rows.sequence, rows.token_count)
+                rows.sequence.is_cut = True
+                self._queue.count_dropped(rows.token_count)
             self._rows.clear()
             return
         copier = copier_for(self._device, self._stream)

@@ -13,11 +13,17 @@ from engine_adapters.runner.mode_choice import ModeChoice, choose_schedule
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.profile_place import find_profile
 from engine_adapters.runner.request import Completion
-from engine_adapters.runner.restorer import StateRestorer
+from engine_adapters.runner.restorer import SPAN_BYTES, SPAN_TOKENS, StateRestorer
 from engine_adapters.runner.sampling import Sampling
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import CHUNK_TOKENS, StateFormat, shape_of
 from kvstored_client import Client, Order
+
+SPAN_BYTES_MAX = 1024**3
+"""Of the largest models; four of them are what a daemon allows an arena unless told otherwise."""
+
+ARENA_SPANS = 4
+"""Two for the spans in flight, the others for snapshots of steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +31,12 @@ class StoreOptions:
     """How a turn uses the store; ``socket`` None is the client's default.
 
     ``profile`` is the file of the costs that ``mode`` balances; None is the default place.
+    ``arena_bytes`` None fits the model.
     """
 
     socket: str | None = None
     salt: str = ""
-    arena_bytes: str = "256MiB"
+    arena_bytes: str | None = None
     chunk_tokens: int = CHUNK_TOKENS
     mode: Mode = Mode.KV
     profile: Path | None = None
@@ -102,6 +109,12 @@ def take_turn(
         )
 
 
+def span_bytes_of(state_format: StateFormat) -> int:
+    """Arena bytes of a span of the restorer: a whole one of this model, as far as that goes."""
+    chunks = -(-SPAN_TOKENS // state_format.layout.chunk_tokens)
+    return max(SPAN_BYTES, min(state_format.span_bytes(chunks), SPAN_BYTES_MAX))
+
+
 def _open(
     stack: ExitStack, model: Model, directory: Path, store: StoreOptions, *, token_budget: int
 ) -> _Store:
@@ -111,18 +124,25 @@ def _open(
     choice = choose_schedule(store.mode, shape_of(model), profile)
     if choice.schedule.count(Source.COMPUTE) == choice.schedule.layer_count:
         return _Store(choice=choice)
-    client = stack.enter_context(
-        Client(store.socket, arena_bytes=store.arena_bytes, name="runner", salt=store.salt)
-    )
-    client.available()
     state_format = StateFormat.of_model(
         model, fingerprint, schedule=choice.schedule, chunk_tokens=store.chunk_tokens
     )
+    span_bytes = span_bytes_of(state_format)
+    arena_bytes = store.arena_bytes or f"{ARENA_SPANS * span_bytes}"
+    client = stack.enter_context(
+        Client(store.socket, arena_bytes=arena_bytes, name="runner", salt=store.salt)
+    )
+    client.available()
     restorer = StateRestorer(
-        client, state_format, model, order=store.order, step_tokens=token_budget
+        client,
+        state_format,
+        model,
+        order=store.order,
+        span_bytes=span_bytes,
+        step_tokens=token_budget,
     )
     saver: StateSaver | None = None
     if store.saves:
-        saver = StateSaver(client, state_format)
+        saver = StateSaver(client, state_format, device=model.device)
         stack.callback(saver.close)
     return _Store(choice=choice, client=client, restorer=restorer, saver=saver)

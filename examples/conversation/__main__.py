@@ -33,9 +33,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--mode",
-        type=Mode,
-        choices=list(Mode),
-        default=Mode.AUTO,
+        choices=[mode.value for mode in Mode],
+        default=Mode.AUTO.value,
         help="what is stored of each layer; auto chooses by what was measured here",
     )
     parser.add_argument("--document-tokens", type=int, default=5000)

@@ -85,7 +85,7 @@ def run_job(options: JobOptions, report: Report) -> list[Turn]:
         conversation = document_tokens(model, options.document_tokens)
         history_tokens = 0
         use = StoreUse(
-            socket=daemon.socket, mode=options.mode, profile=options.folder / "profile.json"
+            socket=daemon.socket, mode=Mode(options.mode), profile=options.folder / "profile.json"
         )
         report("measuring what restoring a layer costs here")
         calibrate(model=model, store=use)

@@ -146,6 +146,8 @@ class ModeRunner:
         )
         engine.add_request([*self._history, 0], new_tokens_max=NEW_TOKENS, stop_token_ids=())
         (completion,) = engine.run()
+        if restorer is not None and completion.restore.restored_tokens < len(self._history):
+            raise BenchmarkError(f"mode {mode} restored only a part of the history")
         return completion.generated_ids
 
     def _format(self, mode: Mode) -> StateFormat:

@@ -68,11 +68,6 @@ def test_the_other_side_is_the_papers_when_only_one_is_named() -> None:
         simulate(settings(platforms=("B200",)))
 
 
-def test_without_simulate_it_says_what_to_add(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["restore"]) == 1
-    assert "add --simulate" in capsys.readouterr().err
-
-
 def test_the_option_chooses_the_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "result.json"
     assert command.main(["restore", "--simulate", "--json", str(file)]) == 0

@@ -126,6 +126,7 @@ class FakeClient:
         self.sequences = FakeSequences(lambda: self.present and self.alive)
         self.append_count = 0
         self.rejected_appends: Callable[[int, str], bool] = lambda append_index, sequence: False
+        self.loses_tail = False
         self.put_count = 0
         self.regions_in_use = 0
         self.reads_in_flight = 0
@@ -194,6 +195,9 @@ class FakeClient:
             return AppendResult(sequence.length_tokens, Reason.SEQUENCE_CONFLICT)
         if self.rejected_appends(self.append_count - 1, item.sequence):
             return AppendResult(sequence.length_tokens, Reason.DRAM_FULL)
+        if self.loses_tail:
+            sequence.drop_tail()
+            return AppendResult(sequence.length_tokens, Reason.STORE_FULL)
         keys = list(item.keys)
         for row in range(item.first_row, item.first_row + item.token_count):
             sequence.add(snapshot.view, row, geometry)

@@ -38,12 +38,15 @@ class OpenSequence:
                 parts = tuple(bytes(snapshot[start : start + row_bytes]) for start in starts)
                 self.rows[layer].append(parts)
 
+    def drop_tail(self) -> None:
+        self.rows = [[] for _ in self.layout.layers]
+
     def seal(self, key: bytes) -> list[bytes]:
         """The slices of the tail, which is a complete chunk."""
         slices = [
             b"".join(b"".join(half) for half in zip(*layer, strict=True)) for layer in self.rows
         ]
-        self.rows = [[] for _ in self.layout.layers]
+        self.drop_tail()
         self.keys.append(key)
         return slices
 
@@ -71,7 +74,7 @@ class FakeSequences:
         if sequence is None or not self._is_served():
             return None
         assert drop_tokens == sequence.tail_tokens
-        sequence.rows = [[] for _ in sequence.layout.layers]
+        sequence.drop_tail()
         return self._info(name)
 
     def flush(self, name: str, tail_key: bytes, *, expected_tokens: int) -> SequenceInfo | None:

@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -143,6 +144,52 @@ def test_a_full_arena_drops_the_step_as_a_whole(
         *small.prefix_keys(state_format.layout, tokens[2])[:2],
     }
     assert small.regions_in_use == 0
+
+
+def test_steps_before_a_full_arena_are_saved(
+    client: FakeClient, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    """The daemon is behind: they are still waiting for it when there is no room for the next."""
+    rows = SnapshotGeometry(state_format.layout, 16).byte_count
+    small = FakeClient(client.store, arena_bytes=3 * align_up(rows))
+    saver = StateSaver(small, state_format)
+    goes_on = threading.Event()
+    small.rejected_appends = lambda index, name: not goes_on.wait(60)
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    for first in range(0, 64, 16):
+        step(saver, (0, first, 16))
+    goes_on.set()
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=48, dropped_tokens=16)
+    saver.close()
+
+
+def test_a_chunk_that_could_not_be_stored_takes_back_what_was_staged(
+    client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    step(saver, (0, 0, 12))
+    saver.finish()
+    client.loses_tail = True
+    step(saver, (0, 12, 8))
+    saver.finish()
+    client.loses_tail = False
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=8, dropped_tokens=8)
+
+
+def test_a_step_that_never_ended_is_forgotten(
+    client: FakeClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    tokens = make_tokens(80, 1)
+    saver.begin_request(0, tokens, 0)
+    saver.begin_step(
+        [Segment(request_id=0, first_row=0, token_count=5, first_position=0, first_slot=0)]
+    )
+    step(saver, (0, 0, 16))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=16)
+    assert set(client.store.chunks) == set(client.prefix_keys(state_format.layout, tokens)[:2])
 
 
 def test_a_refused_append_stops_only_its_own_sequence(
