@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -62,7 +63,7 @@ def describe(model: Model, calibration: Calibration, path: Path) -> dict[str, ob
         "read_gb_per_s": profile.read_bytes_per_s / 1e9,
         **{name: seconds * 1e6 / 1024 for name, seconds in _token_costs(asdict(costs)).items()},
         **{
-            str(mode): str(choose_schedule(mode, shape, profile).schedule)
+            str(mode): str(choose_schedule(mode, shape, profile, now_s=time.time()).schedule)
             for mode in (Mode.HCACHE, Mode.NAIVE_HYBRID, Mode.AUTO)
         },
     }

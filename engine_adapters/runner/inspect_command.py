@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,9 +38,11 @@ def describe(config: ModelConfig, profile: CostProfile | None) -> dict[str, obje
         "kv_token_bytes": shape.kv_bytes,
         "smaller": "hidden" if shape.hidden_bytes < shape.kv_bytes else "kv",
     }
+    if profile is not None:
+        fields["profile_age_s"] = round(profile.age_s(time.time()))
     for mode in Mode:
         try:
-            schedule = choose_schedule(mode, shape, profile).schedule
+            schedule = choose_schedule(mode, shape, profile, now_s=time.time()).schedule
         except ModeError:
             fields[str(mode)] = "not calibrated"
             continue

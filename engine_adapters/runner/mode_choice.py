@@ -14,6 +14,11 @@ _MEASURED_MODES = frozenset({Mode.HCACHE, Mode.NAIVE_HYBRID, Mode.AUTO})
 _EQUAL_COSTS = LayerCosts(io_hidden_s=1.0, io_kv_s=1.0, compute_s=1.0, project_s=1.0)
 
 
+OLD_PROFILE_DAYS = 90
+"""Behind these the machine may well be another one."""
+_DAY_S = 24 * 3600
+
+
 class ModeError(ValueError):
     """A mode that cannot be used as things are; the message says what it needs."""
 
@@ -36,9 +41,12 @@ class ModeChoice:
     note: str = ""
 
 
-def choose_schedule(mode: Mode, shape: ModelShape, profile: CostProfile | None) -> ModeChoice:
+def choose_schedule(
+    mode: Mode, shape: ModelShape, profile: CostProfile | None, *, now_s: float
+) -> ModeChoice:
     """The source of every layer in ``mode``, by the measured costs of ``profile``.
 
+    ``now_s`` is seconds since 1970; an old profile is used, and its age said.
     Without a profile AUTO takes the smaller of hidden states and KV for all layers, and
     says so. Raises ModeError for HCACHE and NAIVE_HYBRID without a profile.
     """
@@ -46,7 +54,8 @@ def choose_schedule(mode: Mode, shape: ModelShape, profile: CostProfile | None) 
         return ModeChoice(schedule=schedule_for(mode, _EQUAL_COSTS, shape.layer_count))
     if profile is not None:
         costs = profile.costs(min(PLANNED_TOKENS, shape.position_count))
-        return ModeChoice(schedule=schedule_for(mode, costs, shape.layer_count))
+        schedule = schedule_for(mode, costs, shape.layer_count)
+        return ModeChoice(schedule=schedule, note=_age_note(profile.age_s(now_s)))
     if mode is not Mode.AUTO:
         raise ModeError(
             f"mode {mode} balances measured costs, and none are known for this model: run "
@@ -59,4 +68,14 @@ def choose_schedule(mode: Mode, shape: ModelShape, profile: CostProfile | None) 
             f"mode auto knows no costs of this model and takes {assumed}, the smaller state; "
             "`python -m engine_adapters.runner calibrate MODEL` measures them"
         ),
+    )
+
+
+def _age_note(age_s: float) -> str:
+    days = int(age_s / _DAY_S)
+    if days < OLD_PROFILE_DAYS:
+        return ""
+    return (
+        f"the costs of this machine were measured {days} days ago; "
+        "`python -m engine_adapters.runner calibrate MODEL` measures them again"
     )

@@ -1,5 +1,6 @@
 """One turn of a conversation: a prompt in, generated tokens and a report out."""
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -121,7 +122,7 @@ def _open(
     """Plans the mode, connects, and makes restorer and saver; ``stack`` closes them."""
     fingerprint = model_fingerprint(directory, model.config)
     profile = find_profile(model, fingerprint, store.profile)
-    choice = choose_schedule(store.mode, shape_of(model), profile)
+    choice = choose_schedule(store.mode, shape_of(model), profile, now_s=time.time())
     if choice.schedule.count(Source.COMPUTE) == choice.schedule.layer_count:
         return _Store(choice=choice)
     state_format = StateFormat.of_model(

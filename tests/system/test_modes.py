@@ -1,5 +1,6 @@
 """Every mode, for every kind of model, through a real daemon: the same states and tokens."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -177,7 +178,7 @@ def planned(model: Model, mode_name: str) -> LayerSchedule:
         read_bytes_per_s=shape.hidden_bytes / 2e-6,
         **costs,
     )
-    return choose_schedule(mode, shape, profile).schedule
+    return choose_schedule(mode, shape, profile, now_s=time.time()).schedule
 
 
 @pytest.fixture
