@@ -138,7 +138,11 @@ def open_store(config: Config) -> Iterator[tuple[TieredStore, int]]:
             limits=tier_limits(config),
         )
         yield store, started.epoch
-        close_cleanly(index, recovered.table, store.next_stamp)
+        if store.has_failed:
+            # What the table says may not be what the index has.
+            index.close()
+        else:
+            close_cleanly(index, recovered.table, store.next_stamp)
     finally:
         device_set.close()
 

@@ -5,6 +5,7 @@ that takes a stream: nothing but what the connection buffers is received for a c
 session. What cannot be decoded gRPC would answer with UNKNOWN, and log it as a fault of the daemon.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +17,9 @@ from kvstored.server.calls import abort, token_of
 from kvstored.server.errors import RefusedError, refuse
 from kvstored.server.session_table import SessionTable
 from kvstored_contract.reasons import Reason
+
+MESSAGE_TIMEOUT_S = 30.0
+"""How long a call may stay in progress without its message."""
 
 if TYPE_CHECKING:
     # The classes of gRPC take no parameters when the program runs.
@@ -56,7 +60,7 @@ def _decoding(handler: "Handler", sessions: SessionTable) -> "Handler":
             try:
                 session = sessions.find(token_of(context))
                 admitted.enter_context(session.call())
-                request = _decoded(await context.read(), decode)
+                request = _decoded(await _received(context), decode)
             except RefusedError as refusal:
                 await abort(context, refusal)
             return await serve(request, context)
@@ -64,6 +68,18 @@ def _decoding(handler: "Handler", sessions: SessionTable) -> "Handler":
     return grpc.stream_unary_rpc_method_handler(
         call, response_serializer=handler.response_serializer
     )
+
+
+async def _received(context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
+    """The body of a call; raises RefusedError when it does not come."""
+    try:
+        async with asyncio.timeout(MESSAGE_TIMEOUT_S):
+            return await context.read()
+    except TimeoutError:
+        refuse(
+            Reason.DEADLINE,
+            f"the message of the call did not arrive within {MESSAGE_TIMEOUT_S:g} s; call again",
+        )
 
 
 def _decoded(body: Any, decode: "Callable[[bytes], Any]") -> Any:

@@ -25,8 +25,8 @@ from kvstored_protos.v1 import (
     store_pb2_grpc,
 )
 
-CALLS_MAX = 4096
-"""Calls in progress at once; more are refused with RESOURCE_EXHAUSTED."""
+CALLS_WITHOUT_SESSION_MAX = 1024
+"""Calls in progress at once beside those of sessions: each is refused as soon as it is seen."""
 
 
 def grpc_target(path: Path) -> str:
@@ -44,7 +44,8 @@ async def start_grpc_server(
             ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
             ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
         ],
-        maximum_concurrent_rpcs=CALLS_MAX,
+        # So many that a session's own limit refuses it before the server refuses others.
+        maximum_concurrent_rpcs=services.sessions.calls_max + CALLS_WITHOUT_SESSION_MAX,
     )
     registry = decoding_registry(server, services.sessions)
     session_pb2_grpc.add_SessionServiceServicer_to_server(

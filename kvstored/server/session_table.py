@@ -12,7 +12,7 @@ from kvstored.server.access import Grant
 from kvstored.server.arena import Arena
 from kvstored.server.bell import Bell
 from kvstored.server.errors import refuse
-from kvstored.server.session import Session, SessionIdentity
+from kvstored.server.session import CALLS_PER_SESSION_MAX, Session, SessionIdentity
 from kvstored.store.read_stream import ReadStream
 from kvstored_contract.layout import align_up
 from kvstored_contract.reasons import Reason
@@ -78,6 +78,11 @@ class SessionTable:
         """Sessions that can make calls."""
         return len(self._by_token)
 
+    @property
+    def calls_max(self) -> int:
+        """Calls that all sessions together may have in progress."""
+        return CALLS_PER_SESSION_MAX * self._limits.sessions_max
+
     def usage(self) -> SessionUsage:
         """What the sessions hold now."""
         sessions = self._by_token.values()
@@ -142,9 +147,12 @@ class SessionTable:
         # Transfers end on threads that know no event loop.
         while not session.is_idle():  # noqa: ASYNC110
             await asyncio.sleep(CLOSE_POLL_S)
-        await asyncio.to_thread(self._end, session.identity.session_id)
-        session.release()
-        self._give_back(session.arena.byte_count)
+        try:
+            await asyncio.to_thread(self._end, session.identity.session_id)
+        finally:
+            # Whatever went wrong there, nothing uses the memory any more.
+            session.release()
+            self._give_back(session.arena.byte_count)
 
     def drain(self) -> None:
         """Refuses new sessions and calls from now on."""

@@ -51,7 +51,7 @@ class ThreadShare:
         try:
             if self._closed:
                 refuse(Reason.TOKEN_UNKNOWN, "the session is closed; connect again")
-            future = executor.submit(functools.partial(function, *args, **kwargs))
+            future = _submitted(executor, functools.partial(function, *args, **kwargs))
         except BaseException:
             self._slots.release()
             raise
@@ -67,3 +67,29 @@ class ThreadShare:
     def _give_back(self) -> None:
         self._busy_count -= 1
         self._slots.release()
+
+
+def _submitted(executor: Executor, function: Callable[[], ResultT]) -> Future[ResultT]:
+    """As ``executor.submit``; a function for which that had no thread is never run.
+
+    A pool that cannot start a thread raises, and keeps what it was given for later.
+    """
+    future: Future[ResultT] = Future()
+
+    def run() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            result = function()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    try:
+        executor.submit(run)
+    except BaseException:
+        # A thread that became idle meanwhile may have begun it.
+        if future.cancel():
+            raise
+    return future

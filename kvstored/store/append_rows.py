@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvstored.format.geometry import ChunkGeometry
-from kvstored_contract.layout import StateKind, StateLayout
+from kvstored_contract.layout import LayoutError, StateKind, StateLayout
 from kvstored_contract.snapshot import SnapshotGeometry
 
 
@@ -94,6 +94,21 @@ def row_blocks(layout: StateLayout, row_count: int) -> tuple[RowBlock, ...]:
     return tuple(blocks)
 
 
+def check_halves(layout: StateLayout) -> None:
+    """Raises LayoutError when a layer of kind KV has an odd number of bytes a token.
+
+    Such a layer has no row of keys and none of values: its chunks are stored and read as
+    they are, and tokens can be neither added to them nor taken away.
+    """
+    for index, layer in enumerate(layout.layers):
+        if layer.kind is StateKind.KV and layer.token_bytes % 2:
+            raise LayoutError(
+                f"layer {index} has {layer.token_bytes} bytes a token, which cannot be halved "
+                "into keys and values; a sequence of this layout ends with a complete chunk, "
+                "truncate it to one"
+            )
+
+
 def head_moves(
     layout: StateLayout, *, source_tokens: int, target_tokens: int, token_count: int
 ) -> list[tuple[int, int, int]]:
@@ -102,8 +117,10 @@ def head_moves(
     ``source_tokens`` and ``target_tokens`` are those that each side has room for. Returns
     (source offset, target offset, bytes) from the last move to the first: done in this
     order inside one frame, from the shorter chunk to the longer one, no move overwrites
-    what a later one reads.
+    what a later one reads. Together they fill the slices of a chunk of ``token_count``
+    tokens, whatever the frame held before. Raises as ``check_halves``.
     """
+    check_halves(layout)
     source = ChunkGeometry.of(layout, source_tokens)
     target = ChunkGeometry.of(layout, target_tokens)
     moves = []

@@ -38,6 +38,12 @@ LOGGER = logging.getLogger(__name__)
 LAYOUTS_MAX = 4096
 """Layouts in the index; those that come later are not told to offline tools."""
 
+DELETION_BYTES = 32 * 1024
+"""Pages that a deletion copies, generously.
+
+A change that took every free page of the index would be its last: pages that one
+transaction frees are reused only after the next.
+"""
 WRITE_ERRORS_MAX = 3
 """Writes in a row that a device may fail: behind them it counts as gone."""
 
@@ -110,6 +116,11 @@ class ChunkStore:
     def is_index_short(self) -> bool:
         """Whether chunks must be deleted before others are written. Raises IndexFailure."""
         return self.index.is_short
+
+    @property
+    def index_excess_chunks(self) -> int:
+        """As many chunks as must be deleted for another one and may be deleted at once."""
+        return min(1 - self.index.left_chunks, self.index.unused_bytes // DELETION_BYTES)
 
     def is_being_deleted(self, chunk: ChunkId) -> bool:
         """Whether the chunk is invisible because it is on its way out."""

@@ -7,7 +7,8 @@ Invariants, in the order in which they are established for every group:
 3. ``done`` is called after that commit, and only then are freed extents reused.
 
 A device whose flush fails is failed stop: the flush is not retried and the changes
-that depend on it are not committed. When the index itself fails nothing is committed
+that depend on it are not committed. A group that the index has no room for is applied
+change by change, so that a large one fails alone. When the index itself fails nothing is committed
 any more. The thread ends with ``close`` and not before: an error that nobody foresaw
 counts as a failure of the index, one of a callback as its own.
 """
@@ -130,13 +131,17 @@ class Committer:
             return [Reason.INTERNAL] * len(group)
         try:
             failed = self._flush(frozenset().union(*(each.device_indices for each in group)))
-            outcome = self._apply([each for each in group if not each.device_indices & failed])
+            sound = [each for each in group if not each.device_indices & failed]
+            outcomes = iter(self._apply(sound))
         except Exception:
             # Whether the transaction took place is unknown, as after a failed sync.
             self._has_failed = True
             LOGGER.critical("a commit has failed; nothing is stored any more", exc_info=True)
             return [Reason.INTERNAL] * len(group)
-        return [Reason.DEVICE_FAILED if each.device_indices & failed else outcome for each in group]
+        return [
+            Reason.DEVICE_FAILED if each.device_indices & failed else next(outcomes)
+            for each in group
+        ]
 
     def _flush(self, device_indices: frozenset[int]) -> frozenset[int]:
         """Flushes devices; returns those that failed."""
@@ -149,15 +154,40 @@ class Committer:
                 self._on_device_error(device_index, error)
         return frozenset(failed)
 
-    def _apply(self, group: list[Commit]) -> Reason:
-        if not group:
-            return Reason.UNSPECIFIED
-        try:
-            self._index.apply(IndexChange.merged([commit.change for commit in group]))
-        except IndexFullError as error:
-            LOGGER.warning("%s", error)
-            return Reason.STORE_FULL
-        except IndexFailure:
-            LOGGER.exception("the index failed; nothing is stored any more")
-            return Reason.INTERNAL
-        return Reason.UNSPECIFIED
+    def _apply(self, group: list[Commit]) -> list[Reason]:
+        """Applies a group at once or, where the map has no room for that, each alone."""
+        outcomes = [Reason.UNSPECIFIED] * len(group)
+        parts = [list(range(len(group)))] if group else []
+        full: IndexFullError | None = None
+        while parts:
+            part = parts.pop()
+            reason = Reason.UNSPECIFIED
+            try:
+                self._index.apply(IndexChange.merged([group[place].change for place in part]))
+            except IndexFullError as error:
+                full, reason = error, Reason.STORE_FULL
+                if len(part) > 1:
+                    parts = _singles(group)[::-1]
+            except IndexFailure:
+                LOGGER.exception("the index failed; nothing is stored any more")
+                reason = Reason.INTERNAL
+            for place in part:
+                outcomes[place] = reason
+        if full is not None:
+            LOGGER.warning("%s", full)
+        return outcomes
+
+
+def _singles(group: list[Commit]) -> list[list[int]]:
+    """Each member of a group that did not fit, alone; removals first, because they make room.
+
+    They may: who changes a sequence waits for its last change, and a chunk is not deleted
+    before its put is settled. Larger parts would take every page that LMDB has free, and it
+    reuses those of a transaction only after the next one.
+    """
+
+    def is_removal(place: int) -> bool:
+        change = group[place].change
+        return bool(change.deletes or change.sequence_deletes)
+
+    return [[place] for place in sorted(range(len(group)), key=is_removal, reverse=True)]

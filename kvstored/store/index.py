@@ -55,8 +55,11 @@ __all__ = [
 ]
 
 DATA_FILE = "data.mdb"
-READERS_MAX = 512
-"""Read transactions at the same time; each lasts for one call or one batch of a walk."""
+READERS_MAX = 65_536
+"""Read transactions at the same time, more than the daemon ever has threads.
+
+Each lasts for one call or one batch of a walk; a place for one takes 64 bytes of a file.
+"""
 _ENTRIES_PER_PAGE = 16
 """About so many records share a page."""
 
@@ -145,13 +148,23 @@ class Index:
     @property
     def is_short(self) -> bool:
         """Whether chunks must go before others come: soon the map would be full."""
-        chunk_count = self.chunk_count
-        if self._room.is_surely_enough(chunk_count):
-            return False
-        others_bytes = sum(
-            self._size(table).used_bytes for table in Table if table is not Table.CHUNKS
-        )
-        return not self._room.is_enough(chunk_count, others_bytes)
+        return not self._room.is_surely_enough(self.chunk_count) and self.left_chunks <= 0
+
+    @property
+    def left_chunks(self) -> int:
+        """For how many more chunks the map has room; below zero so many must go."""
+        return self._room.left_chunks(self.chunk_count, self._others_bytes())
+
+    @property
+    def left_others_bytes(self) -> int:
+        """What all tables but that of the chunks may still grow by; below zero none may."""
+        return self._room.others_bytes_max - self._others_bytes()
+
+    @property
+    def unused_bytes(self) -> int:
+        """Of the map, what no page has ever taken."""
+        info = self._environment.info()
+        return int(info["map_size"] - (info["last_pgno"] + 1) * self._environment.stat()["psize"])
 
     @property
     def revision(self) -> int:
@@ -181,7 +194,13 @@ class Index:
         Raises ValueError, and nothing is changed, for a sequence name that cannot be stored.
         """
         encoded = EncodedChange(change)
-        self._write(lambda transaction: encoded.apply(transaction, self._tables))
+        try:
+            self._write(lambda transaction: encoded.apply(transaction, self._tables))
+        except IndexFullError:
+            # What else a change holds, a long sequence say, tells nothing of the chunks.
+            if change.puts and not change.sequence_puts:
+                self._room.was_full(self.chunk_count, self._others_bytes())
+            raise
         self._pages.touched(len(change.deletes) + len(change.quarantines) + len(change.puts))
 
     def clear_chunks(self) -> None:
@@ -299,7 +318,6 @@ class Index:
                     run(transaction)
             except lmdb.MapFullError as error:
                 # The transaction is aborted and nothing of it written: the next may fit.
-                self._room.was_full(self.chunk_count)
                 map_bytes = self._environment.info()["map_size"]
                 raise IndexFullError(
                     f"the index in {self.path} is full at {map_bytes} bytes; "
@@ -308,6 +326,9 @@ class Index:
             except (lmdb.Error, OSError) as error:
                 self._failure = f"cannot write the index in {self.path}: {error}"
                 raise write_failure_of(self._failure, error) from error
+
+    def _others_bytes(self) -> int:
+        return sum(self._size(table).used_bytes for table in Table if table is not Table.CHUNKS)
 
     def _size(self, table: Table) -> TableSize:
         try:

@@ -114,6 +114,12 @@ def begin_epoch(index: Index, device_set: DeviceSet) -> int:
 def _rebuild(index: Index, device_set: DeviceSet, progress: Callable[[int, int], None]) -> None:
     rebuilt = rebuild_index(device_set, index, progress)
     LOGGER.info("built the index: %d chunks", rebuilt.chunk_count)
+    if rebuilt.left_out_count:
+        LOGGER.warning(
+            "the index has no room for %d chunks that were found; to have them back, stop now, "
+            "raise store.index_map_bytes, remove the index and start again",
+            rebuilt.left_out_count,
+        )
     for name, unread in rebuilt.unread.items():
         LOGGER.warning(
             "%s: %d slabs and %d extent headers could not be read; what lies there is lost to the "

@@ -17,7 +17,10 @@ CHUNKS_PART_MIN = 1 / 2
 """What other tables leave to the chunks, however large they are."""
 
 FULL_PART = 15 / 16
-"""Of the chunks at which the map was full all the same: so many are allowed from then on."""
+"""Of what the map held when it was full all the same: so much is allowed from then on."""
+
+CHUNKS_PART_FLOOR = 1 / 16
+"""So many chunks are allowed however often the map was full: else nothing could come back."""
 
 
 class IndexRoom:
@@ -25,18 +28,28 @@ class IndexRoom:
 
     def __init__(self, map_bytes: int) -> None:
         room_bytes = map_bytes - min(map_bytes * RESERVE_PART, RESERVE_BYTES_MAX)
-        self._chunks_max = int(room_bytes / ENTRY_BYTES)
-        self._others_bytes_max = room_bytes * (1 - CHUNKS_PART_MIN)
+        self._chunks_floor = int(room_bytes / ENTRY_BYTES * CHUNKS_PART_FLOOR)
+        self._entries_max = int(room_bytes / ENTRY_BYTES)
+        """Chunks, and other tables as if they were chunks."""
+        self.others_bytes_max = int(room_bytes * (1 - CHUNKS_PART_MIN))
+        """What the other tables may take of the map; chunks make way for no more."""
+
+    def left_chunks(self, chunk_count: int, others_bytes: int) -> int:
+        """For how many more chunks there is room beside so many bytes of other tables.
+
+        Below zero so many must go.
+        """
+        chunks_max = int(self._entries_max - self._other_entries(others_bytes))
+        return max(chunks_max, self._chunks_floor) - chunk_count
 
     def is_surely_enough(self, chunk_count: int) -> bool:
         """Whether there is room for another chunk, whatever the other tables take."""
-        return chunk_count < self._chunks_max * CHUNKS_PART_MIN
+        return self.left_chunks(chunk_count, self.others_bytes_max) > 0
 
-    def is_enough(self, chunk_count: int, others_bytes: int) -> bool:
-        """Whether there is room for another chunk beside so many bytes of other tables."""
-        others = min(others_bytes, self._others_bytes_max) / ENTRY_BYTES
-        return chunk_count < self._chunks_max - others
+    def was_full(self, chunk_count: int, others_bytes: int) -> None:
+        """Hears that LMDB had no room for chunks beside so many, and such other tables."""
+        entries = chunk_count + self._other_entries(others_bytes)
+        self._entries_max = min(self._entries_max, int(entries * FULL_PART))
 
-    def was_full(self, chunk_count: int) -> None:
-        """Hears that LMDB had no room at so many chunks."""
-        self._chunks_max = min(self._chunks_max, int(chunk_count * FULL_PART))
+    def _other_entries(self, others_bytes: int) -> float:
+        return min(others_bytes, self.others_bytes_max) / ENTRY_BYTES

@@ -10,7 +10,7 @@ through the index. Both names are gone, durably, before the index changes.
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -88,14 +88,14 @@ def open_for_service(
         marker.unlink(missing_ok=True)
         remove_snapshot(directory)
         sync_directory(directory)
-    try:
-        index = _open_verified(directory, map_bytes, verify)
-        snapshot = None if file is None else _current_snapshot(index, file)
-    except BaseException:
+    with ExitStack() as opened:
         if file is not None:
-            file.close()
-        raise
-    _mark(index, clean=False)
+            opened.callback(file.close)
+        index = _open_verified(directory, map_bytes, verify)
+        opened.callback(index.close)
+        snapshot = None if file is None else _current_snapshot(index, file)
+        _mark(index, clean=False)
+        opened.pop_all()
     return OpenedIndex(index=index, was_clean=was_clean, snapshot=snapshot)
 
 

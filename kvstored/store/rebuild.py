@@ -2,7 +2,8 @@
 
 What a rebuild cannot know: sequences and layouts survive only where the old index is
 still readable; chunks that were deleted or quarantined are found again as long as
-their extent was not reused (their bytes are verified when they are read).
+their extent was not reused (their bytes are verified when they are read). These can be more
+than the index has room for.
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from kvstored.io.memory import ScratchPool
 from kvstored.store.bounded_map import bounded_map
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index, IndexChange, IndexMeta
+from kvstored.store.index_failure import IndexFullError
 from kvstored.store.slab_scan import SCAN_BYTES, ScannedSlab, SlabPlace, scan_slab, slab_places
 
 SCAN_THREADS = 16
@@ -24,6 +26,11 @@ RECORD_BATCH = 100_000
 """Records that one index transaction stores, in the order of their keys.
 
 Many, because each transaction writes almost every page of a large index that it meets.
+"""
+RECORD_PART = 1024
+"""Records that are not divided further where they do not fit.
+
+Single ones would take the last free pages, which the meta data behind them needs.
 """
 
 
@@ -40,10 +47,14 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """What a rebuild found. What is ``unread``, by the device's name, is lost to the index."""
+    """What a rebuild found. What is ``unread``, by the device's name, is lost to the index.
+
+    So are the chunks that were left out, because its map has no room for them.
+    """
 
     chunk_count: int
     slab_count: int
+    left_out_count: int
     unread: dict[str, Unread]
 
 
@@ -60,6 +71,7 @@ def rebuild_index(
     index.clear_chunks()
     batch: dict[ChunkId, ChunkRecord] = {}
     unread: dict[str, Unread] = {}
+    left_out_count = 0
 
     def scan(place: SlabPlace) -> tuple[SlabPlace, ScannedSlab | None]:
         scratch = pool.acquire()
@@ -84,29 +96,50 @@ def rebuild_index(
                 if chunk not in batch or is_newer(record, batch[chunk]):
                     batch[chunk] = record
             if len(batch) >= RECORD_BATCH:
-                _store(index, batch)
+                left_out_count += _store(index, batch)
             progress(done, len(places))
-    _store(index, batch)
+    left_out_count += _store(index, batch)
     index.apply(
         IndexChange(meta=IndexMeta(set_id=device_set.set_id, epoch=device_set.epoch, clean=False))
     )
     return Rebuilt(
         chunk_count=index.chunk_count,
         slab_count=len(places),
+        left_out_count=left_out_count,
         unread=unread,
     )
 
 
-def _store(index: Index, batch: dict[ChunkId, ChunkRecord]) -> None:
-    """Stores and empties a batch; a newer record that an earlier batch stored stays."""
+def _store(index: Index, batch: dict[ChunkId, ChunkRecord]) -> int:
+    """Stores and empties a batch; a newer record that an earlier batch stored stays.
+
+    Returns how many chunks were left out, the oldest of the batch, because chunks that
+    were evicted are found again: there may be more than the index has room for.
+    """
     chunks = sorted(batch, key=ChunkId.encode)
+    olds = list(zip(chunks, index.get_many(chunks), strict=True))
+    news = [chunk for chunk, old in olds if old is None]
+    left_out_count = max(0, len(news) - max(0, index.left_chunks))
+    left_out = set(sorted(news, key=lambda chunk: _time(batch[chunk]))[:left_out_count])
     puts = tuple(
         (chunk, batch[chunk])
-        for chunk, old in zip(chunks, index.get_many(chunks), strict=True)
-        if old is None or is_newer(batch[chunk], old)
+        for chunk, old in olds
+        if chunk not in left_out and (old is None or is_newer(batch[chunk], old))
     )
-    index.apply(IndexChange(puts=puts))
     batch.clear()
+    return left_out_count + _put(index, puts)
+
+
+def _put(index: Index, puts: tuple[tuple[ChunkId, ChunkRecord], ...]) -> int:
+    """Stores what the map has room for, in parts if need be; returns how many were left out."""
+    try:
+        index.apply(IndexChange(puts=puts))
+    except IndexFullError:
+        if len(puts) <= RECORD_PART:
+            return len(puts)
+        middle = len(puts) // 2
+        return _put(index, puts[:middle]) + _put(index, puts[middle:])
+    return 0
 
 
 def is_newer(record: ChunkRecord, other: ChunkRecord) -> bool:
@@ -115,4 +148,9 @@ def is_newer(record: ChunkRecord, other: ChunkRecord) -> bool:
     Stamps grow within an epoch; those of writes that a crash kept from being committed are
     given out again in the next.
     """
-    return (record.epoch, record.stamp) > (other.epoch, other.stamp)
+    return _time(record) > _time(other)
+
+
+def _time(record: ChunkRecord) -> tuple[int, int]:
+    """When it was written: larger is later."""
+    return record.epoch, record.stamp

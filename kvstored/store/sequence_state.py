@@ -56,6 +56,12 @@ class SequenceState:
         return self.flushed if self.flushed_index == self.durable_chunks else None
 
     @property
+    def flushed_tail_tokens(self) -> int:
+        """Tokens of the short chunk behind all others, also while the layout is unknown."""
+        tail = self.flushed if self.flushed_index == len(self.keys) else None
+        return tail.token_count if tail else 0
+
+    @property
     def durable_tokens(self) -> int:
         """Tokens that the record names."""
         tail = self.durable_tail

@@ -1,9 +1,11 @@
 """The records of sequences in the index: each change is durable when it returns."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 
+from kvstored.format.identity import KEY_BYTES
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.store.committer import Commit, Committer
 from kvstored.store.index import Index, IndexChange
@@ -16,6 +18,8 @@ from kvstored_contract.reasons import Reason
 
 SEQUENCES_PER_NAMESPACE_MAX = 32_768
 """The longest names of so many fit into one answer of ``List``."""
+PAGE_BYTES = 4096
+"""What a record may take of the index besides its keys."""
 
 
 class SequenceStorageError(RuntimeError):
@@ -29,8 +33,10 @@ class SequenceStorageError(RuntimeError):
 class SequenceTable:
     """Named sequences by namespace. Thread-safe; every change blocks until it is durable.
 
-    The caller serialises the changes of one sequence. Raises SequenceUnknownError,
-    SequenceExistsError, SequenceLimitError and SequenceStorageError.
+    The caller serialises the changes of one sequence. When sequences have taken their share
+    of the index, those that grow are refused with STORE_FULL: deletions need the rest.
+    Raises SequenceUnknownError, SequenceExistsError, SequenceLimitError and
+    SequenceStorageError.
     """
 
     def __init__(self, *, index: Index, committer: Committer) -> None:
@@ -39,6 +45,9 @@ class SequenceTable:
         self._lock = threading.Lock()
         self._counts: dict[bytes, int] = {}
         """Sequences by namespace, of those namespaces that have made one since the start."""
+        self._room_lock = threading.Lock()
+        self._storing_bytes = 0
+        """Of the records on their way, which the index does not count yet."""
 
     def get(self, namespace_id: bytes, name: str) -> SequenceRecord:
         """The sequence as the index has it."""
@@ -71,7 +80,8 @@ class SequenceTable:
 
     def store(self, records: Sequence[tuple[bytes, str, SequenceRecord]]) -> None:
         """Replaces the records of sequences that exist, all in one commit."""
-        self._commit(IndexChange(sequence_puts=tuple(records)))
+        with self._room_for(records):
+            self._commit(IndexChange(sequence_puts=tuple(records)))
 
     def delete(self, namespace_id: bytes, name: str) -> None:
         """Forgets a sequence; its chunks stay until they are evicted."""
@@ -80,6 +90,25 @@ class SequenceTable:
             self._commit(IndexChange(sequence_deletes=((namespace_id, name),)))
             if namespace_id in self._counts:
                 self._counts[namespace_id] -= 1
+
+    @contextmanager
+    def _room_for(self, records: Sequence[tuple[bytes, str, SequenceRecord]]) -> Iterator[None]:
+        """Keeps room for records while the body stores them, unless they take none anew."""
+        byte_count = sum(KEY_BYTES * len(record.keys) + PAGE_BYTES for *_, record in records)
+        with self._room_lock:
+            left_bytes = self._index.left_others_bytes - self._storing_bytes
+            if left_bytes < byte_count and any(self._grows(*record) for record in records):
+                raise SequenceStorageError(Reason.STORE_FULL)
+            self._storing_bytes += byte_count
+        try:
+            yield
+        finally:
+            with self._room_lock:
+                self._storing_bytes -= byte_count
+
+    def _grows(self, namespace_id: bytes, name: str, record: SequenceRecord) -> bool:
+        old = self._index.sequence(namespace_id, name)
+        return old is None or len(record.keys) > len(old.keys)
 
     def _commit(self, change: IndexChange) -> None:
         outcome: Future[Reason] = Future()

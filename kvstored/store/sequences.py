@@ -52,9 +52,11 @@ def append(state: SequenceState, keys: Sequence[bytes], expected_chunks: int) ->
         raise SequenceConflictError(
             f"the sequence has {len(state.keys)} chunks, not the expected {expected_chunks}"
         )
-    if state.tail_tokens:
+    # The flushed tail of a sequence of unknown layout is not counted as an open one.
+    tail_tokens = state.tail_tokens or state.flushed_tail_tokens
+    if tail_tokens:
         raise SequenceConflictError(
-            f"the sequence ends with an open tail of {state.tail_tokens} tokens, behind which no "
+            f"the sequence ends with an open tail of {tail_tokens} tokens, behind which no "
             "chunk can stand; truncate it first"
         )
     check_chunk_count(len(state.keys) + len(keys))

@@ -15,6 +15,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.store.append_rows import Piece, pieces, row_blocks
 from kvstored.store.row_copies import RowRun, copy_rows
 from kvstored.store.sequence_state import SequenceState
+from kvstored.store.sequence_table import SequenceStorageError
 from kvstored.store.sequences import (
     SEQUENCE_CHUNKS_MAX,
     SequenceLimitError,
@@ -38,6 +39,8 @@ from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
 
 LOGGER = logging.getLogger(__name__)
+LOST = frozenset({Reason.NOT_STORED, Reason.CHECKSUM})
+"""What tells that a flushed tail will not come back."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,11 +103,13 @@ class AppendPath:
                     blocks=blocks,
                     runs=[run for one in placed if isinstance(one, _Placed) for run in _runs(one)],
                 )
+                outcomes = [
+                    self._seal_full(one) if isinstance(one, _Placed) else one for one in placed
+                ]
             except BaseException:
                 for one in placed:
                     self._close(one.new_frames if isinstance(one, _Placed) else [])
                 raise
-            outcomes = [self._seal_full(one) if isinstance(one, _Placed) else one for one in placed]
         self._count(request, outcomes)
         return outcomes
 
@@ -156,7 +161,8 @@ class AppendPath:
     def _open_tail(self, sequence: OpenSequence, layout: StateLayout) -> Reason:
         """Makes sure that a tail lies in an open frame; loads the one that was flushed.
 
-        A tail that cannot be read is a miss: the sequence ends with its last chunk then.
+        A tail that is not stored or damaged is a miss: the sequence ends with its last chunk
+        then, durably. One that cannot be read now only stops the sequence.
         """
         state = sequence.known
         if not state.tail_tokens or sequence.frame is not None:
@@ -167,10 +173,14 @@ class AppendPath:
         if isinstance(loaded, OpenFrame):
             sequence.frame = loaded
             return Reason.UNSPECIFIED
-        if loaded is Reason.DRAM_FULL:
+        if loaded not in LOST:
             sequence.state = state.stopped()
-        else:
-            sequence.state = state.cut(len(state.keys)).stopped()
+            return loaded
+        try:
+            self._sequences.store(sequence, state.cut(len(state.keys)).stopped())
+        except SequenceStorageError as error:
+            sequence.state = state.stopped()
+            return error.reason
         return loaded
 
     def _open_frames(
@@ -191,25 +201,36 @@ class AppendPath:
             self._dram.close(frame)
 
     def _seal_full(self, placed: _Placed) -> AppendOutcome:
-        """Stages the chunks that are complete and keeps the frame of what is left."""
+        """Stages the chunks that are complete and keeps the frame of what is left.
+
+        Takes the frames that it has given away out of ``placed``, whatever is raised; the
+        sequence ends before the first chunk that is not staged then.
+        """
         sequence, item, frames = placed.sequence, placed.item, placed.frames
         before = sequence.known
         state = before.extended(item.token_count, item.keys)
         sequence.state, sequence.frame = state, None
-        for index, key in enumerate(item.keys, start=len(before.keys)):
-            new = NewChunk(
-                key=key,
-                parent_key=state.keys[index - 1] if index else b"",
-                token_count=state.chunk_tokens,
-                stripe=int.from_bytes(state.keys[0][:4], "little") + index,
-            )
-            ticket = self._stage(sequence, frames.pop(0), new)
-            self._counters.add(f"append_{ticket.outcome.name.lower()}_chunks")
-            if ticket.durable is None:
-                self._close(frames)
-                sequence.state = state.ended_at(index)
-                return AppendOutcome(sequence.state.length_tokens, ticket.reason)
-            self._recorder.watch(sequence, key, ticket.durable)
+        index = len(before.keys)
+        try:
+            for index, key in enumerate(item.keys, start=len(before.keys)):
+                new = NewChunk(
+                    key=key,
+                    parent_key=state.keys[index - 1] if index else b"",
+                    token_count=state.chunk_tokens,
+                    stripe=int.from_bytes(state.keys[0][:4], "little") + index,
+                )
+                ticket = self._stage(sequence, frames.pop(0), new)
+                self._counters.add(f"append_{ticket.outcome.name.lower()}_chunks")
+                if ticket.durable is None:
+                    self._close(frames)
+                    frames.clear()
+                    sequence.state = state.ended_at(index)
+                    return AppendOutcome(sequence.state.length_tokens, ticket.reason)
+                self._recorder.watch(sequence, key, ticket.durable)
+        except BaseException:
+            # A chunk that nobody watches would be taken for durable.
+            sequence.state = state.ended_at(index)
+            raise
         if frames:
             (sequence.frame,) = frames
         return AppendOutcome(state.length_tokens)

@@ -235,8 +235,14 @@ class DramTier:
         frame.durable.set_result(reason)
 
     def abandon(self, frame: Frame, reason: Reason) -> None:
-        """Gives back a frame that was claimed and not filled."""
-        self.settle(frame, reason if reason is not Reason.UNSPECIFIED else Reason.INTERNAL)
+        """Gives back a frame that was claimed and not filled.
+
+        ``reason`` is for those who wait for its chunk; UNSPECIFIED: it is durable without
+        this frame.
+        """
+        with self._room:
+            self._forget(frame)
+        self.settle(frame, reason)
 
     def pin(self, chunk: ChunkId) -> Frame | None:
         """Finds a readable chunk, counts the use, and keeps its frame until ``unpin``."""

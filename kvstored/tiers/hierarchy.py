@@ -145,6 +145,11 @@ class TieredStore:
         self.sequences = self._sequence_parts.verbs
 
     @property
+    def has_failed(self) -> bool:
+        """Whether nobody knows what the last commit did: the index is not to be trusted."""
+        return self._store.committer.has_failed
+
+    @property
     def next_stamp(self) -> int:
         """Above every stamp in the index."""
         return self._store.next_stamp

@@ -16,6 +16,9 @@ from kvstored.tiers.policy.use_order import UseOrder
 VICTIMS_PER_ROUND = 16
 """Chunks of one size class that are evicted together, because a commit costs the same."""
 
+INDEX_VICTIMS_MAX = 1024
+"""Chunks that are evicted together when the index has so many too many, and can do it."""
+
 VICTIMS_LOOKED_AT = (4 * VICTIMS_PER_ROUND, 1024)
 """Oldest chunks that are looked at, and how many when all of these are pinned.
 
@@ -141,7 +144,9 @@ class NvmeRoom:
         4. The oldest chunks of the class, however young.
         """
         if store.is_index_short:
-            victims = self._oldest(store, None)
+            excess = min(store.index_excess_chunks, INDEX_VICTIMS_MAX)
+            count = max(VICTIMS_PER_ROUND, excess)
+            victims = self._oldest(store, None, count)
             self._counters.add("evicted_for_index_chunks", len(victims))
             return victims
         oldest = self._unpinned(store, None, OLDEST_LOOKED_AT)
@@ -160,14 +165,14 @@ class NvmeRoom:
             return old_counts[slab] / max(store.allocator.used_count(*slab), 1)
 
         slabs = stranded_slabs or sorted(old_counts, key=old_part, reverse=True)
-        return self._whole_slab(store, slabs) or self._oldest(store, class_bytes)
+        return self._whole_slab(store, slabs) or self._oldest(store, class_bytes, VICTIMS_PER_ROUND)
 
-    def _oldest(self, store: ChunkStore, class_bytes: int | None) -> list[ChunkId]:
-        """The oldest chunks of a class, or of all, that may be evicted."""
+    def _oldest(self, store: ChunkStore, class_bytes: int | None, count: int) -> list[ChunkId]:
+        """At most ``count`` of the oldest chunks of a class, or of all, that may be evicted."""
         for looked_at in VICTIMS_LOOKED_AT:
-            victims = self._unpinned(store, class_bytes, looked_at)
+            victims = self._unpinned(store, class_bytes, max(looked_at, count))
             if victims:
-                return victims[:VICTIMS_PER_ROUND]
+                return victims[:count]
         return []
 
     def _whole_slab(self, store: ChunkStore, slabs: Iterable[tuple[int, int]]) -> list[ChunkId]:

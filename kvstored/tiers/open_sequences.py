@@ -43,6 +43,8 @@ class OpenSequences:
         self._layout_of = layout_of
         self._lock = threading.Lock()
         self._sequences: dict[SequenceId, OpenSequence] = {}
+        self._ephemeral: set[SequenceId] = set()
+        """The ephemeral ones that exist; ``_sequences`` also has those that are only held."""
         self._owned: dict[int, dict[SequenceId, int]] = {}
         """Sequences of each session, with the chunks that count for them."""
         self._chunk_counts: Counter[int] = Counter()
@@ -50,7 +52,7 @@ class OpenSequences:
     def resolve(self, namespace_id: bytes, session_id: int, name: str) -> SequenceId:
         """Which sequence a session means by a name: its own ephemeral one comes first."""
         ephemeral = SequenceId(namespace_id, name, session_id)
-        return ephemeral if ephemeral in self._sequences else SequenceId(namespace_id, name)
+        return ephemeral if ephemeral in self._ephemeral else SequenceId(namespace_id, name)
 
     @contextmanager
     def held(self, identities: Iterable[SequenceId]) -> Iterator[dict[SequenceId, OpenSequence]]:
@@ -112,6 +114,11 @@ class OpenSequences:
             owned[sequence.identity] = chunk_count
             self._chunk_counts[session_id] += chunk_count
 
+    def make_ephemeral(self, sequence: OpenSequence) -> None:
+        """Lets its session find a held ephemeral sequence by its name, until ``forget``."""
+        with self._lock:
+            self._ephemeral.add(sequence.identity)
+
     def store(self, sequence: OpenSequence, state: SequenceState) -> None:
         """Gives a held sequence another state, durably as far as the index knows of it.
 
@@ -129,11 +136,12 @@ class OpenSequences:
             sequence.frame = None
 
     def forget(self, sequence: OpenSequence) -> None:
-        """Takes a held sequence out of memory: it is deleted."""
+        """Takes a held sequence out of memory: it is deleted, or could not be made."""
         self.close_frame(sequence)
         sequence.state = None
         sequence.pending.clear()
         with self._lock:
+            self._ephemeral.discard(sequence.identity)
             self._disown(sequence)
 
     def end_session(self, session_id: int) -> None:
@@ -149,7 +157,7 @@ class OpenSequences:
                 # Another session may have appended meanwhile.
                 if sequence.owner != session_id:
                     continue
-                if identity.is_ephemeral:
+                if identity.is_ephemeral or sequence.state is None:
                     self.forget(sequence)
                     continue
                 self.close_frame(sequence)

@@ -94,16 +94,21 @@ class SequenceRecorder:
         return sequence, state and state.advanced(sequence.pending)
 
     def _store(self, advanced: list[tuple[OpenSequence, SequenceState | None]]) -> None:
-        records = [
-            (sequence.identity.namespace_id, sequence.identity.name, state.record())
-            for sequence, state in advanced
-            if state is not None
-            and not sequence.identity.is_ephemeral
-            and state.durable_chunks != sequence.known.durable_chunks
-        ]
-        if records:
-            self._sequences.table.store(records)
+        recorded = []
         for sequence, state in advanced:
+            if state is None or sequence.identity.is_ephemeral:
+                sequence.state = state
+            elif state.durable_chunks != sequence.known.durable_chunks:
+                recorded.append((sequence, state))
+        if recorded:
+            # Raises without success, and these stay as they were.
+            self._sequences.table.store(
+                [
+                    (one.identity.namespace_id, one.identity.name, new.record())
+                    for one, new in recorded
+                ]
+            )
+        for sequence, state in recorded:
             sequence.state = state
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from kvstored.format.identity import ChunkId
 from kvstored.format.sequence_record import SequenceTail
 from kvstored.store import sequences
+from kvstored.store.append_rows import check_halves
 from kvstored.store.sequence_state import SequenceState
 from kvstored.store.sequence_table import SequenceStorageError
 from kvstored.store.sequences import SequenceConflictError, SequenceExistsError
@@ -97,7 +98,11 @@ class Sequences:
             has_frame = original.frame is not None and state.tail_tokens > 0
             if has_frame:
                 self._opened.own(copy, caller.session_id, len(state.keys))
-            self._make(copy, caller, state, original.layout)
+            try:
+                self._make(copy, caller, state, original.layout)
+            except BaseException:
+                self._opened.forget(copy)
+                raise
             if original.frame is not None and has_frame:
                 copy.frame = self._tails.copied(original.frame)
                 if copy.frame is None:
@@ -119,12 +124,17 @@ class Sequences:
             return sequence.known
 
     def truncate_tokens(self, caller: Caller, name: str, drop_tokens: int) -> SequenceState:
-        """Drops tokens from the back; what is left of a chunk becomes the open tail."""
+        """Drops tokens from the back; what is left of a chunk becomes the open tail.
+
+        Raises LayoutError where that chunk cannot be cut; nothing is changed then.
+        """
         with self._opened.held_one(self._resolve(caller, name)) as sequence:
             before = sequence.known
             if sequence.layout is None:
                 raise SequenceStorageError(Reason.LAYOUT_UNKNOWN)
             state = sequences.truncate_tokens(before, drop_tokens)
+            if state.tail_tokens:
+                check_halves(sequence.layout)
             is_in_tail = len(state.keys) == len(before.keys)
             frame = sequence.frame if is_in_tail and state.tail_tokens else None
             if state.tail_tokens and frame is None:
@@ -180,6 +190,7 @@ class Sequences:
         identity = sequence.identity
         if identity.is_ephemeral:
             self._opened.own(sequence, caller.session_id, len(state.keys))
+            self._opened.make_ephemeral(sequence)
         else:
             self._opened.table.create(identity.namespace_id, identity.name, state.record())
         sequence.state, sequence.layout = state, layout
@@ -187,8 +198,10 @@ class Sequences:
     def _refuse_existing(self, sequence: OpenSequence, caller: Caller) -> None:
         """Raises SequenceExistsError unless the caller may give the name to a new sequence."""
         identity = sequence.identity
-        is_shadowed = self._resolve(caller, identity.name) != identity
-        if sequence.state is not None or is_shadowed:
+        would_be_shadowed = (
+            not identity.is_ephemeral and self._resolve(caller, identity.name).is_ephemeral
+        )
+        if sequence.state is not None or would_be_shadowed:
             raise SequenceExistsError(f"there is a sequence {identity.name!r} already")
         self._opened.table.refuse_existing(identity.namespace_id, identity.name)
 

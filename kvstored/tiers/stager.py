@@ -59,7 +59,7 @@ class Stager:
         try:
             refusal = self._refusal(frame.chunk, deadline)
             if refusal is not None:
-                self._dram.abandon(frame, Reason.DEADLINE)
+                self._dram.abandon(frame, refusal.reason)
                 return refusal
             device = device_for(stripe=new.stripe, device_count=len(self._store.device_set.devices))
             extent = self._room.take_extent(self._store, frame.extent.byte_count, device)

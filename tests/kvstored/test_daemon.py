@@ -13,6 +13,21 @@ from typing import Any
 
 import pytest
 
+from kvstored.config import SESSIONS_MAX
+from kvstored.daemon import open_store
+from kvstored.server.thread_share import THREADS_PER_SESSION
+from kvstored.store.committer import Commit
+from kvstored.store.device_set import format_device_set
+from kvstored.store.index import READERS_MAX, Index, IndexChange
+from kvstored.store.index_service import CLEAN_FILE
+from kvstored.store.index_snapshot import SNAPSHOT_FILE
+from tests.faults.power.chunks import (
+    DEVICE_BYTES,
+    SLAB_BYTES,
+    config_of,
+    device_paths,
+    index_path,
+)
 from tests.support.daemon import MIB, DaemonProcess
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -213,3 +228,34 @@ def test_the_socket_of_systemd_is_served_and_outlives_the_daemon(fresh: DaemonPr
             finally:
                 process.kill()
         assert fresh.socket_path.is_socket()
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_commit_of_which_nobody_knows_leaves_no_mark_and_no_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_failed: bool
+) -> None:
+    format_device_set(
+        device_paths(tmp_path),
+        device_bytes=DEVICE_BYTES,
+        slab_bytes=SLAB_BYTES,
+        force=False,
+        progress=lambda _done, _total: None,
+    )
+    with open_store(config_of(tmp_path, depth_per_device=2)) as (store, _):
+        if has_failed:
+            with monkeypatch.context() as patch:
+                patch.setattr(Index, "apply", fail_as_nobody_foresaw)
+                store._store.committer.submit(Commit(change=IndexChange(), done=lambda _: None))
+                wait_until(lambda: store.has_failed)
+        store.close()
+    left = [(index_path(tmp_path) / name).exists() for name in (CLEAN_FILE, SNAPSHOT_FILE)]
+    assert left == [not has_failed] * 2
+
+
+def fail_as_nobody_foresaw(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_the_index_has_readers_for_all_threads() -> None:
+    # Those of the two pools of the server, and some that belong to nobody's session.
+    assert 2 * THREADS_PER_SESSION * SESSIONS_MAX + 1024 <= READERS_MAX

@@ -3,6 +3,10 @@
 Fails when
 
 * ``Index.is_short`` is always False (seen: puts were refused with STORE_FULL);
+* ``NvmeRoom`` evicts many chunks at once from a map without free pages, or the committer
+  halves a group that did not fit (seen: no deletion and no put found a page ever after);
+* ``SequenceTable`` stores what grows whatever room is left (seen: the puts behind were refused
+  with STORE_FULL);
 * ``Committer._apply`` does not tell a full map from a failed index (seen: the puts were
   refused with INTERNAL);
 * ``store.index_map_bytes`` has no least value (seen: the daemon took the map that it could
@@ -15,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from kvstored_client import Client, LayerState, Reason, StateKind, StateLayout
-from tests.faults.flush.chunks import put_many, readable
+from tests.faults.flush.chunks import key_of, put_many, readable
 from tests.faults.flush.lab import ARENA, check_is_clean
 from tests.faults.full.file_system import SmallFileSystem, obstacle
 from tests.support.daemon import MIB, DaemonProcess, Overrides
@@ -27,10 +31,13 @@ TINY = StateLayout(
 BATCH = 64
 LEAST_MAP_BYTES = 1 * MIB
 DEVICE_BYTES = 66 * MIB
-FULL_REASONS = {Reason.UNSPECIFIED, Reason.STORE_FULL}
 ROOM_MIN = 500
 """The least map has room for so many chunks, and not for twice as many."""
-PUTS_MAX = 200
+SEQUENCE_KEYS = 300
+"""Of one sequence: three pages."""
+ROOM_WITH_SEQUENCES_MIN = 200
+"""Chunks for which there is room beside them."""
+PUTS = 200
 """Each may evict some chunks, and fail all the same."""
 BATCHES_BEHIND = 8
 """Puts that follow the first refusal."""
@@ -108,10 +115,30 @@ def test_a_map_that_was_made_smaller(daemon: DaemonProcess) -> None:
     daemon.start()
     check_everything_is_there(daemon, acked)
     with Client(daemon.socket_path, arena_bytes=ARENA) as client:
-        news = range(10_000_000, 10_000_000 + PUTS_MAX)
+        news = range(10_000_000, 10_000_000 + PUTS)
         reasons = [put_many(client, [new], layout=TINY)[0] for new in news]
-        assert set(reasons) == FULL_REASONS
+        assert set(reasons) <= {Reason.UNSPECIFIED, Reason.STORE_FULL}
         assert reasons[-1] is Reason.UNSPECIFIED
+    assert daemon.terminate() == 0
+    check_is_clean(daemon)
+
+
+def test_sequences_leave_room_for_chunks(daemon: DaemonProcess) -> None:
+    """Whoever makes as many as there is room for is refused more, and harms nobody else."""
+    keys = [key_of(0)] * SEQUENCE_KEYS
+    with Client(daemon.socket_path, arena_bytes=ARENA) as client:
+        made = [client.sequences.create(str(number), TINY, keys=keys) for number in range(100)]
+        count = sum(info is not None for info in made)
+        assert 2 < count < 20
+        assert None not in made[:count]
+        acked, reasons = put_until_refused(client, batches=50)
+        assert set(reasons) == {Reason.UNSPECIFIED}
+        assert client.sequences.append("0", [key_of(0)], expected_chunks=len(keys)) is None
+        assert client.sequences.truncate_back("0", 1) is not None
+        assert all(client.sequences.delete(str(number)) for number in range(count))
+        assert client.sequences.create("new", TINY, keys=keys) is not None
+        newest = acked[-ROOM_WITH_SEQUENCES_MIN:]
+        assert readable(client, newest, layout=TINY) == newest
     assert daemon.terminate() == 0
     check_is_clean(daemon)
 

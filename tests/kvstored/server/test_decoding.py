@@ -1,15 +1,17 @@
 """How requests come in."""
 
+import asyncio
 from typing import Any
 
 import grpc
 import pytest
 
+from kvstored.server import decoding
 from kvstored_contract.limits import GRPC_MESSAGE_BYTES_MAX
 from kvstored_contract.reasons import TOKEN_METADATA, Reason
 from kvstored_protos.v1 import store_pb2
 from tests.kvstored.server.caller import LAYOUT, Caller, match, reason_of, told_reason
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 METHOD = "/kvstored.v1.StoreService/Match"
 TOO_LARGE = bytes(GRPC_MESSAGE_BYTES_MAX + 1)
@@ -43,6 +45,20 @@ async def test_a_call_without_a_message_is_refused(caller: Caller) -> None:
         await empty
     assert told_reason(info.value) == Reason.FIELD_INVALID.name
     assert caller.served.call_count == 0
+
+
+async def test_a_message_is_not_awaited_for_ever(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a call without its message was in progress until its client ended it."""
+    monkeypatch.setattr(decoding, "MESSAGE_TIMEOUT_S", 0.05)
+    late = stream(caller)
+    with pytest.raises(grpc.aio.AioRpcError) as info:
+        async with asyncio.timeout(PATIENCE_S):
+            await late
+    assert told_reason(info.value) == Reason.DEADLINE.name
+    await until(lambda: caller.served.call_count == 0)
+    await match(caller, [])
 
 
 async def test_a_call_counts_while_its_message_is_awaited(caller: Caller) -> None:

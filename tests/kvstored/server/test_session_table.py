@@ -122,6 +122,21 @@ async def test_the_end_of_a_session_returns_its_leases(
     assert unpinned.chunks[CHUNK] == 2
 
 
+async def test_a_session_whose_end_fails_gives_its_memory_back(unpinned: Unpinned) -> None:
+    """Bug: the session counted for ever, and its arena stayed mapped."""
+
+    def broken(_: int) -> None:
+        raise KeyError("bug")
+
+    limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=8192, sessions_max=1)
+    table = SessionTable(limits, unpin=unpinned, cancel=lambda _: None, end=broken)
+    session = await opened(table, 8192)
+    with pytest.raises(KeyError):
+        await table.close(session)
+    assert table.usage().arenas_used_bytes == 0
+    await opened(table, 8192)
+
+
 async def test_leases_end_by_themselves(table: SessionTable, unpinned: Unpinned) -> None:
     session = await opened(table)
     session.leases.add(Lease(chunks=(CHUNK,), expires_at=10))

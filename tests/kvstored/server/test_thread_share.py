@@ -97,6 +97,24 @@ async def test_what_a_function_raises_is_raised(executor: ThreadPoolExecutor) ->
             await share.run(executor, divmod, 1, 0)
 
 
+async def test_what_a_pool_had_no_thread_for_is_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: it was queued all the same, and ran later, when its session had ended."""
+    ran: list[int] = []
+
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with ThreadPoolExecutor(1) as executor:
+        share = ThreadShare(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await share.run(executor, ran.append, 1)
+        assert share.is_idle
+        await share.run(executor, ran.append, 2)
+    assert ran == [2]
+
+
 async def test_a_pool_that_takes_nothing_costs_no_thread_of_the_share(
     executor: ThreadPoolExecutor,
 ) -> None:

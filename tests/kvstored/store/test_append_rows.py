@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.store.append_rows import (
     Piece,
+    check_halves,
     completed_chunks,
     head_moves,
     pieces,
@@ -129,6 +130,38 @@ def test_keys_and_values_that_cannot_be_halved_are_refused() -> None:
     layout = layout_of([LayerState(StateKind.HIDDEN, 3), LayerState(StateKind.KV, 3)])
     with pytest.raises(LayoutError, match="layer 1 has 3 bytes a token"):
         row_blocks(layout, 1)
+
+
+@pytest.mark.parametrize("token_bytes", [1, 3])
+def test_a_chunk_that_has_no_halves_is_not_cut(token_bytes: int) -> None:
+    """Bug: a half of half a byte was rounded down, and the rest was what the frame had held."""
+    even = layout_of([LayerState(StateKind.HIDDEN, 3), LayerState(StateKind.KV, 2)])
+    check_halves(even)
+    odd = layout_of([*even.layers, LayerState(StateKind.KV, token_bytes)])
+    with pytest.raises(LayoutError, match=f"layer 2 has {token_bytes} bytes a token"):
+        check_halves(odd)
+    with pytest.raises(LayoutError, match="layer 2"):
+        head_moves(odd, source_tokens=CHUNK_TOKENS, target_tokens=1, token_count=1)
+
+
+@given(LAYOUTS, st.integers(1, CHUNK_TOKENS), st.data())
+def test_a_short_chunk_gets_every_byte_of_its_slices_and_no_other(
+    layout: StateLayout, short_tokens: int, data: st.DataObject
+) -> None:
+    """Else the daemon would sum and serve what lay in the frame before."""
+    source_tokens = data.draw(st.integers(short_tokens, CHUNK_TOKENS))
+    filled: list[int] = []
+    for _, end, byte_count in head_moves(
+        layout, source_tokens=source_tokens, target_tokens=short_tokens, token_count=short_tokens
+    ):
+        filled += range(end, end + byte_count)
+    geometry = ChunkGeometry.of(layout, short_tokens)
+    expected = [
+        start + step
+        for start, size in zip(geometry.slice_offsets, geometry.slice_bytes, strict=False)
+        for step in range(size)
+    ]
+    assert sorted(filled) == expected
 
 
 @given(LAYOUTS, st.integers(1, CHUNK_TOKENS), st.data())

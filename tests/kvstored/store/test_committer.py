@@ -10,10 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from kvstored.format.identity import ChunkId
+from kvstored.format.sequence_record import SequenceRecord
 from kvstored.io.device import DeviceError
 from kvstored.io.memory_device import MemoryDevice
 from kvstored.store.committer import Commit, CommitLimits, Committer
 from kvstored.store.index import IndexChange, IndexFailure
+from kvstored.store.index_failure import IndexFullError
 from kvstored_contract.reasons import Reason
 from tests.support.stores import NAMESPACE, key
 from tests.support.waiting import PATIENCE_S
@@ -41,6 +43,8 @@ class RecordingIndex:
         self.entered = threading.Semaphore(0)
         self.is_broken = False
         self.surprise: Exception | None = None
+        self.chunks_max = 1000
+        """More of them in one change do not fit."""
 
     def apply(self, change: IndexChange) -> None:
         self.entered.release()
@@ -50,6 +54,8 @@ class RecordingIndex:
             raise self.surprise
         if self.is_broken:
             raise IndexFailure("broken")
+        if len(change.deletes) > self.chunks_max:
+            raise IndexFullError("too many")
 
 
 class Lab:
@@ -69,7 +75,14 @@ class Lab:
         self.outcomes: dict[str, Reason] = {}
         self.settled = threading.Semaphore(0)
 
-    def submit(self, name: str, *devices: int, byte_count: int = 1, raises: bool = False) -> None:
+    def submit(
+        self,
+        name: str,
+        *devices: int,
+        byte_count: int = 1,
+        raises: bool = False,
+        change: IndexChange | None = None,
+    ) -> None:
         def done(reason: Reason) -> None:
             self.events.append(f"ack {name}")
             self.outcomes[name] = reason
@@ -79,7 +92,8 @@ class Lab:
 
         self.committer.submit(
             Commit(
-                change=IndexChange(deletes=(ChunkId(NAMESPACE, key(hash(name) % 2**60)),)),
+                change=change
+                or IndexChange(deletes=(ChunkId(NAMESPACE, key(hash(name) % 2**60)),)),
                 done=done,
                 device_indices=frozenset(devices),
                 byte_count=byte_count,
@@ -207,3 +221,43 @@ def test_an_error_that_nobody_foresaw_is_a_failure_of_the_index(
     assert lab.events == ["flush a", "commit 1", "ack x", "ack later"]
     assert lab.outcomes == {"x": Reason.INTERNAL, "later": Reason.INTERNAL}
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]
+
+
+def sequence_put(name: str) -> IndexChange:
+    record = SequenceRecord(layout_id=bytes(32))
+    return IndexChange(sequence_puts=((NAMESPACE, name, record),))
+
+
+def held_group(lab: Lab, changes: dict[str, IndexChange | None]) -> None:
+    """Commits changes as one group, None for one deletion, behind a first one."""
+    lab.index.gate.clear()
+    lab.submit("first")
+    lab.index.entered.acquire()
+    for name, change in changes.items():
+        lab.submit(name, change=change)
+    lab.index.gate.set()
+    lab.wait(1 + len(changes))
+
+
+def test_a_change_that_does_not_fit_fails_alone(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    long = IndexChange(
+        deletes=tuple(ChunkId(NAMESPACE, key(number)) for number in range(2000, 4000))
+    )
+    held_group(lab, {"a": None, "long": long, "b": None, "c": None, "d": None})
+    assert lab.outcomes == dict.fromkeys(("first", *"abcd"), Reason.UNSPECIFIED) | {
+        "long": Reason.STORE_FULL
+    }
+    assert [record.getMessage() for record in caplog.records] == ["too many"]
+
+
+def test_deletions_make_room_for_what_came_before_them(lab: Lab) -> None:
+    lab.index.chunks_max = 3
+    held_group(
+        lab,
+        {"put": sequence_put("x"), "a": None, "b": None, "c": None, "d": None, "e": None},
+    )
+    assert lab.outcomes == dict.fromkeys(("first", "put", *"abcde"), Reason.UNSPECIFIED)
+    # All, each removal, and the put.
+    assert [event for event in lab.events if "commit" in event] == [
+        f"commit {count}" for count in (1, 5, 1, 1, 1, 1, 1, 0)
+    ]

@@ -192,6 +192,19 @@ def test_slabs_that_cannot_be_read_are_told(
     index.close()
 
 
+def test_chunks_that_a_rebuild_has_no_room_for_are_told(
+    tmp_path: Path,
+    store: WrittenStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(Index, "left_chunks", COUNT - 3)
+    index, recovered = opened(tmp_path / "index", store)
+    assert "the index has no room for 3 chunks that were found" in caplog.text
+    assert len(recovered.table) == COUNT - 3
+    index.close()
+
+
 def test_a_slab_that_changed_its_class_is_recovered(tmp_path: Path, store: WrittenStore) -> None:
     index, recovered = opened(tmp_path / "index", store)
     wide = extent_at(0, slab=3, size=32768)

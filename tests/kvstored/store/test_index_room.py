@@ -10,6 +10,7 @@ import pytest
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.extent import Extent
 from kvstored.format.identity import CHUNK_ID_BYTES, NAMESPACE_ID_BYTES, ChunkId
+from kvstored.format.sequence_record import SequenceRecord
 from kvstored.store.index import Index, IndexChange
 from kvstored.store.index_failure import IndexFullError
 from kvstored.store.index_room import ENTRY_BYTES, RESERVE_BYTES_MAX, IndexRoom
@@ -28,35 +29,51 @@ RECORD = ChunkRecord(
 )
 
 
+FLOOR = CHUNKS_IN_LARGE // 16
+
+
 def test_half_of_the_room_is_surely_for_chunks() -> None:
     room = IndexRoom(LARGE)
     assert room.is_surely_enough(CHUNKS_IN_LARGE // 2 - 1)
     assert not room.is_surely_enough(CHUNKS_IN_LARGE // 2 + 1)
-    assert room.is_enough(CHUNKS_IN_LARGE // 2 - 1, others_bytes=10 * LARGE)
-    assert not room.is_enough(CHUNKS_IN_LARGE // 2 + 1, others_bytes=10 * LARGE)
+    assert room.left_chunks(CHUNKS_IN_LARGE // 2 - 1, 10 * LARGE) == 1
+    assert room.left_chunks(CHUNKS_IN_LARGE // 2 + 1, 10 * LARGE) == -1
+    assert room.others_bytes_max == (LARGE - RESERVE_BYTES_MAX) // 2
 
 
 def test_other_tables_take_room() -> None:
     room = IndexRoom(LARGE)
-    assert room.is_enough(CHUNKS_IN_LARGE - 1, others_bytes=0)
-    assert not room.is_enough(CHUNKS_IN_LARGE + 1, others_bytes=0)
-    assert room.is_enough(CHUNKS_IN_LARGE - 11, others_bytes=10 * ENTRY_BYTES)
-    assert not room.is_enough(CHUNKS_IN_LARGE - 9, others_bytes=10 * ENTRY_BYTES)
+    assert room.left_chunks(CHUNKS_IN_LARGE, 0) == 0
+    assert room.left_chunks(CHUNKS_IN_LARGE - 11, 10 * ENTRY_BYTES) == 1
+    assert room.left_chunks(CHUNKS_IN_LARGE, 10 * ENTRY_BYTES) == -10
 
 
 def test_a_quarter_of_a_small_map_is_room() -> None:
-    count = 16 * MIB // 4 // ENTRY_BYTES
-    assert IndexRoom(16 * MIB).is_enough(count - 1, others_bytes=0)
-    assert not IndexRoom(16 * MIB).is_enough(count + 1, others_bytes=0)
+    assert IndexRoom(16 * MIB).left_chunks(0, 0) == 16 * MIB // 4 // ENTRY_BYTES
 
 
 def test_a_map_that_was_full_earlier_than_thought_gets_fewer_chunks() -> None:
     room = IndexRoom(LARGE)
-    room.was_full(1600)
-    assert room.is_enough(1499, others_bytes=0)
-    assert not room.is_enough(1500, others_bytes=0)
-    room.was_full(CHUNKS_IN_LARGE)
-    assert not room.is_enough(1500, others_bytes=0)
+    room.was_full(160_000, 0)
+    assert room.left_chunks(0, 0) == 150_000
+    room.was_full(CHUNKS_IN_LARGE, 0)
+    assert room.left_chunks(0, 0) == 150_000
+
+
+def test_what_other_tables_took_of_a_full_map_is_room_when_they_give_it_back() -> None:
+    room = IndexRoom(LARGE)
+    room.was_full(320_000, 320_000 * ENTRY_BYTES)
+    assert room.left_chunks(0, 320_000 * ENTRY_BYTES) == 280_000
+    assert room.left_chunks(0, 0) == 600_000
+
+
+def test_some_chunks_are_allowed_however_often_the_map_was_full() -> None:
+    room = IndexRoom(LARGE)
+    for count in (FLOOR, 1, 0):
+        room.was_full(count, 0)
+    assert room.left_chunks(0, 0) == FLOOR
+    assert room.left_chunks(0, 10 * LARGE) == FLOOR
+    assert not room.is_surely_enough(FLOOR)
 
 
 def change_of(random: Random, old: deque[ChunkId], *, group: int, is_short: bool) -> IndexChange:
@@ -95,5 +112,47 @@ def test_a_full_map_makes_the_index_short(tmp_path: Path) -> None:
         assert index.is_short
         index.apply(IndexChange(deletes=tuple(chunk for chunk, _ in whole.puts[:50])))
         assert not index.is_short
+    finally:
+        index.close()
+
+
+def test_a_sequence_that_finds_no_room_takes_none_from_the_chunks(tmp_path: Path) -> None:
+    index = Index.open(tmp_path / "index", map_bytes=MIB)
+    try:
+        random, chunks = Random(seed()), deque[ChunkId]()
+        one = change_of(random, chunks, group=1, is_short=False)
+        left_chunks = index.left_chunks
+        long = SequenceRecord(layout_id=bytes(32), keys=(bytes(32),) * 65_536)
+        for puts in ((), one.puts):
+            with pytest.raises(IndexFullError):
+                index.apply(IndexChange(puts=puts, sequence_puts=((bytes(16), "long", long),)))
+        assert index.left_chunks == left_chunks
+        assert not index.is_short
+    finally:
+        index.close()
+
+
+def test_room_of_the_other_tables(tmp_path: Path) -> None:
+    index = Index.open(tmp_path / "index", map_bytes=MIB)
+    try:
+        left_bytes, left_chunks = index.left_others_bytes, index.left_chunks
+        assert 0 < left_bytes <= MIB // 8
+        record = SequenceRecord(layout_id=bytes(32), keys=(bytes(32),) * 2048)
+        index.apply(IndexChange(sequence_puts=((bytes(16), "long", record),)))
+        taken_bytes = left_bytes - index.left_others_bytes
+        assert taken_bytes >= 2048 * 32
+        assert left_chunks - index.left_chunks == pytest.approx(taken_bytes / ENTRY_BYTES, abs=1)
+    finally:
+        index.close()
+
+
+def test_pages_that_nobody_has_taken(tmp_path: Path) -> None:
+    index = Index.open(tmp_path / "index", map_bytes=MIB)
+    try:
+        unused_bytes = index.unused_bytes
+        assert MIB // 2 < unused_bytes < MIB
+        random, chunks = Random(seed()), deque[ChunkId]()
+        index.apply(change_of(random, chunks, group=300, is_short=False))
+        assert index.unused_bytes <= unused_bytes - 300 * 136
     finally:
         index.close()

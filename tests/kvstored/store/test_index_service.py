@@ -1,3 +1,4 @@
+import gc
 import os
 import random
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from kvstored.store.index import DATA_FILE, Index, IndexChange, IndexDamagedErro
 from kvstored.store.index_probe import probe_in_child
 from kvstored.store.index_scan import Scanned
 from kvstored.store.index_service import CLEAN_FILE, close_cleanly, open_for_service, set_aside
-from kvstored.store.index_snapshot import SNAPSHOT_FILE
+from kvstored.store.index_snapshot import SNAPSHOT_FILE, open_snapshot
 from tests.kvstored.store.index_stores import (
     MAP_BYTES,
     chunk_id,
@@ -200,9 +201,12 @@ def until_killed(run: Callable[[], object], last: int) -> bool:
         StepCounter(patch, last)
         try:
             run()
+            was_killed = False
         except Killed:
-            return True
-    return False
+            was_killed = True
+    # What a process had open is closed with its end.
+    gc.collect()
+    return was_killed
 
 
 @pytest.mark.parametrize("last", range(30))
@@ -288,3 +292,27 @@ def test_a_failed_index_leaves_no_marker(tmp_path: Path) -> None:
     index._failure = "a write failed"
     close_cleanly(index, table_of(range(0)), 1)
     assert not (tmp_path / "index" / CLEAN_FILE).exists()
+
+
+def test_an_index_that_cannot_be_marked_is_closed_with_its_snapshot(
+    clean: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first write of a start may be the first to meet damage."""
+    files = []
+
+    def kept(directory: Path) -> object:
+        files.append(open_snapshot(directory))
+        return files[-1]
+
+    def fail(*_: object) -> None:
+        raise IndexDamagedError("met by the first write")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index_service, "open_snapshot", kept)
+        patch.setattr(Index, "apply", fail)
+        with pytest.raises(IndexDamagedError, match="first write") as caught:
+            open_for_service(clean, MAP_BYTES, ignore)
+    # LMDB opens no environment twice; the error keeps what was not closed.
+    open_for_service(clean, MAP_BYTES, ignore).index.close()
+    assert files[0].closed
+    del caught

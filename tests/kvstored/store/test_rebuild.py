@@ -13,6 +13,7 @@ from kvstored.format.sequence_record import SequenceRecord
 from kvstored.io.device import DeviceError
 from kvstored.store import rebuild as rebuild_module
 from kvstored.store.index import Index, IndexChange
+from kvstored.store.index_failure import IndexFullError
 from kvstored.store.rebuild import Unread, rebuild_index
 from kvstored.store.recover import recover
 from tests.kvstored.store.index_stores import (
@@ -167,3 +168,42 @@ def test_an_interrupted_rebuild_leaves_an_incomplete_index(index: Index) -> None
     with pytest.raises(KeyboardInterrupt):
         rebuild_index(store.device_set, index, stop)
     assert index.meta() is None
+
+
+@pytest.mark.parametrize("record_batch", [10, 100])
+def test_what_the_map_has_no_room_for_is_left_out_and_the_newest_stay(
+    index: Index, monkeypatch: pytest.MonkeyPatch, record_batch: int
+) -> None:
+    store = WrittenStore()
+    for number in range(1, 41):
+        store.write(number)
+    monkeypatch.setattr(rebuild_module, "RECORD_BATCH", record_batch)
+    monkeypatch.setattr(Index, "left_chunks", property(lambda index: 15 - index.chunk_count))
+    rebuilt = rebuild_index(store.device_set, index, no_progress)
+    assert (rebuilt.chunk_count, rebuilt.left_out_count) == (15, 25)
+    found = dict(index.records())
+    assert found.items() <= store.records.items()
+    if record_batch == 100:
+        assert found.keys() == {chunk_id(number) for number in range(26, 41)}
+    assert index.meta() == meta()
+
+
+def test_a_map_that_is_full_all_the_same_ends_no_rebuild(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuild_module, "RECORD_PART", 1)
+    store = WrittenStore()
+    for number in range(1, 41):
+        store.write(number)
+    apply = Index.apply
+
+    def apply_few(self: Index, change: IndexChange) -> None:
+        if self.chunk_count + len(change.puts) > 15:
+            raise IndexFullError("full")
+        apply(self, change)
+
+    monkeypatch.setattr(Index, "apply", apply_few)
+    rebuilt = rebuild_index(store.device_set, index, no_progress)
+    assert (rebuilt.chunk_count, rebuilt.left_out_count) == (15, 25)
+    assert dict(index.records()).items() <= store.records.items()
+    assert index.meta() == meta()

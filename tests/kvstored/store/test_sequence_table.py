@@ -94,3 +94,69 @@ def test_change_that_is_not_stored_is_an_error(
         table.create(NAMESPACE, "chat", record_of())
     assert caught.value.reason is Reason.INTERNAL
     assert table.list(NAMESPACE) == []
+
+
+@pytest.fixture
+def small_table(tmp_path: Path) -> Iterator[SequenceTable]:
+    """Has room for few sequences, and knows for how many bytes."""
+    index = Index.open(tmp_path / "small", map_bytes=MIB)
+    yield SequenceTable(index=index, committer=InlineCommitter(index))
+    index.close()
+
+
+KEYS = range(512)
+"""Of one sequence: four pages."""
+
+
+def filled(table: SequenceTable) -> list[str]:
+    """Creates sequences until one is refused; names of the others."""
+    names = [f"s{number}" for number in range(MIB // (32 * len(KEYS)))]
+    for number, name in enumerate(names):
+        try:
+            table.create(NAMESPACE, name, record_of(*KEYS))
+        except SequenceStorageError:
+            return names[:number]
+    raise AssertionError("no sequence was refused")
+
+
+def test_sequences_leave_room_for_chunks_and_deletions(small_table: SequenceTable) -> None:
+    names = filled(small_table)
+    assert small_table.list(NAMESPACE) == sorted(names)
+    # An eighth of the least map.
+    assert MIB // 16 < len(names) * len(KEYS) * 32 < MIB // 8
+    with pytest.raises(SequenceStorageError, match="STORE_FULL") as caught:
+        small_table.store([(NAMESPACE, names[0], record_of(*KEYS, 9999))])
+    assert caught.value.reason is Reason.STORE_FULL
+    assert small_table.get(NAMESPACE, names[0]) == record_of(*KEYS)
+
+
+def test_what_takes_no_more_room_is_stored_when_sequences_have_taken_theirs(
+    small_table: SequenceTable,
+) -> None:
+    names = filled(small_table)
+    small_table.store([(NAMESPACE, names[0], record_of(*reversed(KEYS)))])
+    small_table.store([(NAMESPACE, names[1], record_of(1))])
+    small_table.delete(NAMESPACE, names[2])
+    assert small_table.get(NAMESPACE, names[0]) == record_of(*reversed(KEYS))
+    assert small_table.get(NAMESPACE, names[1]) == record_of(1)
+    small_table.create(NAMESPACE, names[2], record_of(*KEYS))
+
+
+def test_records_on_their_way_count(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the index does not know of yet is counted beside it, and given back."""
+    waiting: list[Commit] = []
+
+    class SlowCommitter(InlineCommitter):
+        def submit(self, commit: Commit) -> None:
+            waiting.append(commit)
+            if len(waiting) == 1:
+                with pytest.raises(SequenceStorageError, match="STORE_FULL"):
+                    table.store([(NAMESPACE, "second", record_of(*KEYS))])
+            super().submit(commit)
+
+    table = SequenceTable(index=index, committer=SlowCommitter(index))
+    needed_bytes = len(KEYS) * 32 + sequence_table.PAGE_BYTES
+    monkeypatch.setattr(Index, "left_others_bytes", needed_bytes * 3 // 2)
+    table.store([(NAMESPACE, "first", record_of(*KEYS))])
+    table.store([(NAMESPACE, "second", record_of(*KEYS))])
+    assert len(waiting) == 2

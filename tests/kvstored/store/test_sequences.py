@@ -51,6 +51,18 @@ def test_append_of_chunks_refuses_an_open_tail() -> None:
         sequences.append(talk(2, tail_tokens=3), KEYS[2:3], expected_chunks=2)
 
 
+def test_append_of_chunks_refuses_a_tail_of_unknown_layout() -> None:
+    """Bug: the record did not name the tail any more, which a flush had acknowledged."""
+    record = SequenceRecord(layout_id=LAYOUT_ID, keys=KEYS[:2], tail=TAIL)
+    with pytest.raises(SequenceConflictError, match="open tail of 7 tokens"):
+        sequences.append(SequenceState.of_record(record, 0), KEYS[2:3], expected_chunks=2)
+
+
+def test_append_of_chunks_goes_behind_the_chunk_that_a_tail_became() -> None:
+    state = talk(1, tail_tokens=7).with_flushed_tail(TAIL).extended(9, KEYS[1:2])
+    assert sequences.append(state, KEYS[2:3], expected_chunks=2).keys == KEYS[:3]
+
+
 def test_append_refuses_too_many_chunks() -> None:
     full = sequences.append(talk(0), [b"k" * 32] * SEQUENCE_CHUNKS_MAX, expected_chunks=0)
     with pytest.raises(SequenceConflictError, match="at most"):

@@ -7,6 +7,7 @@ none may be), and when the recorder waits for a sequence that is in use (seen: i
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,11 @@ from kvstored.store.sequences import (
 )
 from kvstored.tiers import open_sequences
 from kvstored.tiers.dram import OPEN_SHARE_MAX
+from kvstored.tiers.open_sequence import OpenSequence, SequenceId
 from kvstored.tiers.requests import AppendItem, AppendOutcome, AppendRequest, ReadRequest
 from kvstored.tiers.sequences import Caller
 from kvstored_contract.board import SliceState
-from kvstored_contract.layout import LayerState, StateKind, StateLayout
+from kvstored_contract.layout import LayerState, LayoutError, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
 from tests.support.devices import FailingDevice, GatedDevice, Wrapping
 from tests.support.rows import MIXED, Rows
@@ -308,6 +310,36 @@ def test_a_fault_while_a_chunk_is_sealed_gives_everything_back(
     assert append(opened, {"a": range(20)}) == [AppendOutcome(20)]
 
 
+def test_a_fault_between_two_chunks_gives_back_the_frames_of_all_items(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: they counted as open for ever, and chunks that nobody wrote were recorded."""
+    create(opened, "a", "b", "c")
+    append(opened, {"c": range(3)})
+    kept_bytes, path = open_bytes(opened), opened.store._sequence_parts.append_path
+    watch, watched = path._recorder.watch, []
+
+    def broken(sequence: OpenSequence, chunk_key: bytes, outcome: "Future[Reason]") -> None:
+        if len(watched) == 2:
+            raise RuntimeError("broken")
+        watched.append(chunk_key)
+        watch(sequence, chunk_key, outcome)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(path._recorder, "watch", broken)
+        with pytest.raises(RuntimeError, match="broken"):
+            append(opened, {"a": range(20), "b": range(50), "c": range(3, 20)})
+    sequences = opened.store.sequences
+    assert [sequences.get(ME, name).length_tokens for name in "abc"] == [20, 16, 3]
+    assert durable(opened, "a", 1).length_tokens == 20
+    assert durable(opened, "b", 1).is_stopped
+    assert open_bytes(opened) == 2 * kept_bytes
+    assert append(opened, {"b": range(16, 50)}) == [AppendOutcome(50)]
+    check_bytes(opened, 50)
+    opened.store.end_session(1)
+    assert open_bytes(opened) == 0
+
+
 def test_the_end_of_a_session_gives_back_what_is_not_flushed(opened: StoreUnderTest) -> None:
     create(opened, "named", "flushed", "other")
     create(opened, "ephemeral", is_ephemeral=True)
@@ -358,6 +390,63 @@ def test_an_ephemeral_sequence_is_its_sessions_own(opened: StoreUnderTest) -> No
     opened.store.sequences.delete(ME, "a")
     with pytest.raises(SequenceUnknownError):
         opened.store.sequences.get(ME, "a")
+
+
+def test_an_ephemeral_sequence_that_does_not_exist_hides_none(opened: StoreUnderTest) -> None:
+    """Bug: who waited for a deleted one, or made one, hid the named one meanwhile."""
+    create(opened, "a")
+    with opened.store._sequence_parts.opened.held([SequenceId(NAMESPACE, "a", 1)]):
+        assert not opened.store.sequences.is_ephemeral(ME, "a")
+        assert opened.store.sequences.get(ME, "a").length_tokens == 0
+    create(opened, "b", is_ephemeral=True)
+    assert opened.store.sequences.is_ephemeral(ME, "b")
+    opened.store.end_session(1)
+    assert not opened.store.sequences.is_ephemeral(ME, "b")
+    assert not opened.store._sequence_parts.opened._ephemeral
+
+
+@pytest.mark.parametrize("is_ephemeral", [False, True])
+def test_a_fork_that_cannot_be_made_belongs_to_nobody(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch, is_ephemeral: bool
+) -> None:
+    """Bug: while somebody waited for its name, the end of the session failed on it."""
+    create(opened, "a", is_ephemeral=is_ephemeral)
+    append(opened, {"a": range(20)})
+    sequences, all_opened = opened.store.sequences, opened.store._sequence_parts.opened
+    identity = SequenceId(NAMESPACE, "b", ME.session_id * is_ephemeral)
+    owned: list[int] = []
+
+    def refuse(*_: object) -> None:
+        # As somebody who waits for the name.
+        all_opened._sequences[identity].users += 1
+        owned.append(all_opened._sequences[identity].owner)
+        raise SequenceStorageError(Reason.STORE_FULL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(all_opened.table, "create", refuse)
+        patch.setattr(all_opened, "make_ephemeral", refuse)
+        with pytest.raises(SequenceStorageError):
+            sequences.fork(ME, "a", "b", 0)
+    assert owned == [1]
+    assert all_opened._sequences[identity].owner == 0
+    all_opened._sequences[identity].users -= 1
+    opened.store.end_session(1)
+    assert open_bytes(opened) == 0
+
+
+def test_the_end_of_a_session_forgets_what_was_never_looked_up(opened: StoreUnderTest) -> None:
+    create(opened, "a", "b")
+    append(opened, {"b": range(3)})
+    all_opened = opened.store._sequence_parts.opened
+    with all_opened.held([SequenceId(NAMESPACE, "a")]) as held:
+        (sequence,) = held.values()
+        all_opened.own(sequence, 1, 0)
+        sequence.users += 1
+    sequence.state = None
+    opened.store.end_session(1)
+    assert sequence.owner == 0
+    assert open_bytes(opened) == 0
+    sequence.users -= 1
 
 
 def test_a_session_owns_so_many_sequences(
@@ -450,8 +539,51 @@ def test_a_lost_tail_is_a_miss(opened: StoreUnderTest) -> None:
     opened.store.end_session(1)
     opened.store.delete(NAMESPACE, [ROWS.tail_key(TOKENS[:20])]).result()
     assert append(opened, {"a": range(20, 21)}) == [AppendOutcome(16, Reason.NOT_STORED)]
+    # Bug: the record went on naming the tail, after a flush of what is left as well.
+    assert opened.store._sequence_parts.opened.table.get(NAMESPACE, "a").tail is None
     assert append(opened, {"a": range(16, 33)}) == [AppendOutcome(33)]
     check_bytes(opened, 33)
+
+
+def test_a_lost_tail_whose_loss_cannot_be_recorded_changes_nothing(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(opened, "a", "b")
+    append(opened, {"a": range(20)})
+    flush(opened, "a", 20)
+    opened.store.end_session(1)
+    opened.store.delete(NAMESPACE, [ROWS.tail_key(TOKENS[:20])]).result()
+
+    def refuse(_: object) -> None:
+        raise SequenceStorageError(Reason.STORE_FULL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(opened.store._sequence_parts.opened.table, "store", refuse)
+        assert append(opened, {"a": range(20, 21), "b": range(1)}) == [
+            AppendOutcome(20, Reason.STORE_FULL),
+            AppendOutcome(1),
+        ]
+    assert opened.store.sequences.get(ME, "a").durable_tokens == 20
+
+
+def test_a_tail_that_its_device_does_not_give_now_is_not_lost(tmp_path: Path) -> None:
+    """Bug: one failed read dropped tokens that a flush had acknowledged."""
+    devices = Wrapping(FailingDevice)
+    with open_store(tmp_path, dram_bytes=4 * MIB, wrap=devices) as opened:
+        create(opened, "a")
+        append(opened, {"a": range(20)})
+        flush(opened, "a", 20)
+        opened.store.end_session(1)
+        opened.store._dram.drop(ChunkId(NAMESPACE, ROWS.tail_key(TOKENS[:20])))
+        for device in devices:
+            device.broken.add("read")
+        assert append(opened, {"a": range(20, 21)}) == [AppendOutcome(20, Reason.DEVICE_FAILED)]
+        state = opened.store.sequences.get(ME, "a")
+        assert (state.durable_tokens, state.is_stopped) == (20, True)
+        for device in devices:
+            device.broken.clear()
+        assert append(opened, {"a": range(20, 33)}) == [AppendOutcome(33)]
+        check_bytes(opened, 33)
 
 
 def test_a_fork_has_the_open_tail_and_goes_its_own_way(opened: StoreUnderTest) -> None:
@@ -524,6 +656,22 @@ def test_a_layout_that_the_index_does_not_know(tmp_path: Path) -> None:
             opened.store.sequences.truncate_tokens(ME, "a", 4)
         assert append(opened, {"a": range(20, 33)}) == [AppendOutcome(33)]
         check_bytes(opened, 33)
+
+
+@pytest.mark.parametrize("token_bytes", [1, 3])
+def test_a_chunk_that_has_no_halves_is_not_cut(opened: StoreUnderTest, token_bytes: int) -> None:
+    """Bug: its head was flushed with bytes that nobody had stored under that key."""
+    layers = (LayerState(StateKind.HIDDEN, 64), LayerState(StateKind.KV, token_bytes))
+    odd = StateLayout(model="odd", dtype="u8", layers=layers, chunk_tokens=16)
+    opened.store.register_layout(odd)
+    wait_until(lambda: opened.store._store.index.layout(odd.layout_id) is not None)
+    sequences = opened.store.sequences
+    sequences.create(ME, "a", odd, keys=[key(1), key(2)])
+    with pytest.raises(LayoutError, match=f"layer 1 has {token_bytes} bytes a token"):
+        sequences.truncate_tokens(ME, "a", 5)
+    assert sequences.get(ME, "a").length_tokens == 32
+    assert open_bytes(opened) == 0
+    assert sequences.truncate_tokens(ME, "a", 16).length_tokens == 16
 
 
 def test_truncated_where_the_chunk_is_gone_changes_nothing(opened: StoreUnderTest) -> None:
@@ -609,3 +757,26 @@ def test_a_record_that_could_not_be_stored_is_made_up_for_later(
             flush(opened, "a", 17)
     append(opened, {"a": range(17, 33)})
     assert durable(opened, "a", 2).durable_tokens == 32
+
+
+def test_an_ephemeral_sequence_does_not_wait_for_the_records_of_others(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: what the index refused kept those back that are never in it."""
+    create(opened, "named")
+    create(opened, "ephemeral", is_ephemeral=True)
+    parts = opened.store._sequence_parts
+
+    def refuse(_: object) -> None:
+        raise SequenceStorageError(Reason.STORE_FULL)
+
+    with monkeypatch.context() as patch:
+        recorder = parts.append_path._recorder
+        patch.setattr(recorder, "_settle", lambda _: None)
+        append(opened, {"named": range(17), "ephemeral": range(17)})
+        patch.setattr(parts.opened.table, "store", refuse)
+        identities = [parts.opened.resolve(NAMESPACE, 1, name) for name in ("named", "ephemeral")]
+        with parts.opened.held(identities) as held, pytest.raises(SequenceStorageError):
+            recorder._store([(one, one.known.advanced(())) for one in held.values()])
+        assert opened.store.sequences.get(ME, "ephemeral").durable_tokens == 16
+        assert opened.store.sequences.get(ME, "named").durable_tokens == 0

@@ -117,7 +117,9 @@ def test_failed_write_takes_the_chunk_away(tier: DramTier) -> None:
 
 def test_abandoned_claim_gives_its_frame_back(tier: DramTier) -> None:
     tier.abandon(new_frame(tier, 1), Reason.STORE_FULL)
-    tier.abandon(new_frame(tier, 2), Reason.UNSPECIFIED)
+    elsewhere = new_frame(tier, 2)
+    tier.abandon(elsewhere, Reason.UNSPECIFIED)
+    assert elsewhere.durable.result() is Reason.UNSPECIFIED
     assert tier.used_bytes == 0
     assert tier.chunk_count == 0
 

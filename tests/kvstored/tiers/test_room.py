@@ -9,7 +9,7 @@ import pytest
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
-from kvstored.store.index import IndexFailure
+from kvstored.store.index import Index, IndexFailure
 from kvstored.tiers import nvme_room
 from kvstored.tiers.requests import PutOutcome
 from kvstored_contract.board import SliceState
@@ -313,3 +313,35 @@ def test_chunks_of_a_failed_device_are_not_matched(tmp_path: Path) -> None:
         forget_dram(opened, [0, 1])
         assert opened.store.match(NAMESPACE, [key(0)]) == 0
         assert opened.store.match(NAMESPACE, [key(1)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("excess", "unused_bytes", "evicted"),
+    [(1, 64 * MIB, 16), (30, 64 * MIB, 30), (99, 64 * MIB, 50), (99, MIB, 32), (99, 0, 16)],
+)
+def test_an_index_with_many_chunks_too_many_evicts_many_at_once(
+    opened: StoreUnderTest,
+    monkeypatch: pytest.MonkeyPatch,
+    excess: int,
+    unused_bytes: int,
+    evicted: int,
+) -> None:
+    monkeypatch.setattr(nvme_room, "ROUNDS_MAX", 2)
+    monkeypatch.setattr(nvme_room, "INDEX_VICTIMS_MAX", 50)
+    monkeypatch.setattr(nvme_room, "VICTIMS_LOOKED_AT", (20, 60))
+    opened.fill(1)
+    for number in range(PER_SLAB * 8):
+        put_durable(opened, [number])
+    chunk_count = PER_SLAB * 8
+    chunks_max = chunk_count - excess
+
+    def left_chunks(index: Index) -> int:
+        return chunks_max + 1 - index.chunk_count
+
+    monkeypatch.setattr(Index, "left_chunks", property(left_chunks))
+    monkeypatch.setattr(Index, "unused_bytes", unused_bytes)
+    # One round, and then there is room, or it is not asked any more.
+    shorts = iter((True, True, True))
+    monkeypatch.setattr(Index, "is_short", property(lambda _: next(shorts, False)))
+    put_durable(opened, [5000])
+    assert opened.store.stats().counters["evicted_for_index_chunks"] == evicted
