@@ -12,37 +12,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from kvstored_client import (
-    Ack,
     Client,
-    LayerState,
-    NewChunk,
-    Placement,
-    PutOutcome,
-    StateKind,
-    StateLayout,
 )
 from tests.faults.seeds import seed
 from tests.support.daemon import MIB, DaemonProcess
+from tests.support.numbered_chunks import CHUNK_BYTES, is_put, is_served, key_of
 from tests.support.waiting import wait_until
 
-LAYOUT = StateLayout(model="scrub", dtype="float32", layers=(LayerState(StateKind.KV, 1024),) * 4)
-CHUNK_BYTES = Placement.contiguous_bytes(LAYOUT, 1)
 HEADER_BYTES = 4096
 
 CHUNKS = 60
 DAMAGED_CHUNKS = 12
-
-
-def key_of(number: int) -> bytes:
-    return number.to_bytes(32, "big")
-
-
-def payload_of(number: int) -> bytes:
-    return np.random.default_rng(number).bytes(CHUNK_BYTES)
 
 
 @contextmanager
@@ -68,27 +51,7 @@ def scrubbing_daemon(
 
 
 def put(client: Client, number: int) -> None:
-    region = client.allocate(CHUNK_BYTES)
-    assert region is not None
-    with region:
-        region.view[:] = payload_of(number)
-        chunk = NewChunk(key=key_of(number), token_count=64, stripe=number)
-        report = client.put(LAYOUT, [chunk], Placement.contiguous(region, LAYOUT), ack=Ack.DURABLE)
-    assert report.results[0].outcome is not PutOutcome.REJECTED
-
-
-def is_served(client: Client, number: int) -> bool:
-    """Whether a chunk can be read; fails when its bytes are not those that were put."""
-    region = client.allocate(CHUNK_BYTES)
-    assert region is not None
-    with (
-        region,
-        client.read(LAYOUT, [key_of(number)], Placement.contiguous(region, LAYOUT)) as read,
-    ):
-        if not read.wait().resident[0]:
-            return False
-        assert bytes(region.view) == payload_of(number)
-        return True
+    assert is_put(client, number)
 
 
 def counters(client: Client) -> dict[str, int]:

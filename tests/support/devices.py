@@ -6,43 +6,10 @@ from typing import TypeVar
 
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.io.device import Device, DeviceError
+from kvstored.io.faults.passing import PassingDevice
 from tests.support.waiting import PATIENCE_S
 
-WrapperT = TypeVar("WrapperT", bound="WrappedDevice")
-
-
-class WrappedDevice:
-    """Passes everything on; subclasses change one method."""
-
-    def __init__(self, inner: Device) -> None:
-        self.inner = inner
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def capacity_bytes(self) -> int:
-        return self.inner.capacity_bytes
-
-    @property
-    def alignment_bytes(self) -> int:
-        return self.inner.alignment_bytes
-
-    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
-        self.inner.readv(buffers, offset)
-
-    def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
-        self.inner.writev(buffers, offset)
-
-    def flush(self) -> None:
-        self.inner.flush()
-
-    def kernel_file(self) -> None:
-        return None
-
-    def close(self) -> None:
-        self.inner.close()
+WrapperT = TypeVar("WrapperT", bound=PassingDevice)
 
 
 class Wrapping(list[WrapperT]):
@@ -57,7 +24,7 @@ class Wrapping(list[WrapperT]):
         return self[-1]
 
 
-class GatedDevice(WrappedDevice):
+class GatedDevice(PassingDevice):
     """Chunk transfers wait until the gate is open; the start of each is announced."""
 
     def __init__(self, inner: Device) -> None:
@@ -76,7 +43,7 @@ class GatedDevice(WrappedDevice):
         super().writev(buffers, offset)
 
 
-class FailingDevice(WrappedDevice):
+class FailingDevice(PassingDevice):
     """Fails the operations that are named in ``broken``."""
 
     def __init__(self, inner: Device) -> None:
@@ -101,17 +68,18 @@ class FailingDevice(WrappedDevice):
         super().flush()
 
 
-class BadPlacesDevice(WrappedDevice):
-    """Cannot read what lies at the offsets in ``bad``."""
+class BadPlacesDevice(PassingDevice):
+    """Cannot read what lies at the offsets in ``bad``, for ever where ``sticky``."""
 
-    def __init__(self, inner: Device, bad: Iterable[int]) -> None:
+    def __init__(self, inner: Device, bad: Iterable[int] = ()) -> None:
         super().__init__(inner)
-        self.bad = tuple(bad)
+        self.bad = set(bad)
+        self.sticky = False
 
     def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
         end = offset + sum(map(len, buffers))
         if any(offset <= place < end for place in self.bad):
-            raise DeviceError(self.name, "read", "Input/output error")
+            raise DeviceError(self.name, "read", "Input/output error", sticky=self.sticky)
         super().readv(buffers, offset)
 
 

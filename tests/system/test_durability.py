@@ -8,60 +8,14 @@ import subprocess
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from kvstored_client import (
-    Ack,
     Client,
-    LayerState,
-    NewChunk,
-    Placement,
-    PutOutcome,
-    StateKind,
-    StateLayout,
 )
 from tests.support.daemon import DaemonProcess
+from tests.support.numbered_chunks import is_put, is_served
 from tests.support.waiting import wait_until
-
-LAYOUT = StateLayout(
-    model="durability", dtype="float32", layers=(LayerState(StateKind.KV, 1024),) * 4
-)
-CHUNK_BYTES = Placement.contiguous_bytes(LAYOUT, 1)
-
-
-def key_of(number: int) -> bytes:
-    return number.to_bytes(32, "big")
-
-
-def payload_of(number: int) -> bytes:
-    return np.random.default_rng(number).bytes(CHUNK_BYTES)
-
-
-def put(client: Client, number: int) -> bool:
-    """Whether the chunk was acknowledged as durable."""
-    region = client.allocate(CHUNK_BYTES)
-    if region is None:
-        return False
-    with region:
-        region.view[:] = payload_of(number)
-        chunk = NewChunk(key=key_of(number), token_count=64, stripe=number)
-        report = client.put(LAYOUT, [chunk], Placement.contiguous(region, LAYOUT), ack=Ack.DURABLE)
-    return report.results[0].outcome is not PutOutcome.REJECTED
-
-
-def is_stored(client: Client, number: int) -> bool:
-    """Whether the chunk can be read; fails when its bytes are not those that were put."""
-    region = client.allocate(CHUNK_BYTES)
-    assert region is not None
-    with (
-        region,
-        client.read(LAYOUT, [key_of(number)], Placement.contiguous(region, LAYOUT)) as read,
-    ):
-        if not read.wait().resident[0]:
-            return False
-        assert bytes(region.view) == payload_of(number)
-        return True
 
 
 @pytest.mark.parametrize("puts_before_kill", [1, 7, 40])
@@ -74,7 +28,7 @@ def test_sigkill_among_durable_puts_loses_nothing_that_was_acked(
     def write(first: int) -> None:
         with Client(daemon.socket_path, arena_bytes="4MiB", reconnect_interval_s=60) as client:
             for number in range(first, first + 10_000):
-                if not put(client, number):
+                if not is_put(client, number):
                     return
                 acked.append(number)
                 if len(acked) >= puts_before_kill:
@@ -89,7 +43,7 @@ def test_sigkill_among_durable_puts_loses_nothing_that_was_acked(
         writer.join()
     daemon.start()
     with Client(daemon.socket_path, arena_bytes="4MiB") as client:
-        assert [number for number in acked if not is_stored(client, number)] == []
+        assert [number for number in acked if not is_served(client, number)] == []
     assert daemon.terminate() == 0
     check = daemon.run_verb("check", "--json")
     assert check.returncode == 0, check.stdout
@@ -127,7 +81,7 @@ def test_commit_order_as_the_kernel_sees_it(daemon: DaemonProcess, tmp_path: Pat
     trace = tmp_path / "trace"
     names = "pwritev,pwrite64,pwritev2,writev,fdatasync,fsync"
     with Client(daemon.socket_path, arena_bytes="4MiB") as client:
-        assert put(client, 1)
+        assert is_put(client, 1)
         tracer = subprocess.Popen(
             ["strace", "-f", "-y", "-e", f"trace={names}", "-o", trace, "-p", str(daemon.pid)],
             stderr=subprocess.PIPE,
@@ -139,7 +93,7 @@ def test_commit_order_as_the_kernel_sees_it(daemon: DaemonProcess, tmp_path: Pat
                 pytest.skip("strace may not attach to processes here")
             # Threads are attached one after the other.
             wait_until(lambda: set(tracers(daemon.pid)) == {tracer.pid})
-            assert put(client, 2)
+            assert is_put(client, 2)
         finally:
             tracer.send_signal(signal.SIGINT)
             tracer.wait()

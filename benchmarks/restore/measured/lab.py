@@ -8,14 +8,15 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.benchmark import Settings
+from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.interleave import Alternative, Measured, interleave
-from benchmarks.restore.measured.modes import ModeRunner
+from benchmarks.restore.measured.modes import READ_SOURCES, ModeRunner
 from benchmarks.restore.measured.scale import MeasuredSetting, Scale
 from engine_adapters.restore import (
     LayerCosts,
     Mode,
+    Source,
     best_bound_s,
     schedule_for,
 )
@@ -27,7 +28,7 @@ from engine_adapters.runner.state_format import token_bytes
 from kvstored_client import Client, StateKind
 
 MIB = 1024 * 1024
-DEVICE_BYTES = 4096 * MIB
+DEVICE_BYTES = 5120 * MIB
 SLAB_BYTES = 8 * MIB
 SAVING_DRAM_BYTES = 512 * MIB
 RESTORING_DRAM_BYTES = 8 * MIB
@@ -70,26 +71,44 @@ class SettingLab:
         bytes_per_s = self._setting.bandwidth_share * self._hidden_bytes / project_s
         costs = self._nominal_costs(bytes_per_s, project_s=project_s, compute_s=compute_s)
         schedules = {mode: schedule_for(mode, costs, self._layers) for mode in Mode}
+        planned = ", ".join(f"{mode} {schedule}" for mode, schedule in schedules.items())
+        self._settings.console.print(f"{self._setting.name}: {planned}")
         runner = ModeRunner(self._model, self._history, schedules)
         with DaemonProcess(self._options(SAVING_DRAM_BYTES)) as daemon, _client(daemon) as client:
             runner.save(client)
         limited = self._options(RESTORING_DRAM_BYTES, int(bytes_per_s))
         with DaemonProcess(limited) as daemon, _client(daemon) as client:
-            samples = self._interleaved(client, runner)
+            samples = self._interleaved(daemon, client, runner)
             plain = runner.continuation(client, Mode.RECOMPUTE)
             equal = [runner.continuation(client, mode) == plain for mode in Mode]
-        return {**samples, "tokens_equal": (float(all(equal)),)}
+        rate = bytes_per_s / 1e6
+        return {
+            **samples,
+            "tokens_equal": (float(all(equal)),),
+            "device_mb_per_s_max": (rate,),
+            "device_rate_reached": tuple(
+                self._hidden_bytes / read_s / bytes_per_s for read_s in samples["io_hidden_s"]
+            ),
+        }
 
-    def _interleaved(self, client: Client, runner: ModeRunner) -> dict[str, tuple[float, ...]]:
+    def _interleaved(
+        self, daemon: DaemonProcess, client: Client, runner: ModeRunner
+    ) -> dict[str, tuple[float, ...]]:
+        def restart() -> None:
+            # It forgets what was read in the rounds before, and nothing is read twice in one.
+            daemon.restart()
+            if not client.available():
+                raise BenchmarkError("the daemon is not there after its restart")
+
         def restore(mode: Mode) -> Measured:
             return {f"{mode}_s": runner.restore(client, mode)}
 
+        def read(source: Source) -> Measured:
+            return {f"io_{source}_s": runner.read(client, source)}
+
         group = [Alternative(run=partial(restore, mode)) for mode in Mode]
-        group += [
-            Alternative(run=lambda: {"io_hidden_s": runner.read(client, Mode.HIDDEN)}),
-            Alternative(run=lambda: {"io_kv_s": runner.read(client, Mode.KV)}),
-            Alternative(run=self._compute),
-        ]
+        group += [Alternative(run=partial(read, source)) for source in READ_SOURCES]
+        group += [Alternative(run=self._compute)]
 
         def announce(text: str) -> None:
             self._settings.console.print(f"{self._setting.name}: {text}")
@@ -99,6 +118,7 @@ class SettingLab:
             rounds=self._scale.rounds,
             generator=self._settings.random(),
             announce=announce,
+            prepare=restart,
         )
         bounds = [
             best_bound_s(
@@ -156,7 +176,12 @@ class SettingLab:
 
 
 def _client(daemon: DaemonProcess) -> Client:
-    return Client(str(daemon.options.socket), arena_bytes=str(ARENA_BYTES), name="restore")
+    return Client(
+        str(daemon.options.socket),
+        arena_bytes=str(ARENA_BYTES),
+        name="restore",
+        reconnect_interval_s=0.0,
+    )
 
 
 def median_ratio(ours: tuple[float, ...], others: tuple[float, ...]) -> float:

@@ -99,6 +99,18 @@ def _details(found: dict[MeasuredSetting, Samples]) -> list[Series]:
             result.append(
                 Series(key=f"{setting.name}_{mode}_vs_bound", unit="ratio", samples=ratios)
             )
+        result += [
+            Series(
+                key=f"{setting.name}_device_limit",
+                unit="MB/s",
+                samples=samples["device_mb_per_s_max"],
+            ),
+            Series(
+                key=f"{setting.name}_device_rate_reached",
+                unit="ratio",
+                samples=samples["device_rate_reached"],
+            ),
+        ]
         for name in ("io_hidden", "io_kv", "compute", "project"):
             milliseconds = tuple(1000 * seconds for seconds in samples[f"{name}_s"])
             result.append(Series(key=f"{setting.name}_{name}", unit="ms", samples=milliseconds))

@@ -19,6 +19,7 @@ import grpc
 import pytest
 
 from kvstored.io.device import Device
+from kvstored.io.faults.passing import PassingDevice
 from kvstored.server.access import AccessRules
 from kvstored.server.session import CALLS_PER_SESSION_MAX
 from kvstored.server.session_table import SessionLimits
@@ -37,7 +38,7 @@ from kvstored_protos.v1 import (
 )
 from tests.kvstored.server.caller import told_reason
 from tests.kvstored.server.served import Peer, Served
-from tests.support.devices import GatedDevice, WrappedDevice, Wrapping
+from tests.support.devices import GatedDevice, Wrapping
 from tests.support.stores import LAYOUT, StoreUnderTest, key, open_store
 from tests.support.waiting import PATIENCE_S, until
 
@@ -54,7 +55,7 @@ ANSWER_S = PATIENCE_S / 4
 Gated = TypeVar("Gated", GatedDevice, "FlushGatedDevice")
 
 
-class FlushGatedDevice(WrappedDevice):
+class FlushGatedDevice(PassingDevice):
     """Flushes wait until the gate is open; the start of each is announced."""
 
     def __init__(self, inner: Device) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
+from kvstored.io.faults.passing import PassingDevice
 from kvstored.store.lane import Transfer
 from kvstored.store.plan import Order
 from kvstored_contract.board import SliceState
-from tests.support.devices import WrappedDevice
 from tests.support.stores import (
     BASE,
     LAYOUT,
@@ -56,7 +56,7 @@ def test_no_view_of_an_arena_outlives_its_read(tmp_path: Path, from_dram: bool) 
         wait_until(is_free)
 
 
-class WatchedDevice(WrappedDevice):
+class WatchedDevice(PassingDevice):
     """Keeps which memory the device transferred into."""
 
     def __init__(self, inner: Device) -> None:

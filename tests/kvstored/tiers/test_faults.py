@@ -9,6 +9,7 @@ import pytest
 from kvstored.format.extent import Extent
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.io.device import Device
+from kvstored.io.faults.passing import PassingDevice
 from kvstored.store.index import IndexFailure
 from kvstored.store.placement import PlacementError
 from kvstored.store.plan import Order
@@ -21,7 +22,6 @@ from tests.support.devices import (
     FailingDevice,
     GatedDevice,
     HeaderRefusingDevice,
-    WrappedDevice,
     Wrapping,
 )
 from tests.support.stores import (
@@ -64,7 +64,7 @@ def test_damaged_chunk_is_a_miss_and_quarantined(
 def test_transfer_that_goes_wrong_once_is_a_miss_and_no_quarantine(tmp_path: Path) -> None:
     """What does not match is read again before anything is decided about the chunk."""
 
-    class OnceWrongDevice(WrappedDevice):
+    class OnceWrongDevice(PassingDevice):
         def __init__(self, inner: Device) -> None:
             super().__init__(inner)
             self.is_wrong = True

@@ -12,10 +12,11 @@ from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.io.device import Device
+from kvstored.io.faults.passing import PassingDevice
 from kvstored_contract.board import SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
-from tests.support.devices import WrappedDevice, Wrapping
+from tests.support.devices import Wrapping
 from tests.support.stores import (
     BASE,
     LAYOUT,
@@ -41,7 +42,7 @@ LAYOUTS = (LAYOUT, layout_of("wide", 1024), layout_of("wider", 1792))
 """Three size classes: chunks of 36, 68 and 116 KiB."""
 
 
-class WriteLog(WrappedDevice):
+class WriteLog(PassingDevice):
     """Remembers where each write went."""
 
     def __init__(self, inner: Device) -> None:

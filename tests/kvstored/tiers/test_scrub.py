@@ -21,11 +21,9 @@ Fails, each seen in a test of its own, when
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from kvstored.format.extent import Extent
@@ -35,106 +33,37 @@ from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.format.superblock import DATA_OFFSET
 from kvstored.io.device import Device, DeviceError
 from kvstored.io.engine import IoRequest, Operation, Traffic
+from kvstored.io.faults.passing import PassingDevice
 from kvstored.store.chunk_table import ChunkTable
-from kvstored.store.index import IndexFailure
 from kvstored.store.index_entry import Table
 from kvstored.store.slab_geometry import SlabGeometry
 from kvstored.tiers.nvme_room import NvmeRoom
-from kvstored.tiers.scrub import Scrub
-from kvstored.tiers.scrub_pace import ROWS_PER_LOOK, ScrubLimits, looks
-from kvstored.tiers.scrub_pass import ERRORS_IN_A_ROW_MAX
+from kvstored.tiers.scrub_pace import ROWS_PER_LOOK, looks
 from kvstored.tiers.status import ChunkStatus, ScrubStatus
 from kvstored_contract.board import SliceState
-from tests.support.devices import FailingDevice, WrappedDevice, Wrapping
+from tests.support.devices import Wrapping
+from tests.support.scrubs import (
+    NUMBERS,
+    UNLIMITED,
+    counters,
+    findings,
+    flip,
+    one_pass,
+    place,
+    quarantined,
+    scrubbing,
+    stored,
+)
 from tests.support.stores import (
     BASE,
     NAMESPACE,
     StoreUnderTest,
-    forget_dram,
     key,
     new_board,
     open_store,
     put_durable,
 )
 from tests.support.waiting import PATIENCE_S, wait_until
-
-UNLIMITED = 1 << 50
-NUMBERS = [0, 1, 2, 3, 4, 5]
-
-
-@contextmanager
-def scrubbing(
-    opened: StoreUnderTest,
-    *,
-    bytes_per_s: int = UNLIMITED,
-    start_delay_s: float = 0.0,
-    pass_interval_s: float = 10_000.0,
-) -> Iterator[Scrub]:
-    """A scrub of a store that was made without one."""
-    store = opened.store
-    scrub = Scrub(
-        store=store._store,
-        room=store._put_path._stager._room,
-        engine=store._engine,
-        counters=store._counters,
-        limits=ScrubLimits(
-            bytes_per_s=bytes_per_s, start_delay_s=start_delay_s, pass_interval_s=pass_interval_s
-        ),
-    )
-    try:
-        yield scrub
-    finally:
-        scrub.close()
-
-
-def counters(opened: StoreUnderTest) -> dict[str, int]:
-    return opened.store.stats().counters
-
-
-def one_pass(opened: StoreUnderTest) -> dict[str, int]:
-    """Counters after one pass more."""
-    passes = counters(opened).get("scrub_passes", 0)
-    with scrubbing(opened):
-        wait_until(lambda: counters(opened).get("scrub_passes", 0) > passes)
-    return counters(opened)
-
-
-def stored(opened: StoreUnderTest, numbers: list[int]) -> bytes:
-    """Chunks that lie on the devices only, which have superblocks; returns the payload."""
-    device_set = opened.store._store.device_set
-    for device, superblock in zip(opened.devices, device_set.superblocks, strict=True):
-        for offset in superblock.copy_offsets:
-            device.media[offset : offset + 4096] = np.frombuffer(superblock.encode(), np.uint8)
-    payload = opened.fill(len(numbers))
-    put_durable(opened, numbers)
-    forget_dram(opened, numbers)
-    return payload
-
-
-def place(opened: StoreUnderTest, number: int) -> ChunkStatus:
-    (status,), _ = opened.store.list_chunks(key(number).hex(), 1)
-    return status
-
-
-def flip(opened: StoreUnderTest, number: int, inside: int) -> None:
-    """Flips a bit of the byte at ``inside`` of a chunk's extent."""
-    status = place(opened, number)
-    opened.devices[status.device_index].media[status.offset + inside] ^= 4
-
-
-def quarantined(opened: StoreUnderTest) -> set[bytes]:
-    statuses, _ = opened.store.list_chunks("", 1000)
-    return {status.chunk.key for status in statuses if status.quarantined}
-
-
-def findings(found: dict[str, int]) -> dict[str, int]:
-    """What a scrub counts when something is not sound."""
-    return {
-        name: count
-        for name, count in found.items()
-        if name not in ("scrub_passes", "scrub_bytes", "scrub_chunks")
-        and (name.startswith("scrub") or name in ("quarantined_chunks", "unconfirmed_chunks"))
-    }
 
 
 def test_a_sound_store_is_read_whole_and_left_alone(opened: StoreUnderTest) -> None:
@@ -196,7 +125,7 @@ def test_a_stale_chunk_is_found(opened: StoreUnderTest) -> None:
     wait_until(lambda: quarantined(opened) == {key(2)})
 
 
-class OnceWrongDevice(WrappedDevice):
+class OnceWrongDevice(PassingDevice):
     """The first read of every place is wrong."""
 
     def __init__(self, inner: Device) -> None:
@@ -276,7 +205,7 @@ def test_a_damaged_index_entry_is_reported_until_a_put_mends_it(
     assert findings(one_pass(opened)) == {"scrub_lost_records": 1}
 
 
-class HoldingDevice(WrappedDevice):
+class HoldingDevice(PassingDevice):
     """Reads of more than a page wait for ``gate``, once it is set up; each is announced."""
 
     def __init__(self, inner: Device) -> None:
@@ -340,93 +269,6 @@ def test_a_chunk_that_is_being_deleted_is_not_reported(opened: StoreUnderTest) -
         store._deleting.clear()
     assert findings(found) == {}
     assert found["scrub_chunks"] == len(NUMBERS) - 1
-
-
-def test_a_failed_device_is_left_alone(opened: StoreUnderTest) -> None:
-    stored(opened, NUMBERS)
-    opened.store._store._failed_devices.add(0)
-    read_bytes = opened.store.stats().devices[0].read_bytes
-    found = one_pass(opened)
-    assert findings(found) == {}
-    assert found["scrub_chunks"] == len(NUMBERS) // 2
-    assert opened.store.stats().devices[0].read_bytes == read_bytes
-
-
-def test_a_device_that_cannot_be_read_costs_few_attempts(tmp_path: Path) -> None:
-    numbers = list(range(40))
-    devices = Wrapping(FailingDevice)
-    with open_store(tmp_path, wrap=devices) as opened:
-        stored(opened, numbers)
-        devices[1].broken.add("read")
-        found = one_pass(opened)
-        assert found["device_errors"] == ERRORS_IN_A_ROW_MAX
-        assert findings(found) == {"scrub_unread_chunks": 20}
-        assert found["scrub_chunks"] == 20
-        devices[1].broken.clear()
-        assert one_pass(opened)["scrub_chunks"] == 60
-
-
-class BadPlacesDevice(WrappedDevice):
-    """Reads of ``bad`` places fail, for ever where ``sticky``."""
-
-    def __init__(self, inner: Device) -> None:
-        super().__init__(inner)
-        self.bad: set[int] = set()
-        self.sticky = False
-
-    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
-        if offset in self.bad:
-            raise DeviceError(self.name, "read", "bad place", sticky=self.sticky)
-        super().readv(buffers, offset)
-
-
-def test_bad_places_do_not_hide_what_lies_between_them(tmp_path: Path) -> None:
-    numbers = list(range(4 * ERRORS_IN_A_ROW_MAX))
-    devices = Wrapping(BadPlacesDevice)
-    with open_store(tmp_path, device_count=1, wrap=devices) as opened:
-        stored(opened, numbers)
-        bad = numbers[::2]
-        devices[0].bad = {place(opened, number).offset for number in bad}
-        found = one_pass(opened)
-        assert findings(found) == {"scrub_unread_chunks": len(bad)}
-        assert found["scrub_chunks"] == len(numbers) - len(bad)
-        assert found["device_errors"] == len(bad)
-
-
-@pytest.mark.parametrize("what", ["superblock", "slab", "chunk"])
-def test_an_error_that_is_final_makes_the_device_fail_stop(tmp_path: Path, what: str) -> None:
-    devices = Wrapping(BadPlacesDevice)
-    with open_store(tmp_path, wrap=devices) as opened:
-        stored(opened, NUMBERS)
-        devices[1].sticky = True
-        offset = {"superblock": 0, "slab": DATA_OFFSET, "chunk": place(opened, 3).offset}[what]
-        devices[1].bad = {offset}
-        found = one_pass(opened)
-        assert found["device_errors"] == 1
-        assert [device.failed for device in opened.store.stats().devices] == [False, True]
-        assert opened.store.match(NAMESPACE, [key(0)]) == 1
-        assert opened.store.match(NAMESPACE, [key(1)]) == 0
-
-
-def test_a_pass_that_meets_a_fault_is_not_the_last(
-    opened: StoreUnderTest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stored(opened, NUMBERS)
-    caplog.set_level(logging.INFO)
-    store = opened.store._store
-    find, faults = store.find, [IndexFailure("unreadable")]
-
-    def fail_once(chunks: Sequence[ChunkId]) -> object:
-        if faults:
-            raise faults.pop()
-        return find(chunks)
-
-    monkeypatch.setattr(store, "find", fail_once)
-    with scrubbing(opened, pass_interval_s=0.01) as scrub:
-        wait_until(lambda: counters(opened).get("scrub_passes", 0) >= 2)
-        assert scrub.status().ended_ms > 0
-    assert caplog.text.count("a scrub pass ended early") == 1
-    assert "scrub pass ended: 6 chunks" in caplog.text
 
 
 @pytest.mark.parametrize(("bytes_per_s", "start_delay_s"), [(1, 0.0), (UNLIMITED, 1e6)])

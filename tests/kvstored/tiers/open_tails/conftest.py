@@ -1,0 +1,22 @@
+"""A store that knows the layout of the rows."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.rows import MIXED
+from tests.support.stores import (
+    MIB,
+    StoreUnderTest,
+    open_store,
+)
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[StoreUnderTest]:
+    with open_store(tmp_path, dram_bytes=4 * MIB) as opened:
+        opened.store.register_layout(MIXED)
+        wait_until(lambda: opened.store._store.index.layout(MIXED.layout_id) is not None)
+        yield opened
