@@ -53,7 +53,8 @@ class StateSink(Protocol):
         """The input of one layer, before its norm, and the keys and values made from it.
 
         ``hidden`` is [rows, hidden_size]; ``keys`` (unrotated) and ``values`` are [rows,
-        kv_heads, head_dim].
+        kv_heads, head_dim]. The model makes new tensors for every layer: what it has shown
+        is not overwritten, only freed.
         """
 
     def end_step(self) -> None:
