@@ -13,7 +13,7 @@ class Copier(Protocol):
     """Copies tensors of the engine into the arena. One thread only, but for ``settle``."""
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """Begins to copy; ``source`` may be freed at once, but not overwritten before ``settle``."""
+        """Begins to copy; ``source`` may be freed then, but not overwritten before ``settle``."""
 
     def end(self) -> None:
         """No more copies will be begun."""
