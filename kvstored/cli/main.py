@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvstored import __version__
+from kvstored.c_library import restart_tuned
 from kvstored.cli import (
     bench_command,
     check_command,
@@ -18,7 +19,6 @@ from kvstored.cli import (
 )
 from kvstored.cli.errors import EXIT_REFUSED, EXPECTED_ERRORS
 from kvstored.config import DEFAULT_CONFIG_PATH
-from kvstored.streaming_copies import restart_with_streaming_copies
 
 _VERBS = (
     format_command,
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb; returns its exit status."""
     options = parser().parse_args(arguments)
     if arguments is None and options.run is run_command.run:
-        restart_with_streaming_copies()
+        restart_tuned()
     try:
         status: int = options.run(options)
     except EXPECTED_ERRORS as error:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvstored.c_library import return_free_memory
 from kvstored.server.access import AccessRules
 from kvstored.server.calls import CallsInProgress, Services
 from kvstored.server.grpc_server import grpc_target, start_grpc_server
@@ -108,6 +109,7 @@ class Server:
         tasks = [
             asyncio.create_task(sockets.serve()),
             asyncio.create_task(self._sessions.expire_leases()),
+            asyncio.create_task(return_free_memory()),
         ]
         self._notifier.ready(f"epoch {self._options.epoch}")
         LOGGER.info("serving epoch %d on %s", self._options.epoch, self._options.socket)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
-from kvstored.streaming_copies import with_streaming_copies
+from kvstored.c_library import tuned_environment
 from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
@@ -62,7 +62,7 @@ class Template:
     """The template process; as a context manager it ends with the body."""
 
     def __init__(self) -> None:
-        environment = with_streaming_copies(os.environ) or dict(os.environ)
+        environment = tuned_environment(os.environ) or dict(os.environ)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.kill.template"],
             stdin=subprocess.PIPE,

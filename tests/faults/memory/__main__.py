@@ -17,6 +17,7 @@ from tests.faults.seeds import VARIABLE, seed
 from tests.support.daemon import DaemonProcess
 
 WARM_UP_PART = 0.1
+WARM_UP_S_MIN = 240.0
 PHASE_S = 60
 
 
@@ -36,7 +37,7 @@ def main() -> int:
     ):
         report = soak(
             daemon,
-            warm_up_s=max(20.0, WARM_UP_PART * options.count),
+            warm_up_s=max(WARM_UP_S_MIN, WARM_UP_PART * options.count),
             seconds=options.count,
             phases=max(1, options.count // PHASE_S),
             seed=number,

@@ -9,6 +9,8 @@ from tests.faults.memory.process import ProcessState, settled_state
 from tests.support.daemon import MIB, DaemonProcess, Overrides
 
 THREADS = 4
+CROWD = 16
+"""Clients at once in the first half of the warm-up: pools of threads and heaps reach their size."""
 GROWTH_MAX = 0.01
 """The promise: resident memory grows by no larger part behind the warm-up."""
 OVERRIDES: Overrides = {
@@ -50,8 +52,10 @@ def soak(
     daemon: DaemonProcess, *, warm_up_s: float, seconds: float, phases: int, seed: int
 ) -> SoakReport:
     """Loads the daemon; fails with its log when it ends."""
-    loads = [Load(daemon.socket_path, seed=seed + number) for number in range(THREADS)]
-    run_phase(loads, warm_up_s)
+    crowd = [Load(daemon.socket_path, seed=seed + number) for number in range(CROWD)]
+    run_phase(crowd, warm_up_s / 2)
+    loads = crowd[:THREADS]
+    run_phase(loads, warm_up_s / 2)
     states = [settled_state(daemon.pid)]
     before = sum(load.step_count for load in loads)
     for _ in range(phases):

@@ -34,5 +34,5 @@ def test_a_short_soak_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_ten_minutes_leave_nothing_behind(tmp_path: Path) -> None:
-    report = check_soak(tmp_path, warm_up_s=120, seconds=600, phases=10)
+    report = check_soak(tmp_path, warm_up_s=240, seconds=600, phases=10)
     assert report.growth <= GROWTH_MAX, report.describe()
