@@ -50,7 +50,19 @@ LOG_INTERVAL_S = 5.0
 _GIB = 1024 * 1024 * 1024
 
 
-def run_daemon(config: Config) -> None:
+def throttled(device: Device, settings: IoSection) -> Device:
+    """The device, limited to the configured rate if there is one."""
+    bytes_per_s = settings.device_bytes_per_s_max
+    if bytes_per_s is None:
+        return device
+    return ThrottledDevice(device, read_bytes_per_s=bytes_per_s, write_bytes_per_s=bytes_per_s)
+
+
+Limit = Callable[[Device, IoSection], Device]
+"""What a device is wrapped in to be as slow as it should be."""
+
+
+def run_daemon(config: Config, *, limit: Limit = throttled) -> None:
     """Serves until SIGTERM or SIGINT, then drains.
 
     Raises ConfigError, DeviceSetError, IndexFailure, RecoverError, DeviceError or
@@ -61,7 +73,7 @@ def run_daemon(config: Config) -> None:
     permissions = SocketPermissions(
         mode=config.server.mode, gid=socket_group(config.server.socket_group)
     )
-    with open_store(config) as (store, epoch):
+    with open_store(config, limit=limit) as (store, epoch):
         options = ServerOptions(
             socket=config.server.socket,
             grpc_socket=config.server.grpc_socket,
@@ -95,7 +107,7 @@ async def serve(store: TieredStore, options: ServerOptions) -> None:
 
 
 @contextmanager
-def open_store(config: Config) -> Iterator[tuple[TieredStore, int]]:
+def open_store(config: Config, *, limit: Limit = throttled) -> Iterator[tuple[TieredStore, int]]:
     """Opens and recovers the store; yields it with the new epoch.
 
     The body closes the store itself; index and devices are closed here.
@@ -103,7 +115,7 @@ def open_store(config: Config) -> Iterator[tuple[TieredStore, int]]:
     monitors: list[MonitoredDevice] = []
 
     def monitored(device: Device) -> Device:
-        monitors.append(MonitoredDevice(throttled(device, config.io)))
+        monitors.append(MonitoredDevice(limit(device, config.io)))
         return monitors[-1]
 
     device_set = open_device_set(config.store.devices, wrap=monitored)
@@ -145,14 +157,6 @@ def open_store(config: Config) -> Iterator[tuple[TieredStore, int]]:
             close_cleanly(index, recovered.table, store.next_stamp)
     finally:
         device_set.close()
-
-
-def throttled(device: Device, settings: IoSection) -> Device:
-    """The device, limited to the configured rate if there is one."""
-    bytes_per_s = settings.device_bytes_per_s_max
-    if bytes_per_s is None:
-        return device
-    return ThrottledDevice(device, read_bytes_per_s=bytes_per_s, write_bytes_per_s=bytes_per_s)
 
 
 def scheduled(engine: IoEngine, config: Config) -> ScheduledEngine:

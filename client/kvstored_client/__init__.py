@@ -47,6 +47,7 @@ from kvstored_client.values import (
 from kvstored_contract.board import SliceState
 from kvstored_contract.keys import independent_key
 from kvstored_contract.layout import (
+    RAW,
     LayerState,
     LayoutError,
     Rotary,
@@ -58,6 +59,7 @@ from kvstored_contract.reasons import Reason
 from kvstored_contract.snapshot import SnapshotGeometry
 
 __all__ = [
+    "RAW",
     "Ack",
     "AppendItem",
     "AppendReport",

@@ -96,12 +96,14 @@ class Client(ClientBase[ThreadLink]):
             self.available()
         return self._prefix_keys(layout, token_ids)
 
-    def allocate(self, byte_count: int) -> Region | None:
+    def allocate(self, byte_count: int, *, connects: bool = True) -> Region | None:
         """A region of the arena, 4 KiB aligned; None when there is no room or no daemon.
 
-        Its bytes are whatever was there before. Strict: raises ArenaFullError.
+        Its bytes are whatever was there before. Strict: raises ArenaFullError. Without
+        ``connects`` it never waits: a client that has no session has no arena then, until
+        ``available`` or another call has connected it.
         """
-        return self._run(store_verbs.allocate(byte_count))
+        return self._run_linked(store_verbs.allocate(byte_count), connects=connects)[1]
 
     def put(
         self,
@@ -194,10 +196,12 @@ class Client(ClientBase[ThreadLink]):
     def _run(self, verb: Verb[ResultT], /) -> ResultT:
         return self._run_linked(verb)[1]
 
-    def _run_linked(self, verb: Verb[ResultT]) -> tuple[ThreadLink | None, ResultT]:
+    def _run_linked(
+        self, verb: Verb[ResultT], *, connects: bool = True
+    ) -> tuple[ThreadLink | None, ResultT]:
         link = None
         try:
-            link = self._connection.ensure()
+            link = self._connection.ensure() if connects else self._connection.live()
             return link, link.transport.drive(verb.flow(link.session))
         except StoreError as error:
             return link, self._missed(verb, error)

@@ -64,6 +64,13 @@ class Connection(Generic[LinkT]):
             return None
         return link
 
+    def live(self) -> LinkT:
+        """As ``current``, but raises DaemonAbsentError when there is none; never blocks."""
+        link = self.current()
+        if link is None:
+            raise DaemonAbsentError(f"no session with {self._options.socket}; one must be made")
+        return link
+
     @property
     def due(self) -> bool:
         """Whether ``ensure`` would try to connect instead of refusing at once."""

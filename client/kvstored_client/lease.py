@@ -10,13 +10,15 @@ from kvstored_client.store_verbs import LeaseGrant
 class Lease:
     """Keeps ``chunk_count`` chunks from being evicted until it expires or is released.
 
-    Ends with its session too. Thread-safe.
+    ``is_pinned`` tells of each key that was asked for whether its chunk is among them: which
+    chunks of a history are stored, gaps included. Ends with its session too. Thread-safe.
     """
 
-    __slots__ = ("_grant", "_release", "chunk_count")
+    __slots__ = ("_grant", "_release", "chunk_count", "is_pinned")
 
     def __init__(self, grant: LeaseGrant, release: Callable[[LeaseGrant], bool]) -> None:
-        self.chunk_count = grant.chunk_count
+        self.chunk_count = sum(grant.is_pinned)
+        self.is_pinned = grant.is_pinned
         self._grant: LeaseGrant | None = grant
         self._release = release
 
@@ -40,10 +42,11 @@ class Lease:
 class AsyncLease:
     """As ``Lease``, for tasks of one event loop."""
 
-    __slots__ = ("_grant", "_release", "chunk_count")
+    __slots__ = ("_grant", "_release", "chunk_count", "is_pinned")
 
     def __init__(self, grant: LeaseGrant, release: Callable[[LeaseGrant], Awaitable[bool]]) -> None:
-        self.chunk_count = grant.chunk_count
+        self.chunk_count = sum(grant.is_pinned)
+        self.is_pinned = grant.is_pinned
         self._grant: LeaseGrant | None = grant
         self._release = release
 

@@ -48,10 +48,16 @@ class ReadProgress:
         *,
         chunk_count: int,
         layer_count: int,
+        has_lengths: bool = False,
         limit: float,
     ) -> Self:
         """Progress of a read that is about to be asked for; ``region`` becomes its board."""
-        board = Board(region.view, chunk_count=chunk_count, layer_count=layer_count)
+        board = Board(
+            region.view,
+            chunk_count=chunk_count,
+            layer_count=layer_count,
+            has_lengths=has_lengths,
+        )
         board.clear()
         return cls(board, region=region, presence=presence, limit=limit)
 
@@ -78,6 +84,15 @@ class ReadProgress:
                 row = self._board.states[chunk].tobytes()
                 return bool(row == self._row)
             return self._board.states.item(chunk, layer) == SliceState.RESIDENT
+
+    def slice_bytes(self, chunk: int, layer: int) -> int | None:
+        """Bytes of a resident slice; None where it is not, or the layout has no codec."""
+        self._check(chunk, layer)
+        with self._lock:
+            # The state is loaded first: it is written after the length.
+            is_resident = self._board.states.item(chunk, layer) == SliceState.RESIDENT
+            lengths = self._board.lengths
+            return lengths.item(chunk, layer) if is_resident and lengths is not None else None
 
     def is_chunk_settled(self, chunk: int, layer: int | None = None) -> bool:
         """Whether waiting for the slice, or for the chunk, can bring nothing new."""
@@ -178,6 +193,8 @@ class ReadProgress:
 
     def _keep_copy(self) -> None:
         board = _missing_board(*self._board.states.shape)
+        if self._board.lengths is not None:
+            board.lengths = self._board.lengths.copy()
         board.states[:] = self._board.states
         board.states[board.states == SliceState.PENDING] = SliceState.MISSING
         board.words[:] = self._board.words

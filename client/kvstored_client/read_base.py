@@ -24,6 +24,10 @@ class ReadBase:
         """
         return self._progress.is_resident(chunk, layer)
 
+    def is_chunk_settled(self, chunk: int) -> bool:
+        """Whether all of the chunk has arrived, or some of it never will."""
+        return self._progress.is_chunk_settled(chunk)
+
     def is_layer_settled(self, layer: int) -> bool:
         """Whether no chunk of the layer is pending: waiting for it brings nothing new."""
         return self._progress.is_layer_settled(layer)
@@ -31,6 +35,14 @@ class ReadBase:
     def state(self, chunk: int, layer: int) -> SliceState:
         """State of one slice."""
         return self._progress.state(chunk, layer)
+
+    def slice_bytes(self, chunk: int, layer: int) -> int | None:
+        """Bytes of a resident slice at its destination; None where it is not resident.
+
+        For layouts with a codec, whose slices have lengths of their own; always None for
+        others, where ``StateLayout.slice_bytes`` tells it.
+        """
+        return self._progress.slice_bytes(chunk, layer)
 
     @property
     def finished(self) -> bool:

@@ -69,6 +69,15 @@ def matched_chunks(reply: store_pb2.MatchReply, key_count: int) -> int:
     return reply.matched_chunks
 
 
+def pinned_keys(reply: store_pb2.PinReply, key_count: int) -> tuple[bool, ...]:
+    """Of each of ``key_count`` keys whether its chunk is pinned."""
+    if len(reply.is_pinned) != key_count:
+        raise DaemonFaultError(
+            f"the daemon answered for {len(reply.is_pinned)} of {key_count} keys"
+        )
+    return tuple(reply.is_pinned)
+
+
 def sequence_info(reply: sequence_pb2.Sequence) -> SequenceInfo:
     """The sequence as a value."""
     return SequenceInfo(

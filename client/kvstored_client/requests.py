@@ -34,6 +34,7 @@ def put_request(
                 parent_key=chunk.parent_key,
                 token_count=chunk.token_count,
                 stripe=position if chunk.stripe is None else chunk.stripe,
+                slice_bytes=chunk.slice_bytes,
             )
             for position, chunk in enumerate(chunks)
         ],

@@ -17,7 +17,7 @@ from kvstored_client.limits import REPLY_GRACE_S
 from kvstored_client.placement import Placement
 from kvstored_client.progress import ReadProgress
 from kvstored_client.region import Region
-from kvstored_client.replies import matched_chunks, put_report, rejected_report
+from kvstored_client.replies import matched_chunks, pinned_keys, put_report, rejected_report
 from kvstored_client.requests import match_request, pin_request, put_request, read_request
 from kvstored_client.session import Session
 from kvstored_client.values import Ack, NewChunk, Order, PutReport
@@ -30,11 +30,14 @@ LeaseT = TypeVar("LeaseT")
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """A lease as the daemon granted it; it ends with the session if not before."""
+    """A lease as the daemon granted it; it ends with the session if not before.
+
+    ``is_pinned`` tells of each key that was asked for whether its chunk is kept.
+    """
 
     session: Session
     lease_id: int
-    chunk_count: int
+    is_pinned: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,8 @@ def match(layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int) -> Verb[
         reply = yield from ask(session, methods.MATCH, request)
         chunk_count = matched_chunks(reply, len(keys))
         lease_id = reply.lease_id
-        return Match(chunk_count, LeaseGrant(session, lease_id, chunk_count) if lease_id else None)
+        is_pinned = tuple(index < chunk_count for index in range(len(keys)))
+        return Match(chunk_count, LeaseGrant(session, lease_id, is_pinned) if lease_id else None)
 
     return Verb(name="match", flow=flow, missed=lambda _: Match(0))
 
@@ -164,7 +168,7 @@ def read(
         check_regions(destination, session)
         layout_id = yield from registered(session, layout)
         region = session.arena.allocate_board(
-            board_bytes(chunk_count=len(keys), layer_count=layers)
+            board_bytes(chunk_count=len(keys), layer_count=layers, has_lengths=layout.is_encoded)
         )
         if region is None:
             raise ArenaFullError("no room in the arena for the board of a read; release regions")
@@ -174,6 +178,7 @@ def read(
             session.presence,
             chunk_count=len(keys),
             layer_count=layers,
+            has_lengths=layout.is_encoded,
             limit=time.monotonic() + timeout_s,
         )
         try:
@@ -213,7 +218,8 @@ def pin(layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int) -> Verb[Le
         with building():
             request = pin_request(layout_id=layout_id, keys=keys, lease_ms=lease_ms)
         reply = yield from ask(session, methods.PIN, request)
-        return LeaseGrant(session, reply.lease_id, reply.pinned_chunks) if reply.lease_id else None
+        is_pinned = pinned_keys(reply, len(keys))
+        return LeaseGrant(session, reply.lease_id, is_pinned) if reply.lease_id else None
 
     return Verb(name="pin", flow=flow, missed=lambda _: None)
 

@@ -44,12 +44,15 @@ class NewChunk:
     and for independent chunks. ``token_count`` is at most the layout's ``chunk_tokens``.
     ``stripe`` chooses the device: consecutive chunks of a sequence should have
     consecutive numbers, whichever call puts them; None is the position in the call.
+    ``slice_bytes`` are the lengths of the slices, one for each layer, where the layout has
+    a codec: as many bytes of each are stored. Else it is empty.
     """
 
     key: bytes
     token_count: int
     parent_key: bytes = b""
     stripe: int | None = None
+    slice_bytes: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

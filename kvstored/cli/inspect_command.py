@@ -7,7 +7,7 @@ from kvstored.cli.ls_command import CHUNK_COLUMNS, chunk_row
 from kvstored.cli.options import Verbs, add_json_option
 from kvstored.cli.output import Cell, Report, write_report
 from kvstored.config import load_config
-from kvstored_contract.layout import StateKind
+from kvstored_contract.layout import RAW, StateKind
 from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc, common_pb2
 
 
@@ -36,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
             "parent_key": reply.parent_key.hex(),
             "model": reply.layout.model,
             "dtype": reply.layout.dtype,
+            "codec": reply.layout.codec or RAW,
         },
         columns=("layer", "kind", "token_bytes", "bytes", "checksum"),
         rows=[

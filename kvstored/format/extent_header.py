@@ -10,6 +10,8 @@ from kvstored.format.identity import ChunkId
 
 MAGIC = b"KVSEXTNT"
 VERSION = 1
+_VERSION_ENCODED = 2
+"""Says that the slices have lengths of their own, which the index must know."""
 _FIXED = struct.Struct("<8sHHI16sQ16s32s32s32sQQQ")
 _SLICE = struct.Struct("<IQ")
 _CHECKSUM = struct.Struct("<Q")
@@ -30,7 +32,8 @@ class ExtentHeader:
 
     ``device_id`` and ``offset`` are the extent's own place: a header that was
     written or read elsewhere than intended does not match. ``class_bytes`` is the
-    length of the extent, ``stamp`` grows with every chunk that is written.
+    length of the extent, ``stamp`` grows with every chunk that is written. In an
+    ``is_encoded`` chunk the slices have lengths of their own instead of the layout's.
     """
 
     device_id: bytes
@@ -43,12 +46,18 @@ class ExtentHeader:
     stamp: int
     token_count: int
     slices: tuple[SliceSum, ...]
+    is_encoded: bool = False
+
+    @property
+    def slice_bytes(self) -> tuple[int, ...]:
+        """Length of each slice."""
+        return tuple(part.byte_count for part in self.slices)
 
     def encode(self) -> bytes:
         """One page; its last eight bytes are the checksum of the rest."""
         fixed = _FIXED.pack(
             MAGIC,
-            VERSION,
+            _VERSION_ENCODED if self.is_encoded else VERSION,
             len(self.slices),
             self.token_count,
             self.device_id,
@@ -74,8 +83,10 @@ class ExtentHeader:
         magic, version, slice_count, token_count, *rest = _FIXED.unpack_from(body)
         if magic != MAGIC:
             raise FormatError("no extent header")
-        if version != VERSION:
-            raise FormatError(f"extent header version {version}, expected {VERSION}")
+        if version not in (VERSION, _VERSION_ENCODED):
+            raise FormatError(
+                f"extent header version {version}, expected {VERSION} or {_VERSION_ENCODED}"
+            )
         if page_checksum(page) != checksum(body):
             raise FormatError("extent header checksum")
         if slice_count > SLICES_MAX:
@@ -96,6 +107,7 @@ class ExtentHeader:
             stamp=stamp,
             token_count=token_count,
             slices=slices,
+            is_encoded=version == _VERSION_ENCODED,
         )
 
 

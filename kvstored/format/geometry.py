@@ -6,6 +6,8 @@ from itertools import accumulate
 from kvstored_contract.layout import StateLayout, align_up
 
 HEADER_BYTES = 4096
+CLASS_STEPS = 8
+"""Size classes of an encoded layout: an extent has at most one step too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class ChunkGeometry:
 
     @classmethod
     def of_slices(cls, slice_bytes: tuple[int, ...]) -> "ChunkGeometry":
-        """Geometry from the slice lengths that an extent header records."""
+        """Geometry from the lengths of the slices themselves."""
         return cls(slice_bytes, tuple(accumulate(map(align_up, slice_bytes), initial=HEADER_BYTES)))
 
     @property
@@ -49,5 +51,30 @@ class ChunkGeometry:
 
 
 def class_bytes(layout: StateLayout) -> int:
-    """Size class of a layout: the extent of a complete chunk. Short chunks use it too."""
+    """The largest extent of a layout: that of a complete chunk.
+
+    Without a codec all chunks of the layout have this size class, short ones too.
+    """
     return ChunkGeometry.of(layout, layout.chunk_tokens).extent_bytes
+
+
+def class_bytes_for(layout: StateLayout, geometry: ChunkGeometry) -> int:
+    """Size class of one chunk of a layout, which has a codec: the next of CLASS_STEPS steps.
+
+    Few classes, so that what one chunk frees fits the next: slabs of one class each are
+    neither stranded nor taken over more often than those of so many layouts.
+    """
+    largest = class_bytes(layout)
+    step = align_up(-(-largest // CLASS_STEPS))
+    return min(-(-geometry.extent_bytes // step) * step, largest)
+
+
+def lengths_problem(layout: StateLayout, lengths: tuple[int, ...]) -> str | None:
+    """Why the slices of a chunk of a layout, which has a codec, cannot be so long; else None."""
+    if len(lengths) != layout.layer_count:
+        return f"it has {len(lengths)} lengths of slices for {layout.layer_count} layers"
+    for layer, length in enumerate(lengths):
+        most = layout.slice_bytes(layer)
+        if not min(most, 1) <= length <= most:
+            return f"layer {layer} has {length} bytes; this layout allows {min(most, 1)} to {most}"
+    return None

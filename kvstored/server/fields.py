@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import TypeVar
 
+from kvstored.format.geometry import lengths_problem
 from kvstored.server.errors import refuse
 from kvstored.store.append_rows import completed_chunks
 from kvstored.store.placement import Placement
@@ -53,7 +54,8 @@ def new_chunks(
 ) -> tuple[NewChunk, ...]:
     """The chunks of a put."""
     parsed = tuple(
-        NewChunk(part.key, part.parent_key, part.token_count, part.stripe) for part in chunks
+        NewChunk(part.key, part.parent_key, part.token_count, part.stripe, tuple(part.slice_bytes))
+        for part in chunks
     )
     checked_keys([chunk.key for chunk in parsed])
     for index, chunk in enumerate(parsed):
@@ -69,7 +71,17 @@ def new_chunks(
                 f"chunk {index} has {chunk.token_count} tokens; this layout allows 1 to "
                 f"{layout.chunk_tokens}",
             )
+        problem = _lengths_problem(layout, chunk.slice_bytes)
+        if problem is not None:
+            refuse(Reason.FIELD_INVALID, f"chunk {index} cannot be stored: {problem}")
     return parsed
+
+
+def _lengths_problem(layout: StateLayout, lengths: tuple[int, ...]) -> str | None:
+    """Why a put cannot have these lengths of slices; None when it can."""
+    if layout.is_encoded:
+        return lengths_problem(layout, lengths)
+    return "its layout has no codec, and so no lengths of slices" if lengths else None
 
 
 def append_items(request: store_pb2.AppendRequest, layout: StateLayout) -> tuple[AppendItem, ...]:
@@ -184,12 +196,14 @@ def checked_placement(
 
 
 def board_range(
-    offset: int, *, arena_bytes: int, chunk_count: int, layer_count: int
+    offset: int, *, arena_bytes: int, chunk_count: int, layer_count: int, has_lengths: bool
 ) -> tuple[int, int]:
     """First byte and end of a board inside the arena."""
     if offset % WORD_BYTES:
         refuse(Reason.ARENA_RANGE, f"board_offset {offset} is not a multiple of {WORD_BYTES} bytes")
-    end = offset + board_bytes(chunk_count=chunk_count, layer_count=layer_count)
+    end = offset + board_bytes(
+        chunk_count=chunk_count, layer_count=layer_count, has_lengths=has_lengths
+    )
     if end > arena_bytes:
         refuse(
             Reason.ARENA_RANGE,

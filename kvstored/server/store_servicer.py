@@ -125,9 +125,14 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
         """Pins those of the chunks that are stored."""
         session.layout(request.layout_id)
         lease_ms = fields.bounded(request.lease_ms, "lease_ms", least=1, most=LEASE_MS_MAX)
-        pinned = await self._pin(session, fields.checked_keys(request.keys))
-        lease_id = self._lease(session, pinned, lease_ms)
-        return store_pb2.PinReply(lease_id=lease_id, pinned_chunks=len(pinned))
+        keys = fields.checked_keys(request.keys)
+        pinned = await self._pin(session, keys)
+        present = {chunk.key for chunk in pinned}
+        return store_pb2.PinReply(
+            lease_id=self._lease(session, pinned, lease_ms),
+            pinned_chunks=len(pinned),
+            is_pinned=[key in present for key in keys],
+        )
 
     @session_call
     async def Unpin(
@@ -218,8 +223,14 @@ def source_placement(
     """A placement that holds for every length of chunk in the put.
 
     The longest chunk reaches farthest, the shortest has the smallest pieces, and all can be
-    cut into equal pieces where their greatest common divisor can.
+    cut into equal pieces where their greatest common divisor can. Encoded slices are in one
+    piece each.
     """
+    if layout.is_encoded:
+        slices = zip(*(chunk.slice_bytes for chunk in chunks), strict=True)
+        return whole_placement(
+            message, session=session, chunk_count=len(chunks), slice_bytes=list(map(max, slices))
+        )
     token_counts = [chunk.token_count for chunk in chunks]
     layers = range(layout.layer_count)
     for token_count in {min(token_counts), max(token_counts)}:
@@ -235,6 +246,21 @@ def source_placement(
     return placement
 
 
+def whole_placement(
+    message: common_pb2.Placement, *, session: Session, chunk_count: int, slice_bytes: list[int]
+) -> Placement:
+    """A placement of encoded slices, which cannot be cut."""
+    placement = fields.checked_placement(
+        message,
+        arena_bytes=session.arena.byte_count,
+        chunk_count=chunk_count,
+        slice_bytes=slice_bytes,
+    )
+    if placement.pieces_per_slice(chunk_count) > 1:
+        raise PlacementError("a slice of a codec cannot be cut into pieces")
+    return placement
+
+
 def read_request(request: store_pb2.ReadRequest, session: Session) -> ReadRequest:
     """The read that a message asks for; raises RefusedError or PlacementError."""
     layout = session.layout(request.layout_id)
@@ -243,17 +269,24 @@ def read_request(request: store_pb2.ReadRequest, session: Session) -> ReadReques
     deadline_ms = fields.bounded(request.deadline_ms, "deadline_ms", least=1, most=DEADLINE_MS_MAX)
     arena = session.arena
     layers = range(request.first_layer, request.first_layer + request.layer_count)
-    placement = fields.checked_placement(
-        request.destination,
-        arena_bytes=arena.byte_count,
-        chunk_count=len(keys),
-        slice_bytes=[layout.slice_bytes(layer) for layer in layers],
-    )
+    slice_bytes = [layout.slice_bytes(layer) for layer in layers]
+    if layout.is_encoded:
+        placement = whole_placement(
+            request.destination, session=session, chunk_count=len(keys), slice_bytes=slice_bytes
+        )
+    else:
+        placement = fields.checked_placement(
+            request.destination,
+            arena_bytes=arena.byte_count,
+            chunk_count=len(keys),
+            slice_bytes=slice_bytes,
+        )
     start, end = fields.board_range(
         request.board_offset,
         arena_bytes=arena.byte_count,
         chunk_count=len(keys),
         layer_count=request.layer_count,
+        has_lengths=layout.is_encoded,
     )
     return ReadRequest(
         namespace_id=session.namespace_id,
@@ -265,7 +298,12 @@ def read_request(request: store_pb2.ReadRequest, session: Session) -> ReadReques
         arena=arena.view,
         takes_transfers=arena.is_on_huge_pages,
         placement=placement,
-        board=Board(arena.view[start:end], chunk_count=len(keys), layer_count=request.layer_count),
+        board=Board(
+            arena.view[start:end],
+            chunk_count=len(keys),
+            layer_count=request.layer_count,
+            has_lengths=layout.is_encoded,
+        ),
         notify=session.bell.ring,
         window_bytes=request.window_bytes,
         deadline=time.monotonic() + deadline_ms / 1000,

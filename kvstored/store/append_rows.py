@@ -95,11 +95,16 @@ def row_blocks(layout: StateLayout, row_count: int) -> tuple[RowBlock, ...]:
 
 
 def check_halves(layout: StateLayout) -> None:
-    """Raises LayoutError when a layer of kind KV has an odd number of bytes a token.
+    """Raises LayoutError for a layout with a codec, or with odd bytes a token of a KV layer.
 
     Such a layer has no row of keys and none of values: its chunks are stored and read as
     they are, and tokens can be neither added to them nor taken away.
     """
+    if layout.is_encoded:
+        raise LayoutError(
+            f"chunks of codec {layout.codec!r} cannot be cut; a sequence of this layout ends "
+            "with a complete chunk, truncate it to one"
+        )
     for index, layer in enumerate(layout.layers):
         if layer.kind is StateKind.KV and layer.token_bytes % 2:
             raise LayoutError(

@@ -142,6 +142,7 @@ def _check_chunks(index: Index, device_set: DeviceSet, extents: _Extents) -> Ite
             return check_chunk(
                 chunk,
                 record,
+                lambda: index.lengths([entry])[0],
                 device_set.devices[device_index],
                 device_set.device_ids[device_index],
                 scratch,

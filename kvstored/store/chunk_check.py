@@ -1,6 +1,6 @@
 """Verifying one stored chunk against its record, byte for byte."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import xxhash
@@ -26,12 +26,18 @@ class ChunkCheck:
 
 
 def check_chunk(
-    chunk: ChunkId, record: ChunkRecord, device: Device, device_id: bytes, scratch: memoryview
+    chunk: ChunkId,
+    record: ChunkRecord,
+    known_lengths: Callable[[], tuple[int, ...] | None],
+    device: Device,
+    device_id: bytes,
+    scratch: memoryview,
 ) -> ChunkCheck:
     """Reads a chunk and verifies its header and every slice.
 
-    ``scratch`` is aligned memory of ``READ_BYTES``. Raises nothing: a device error is
-    a problem too.
+    ``known_lengths`` asks the index for those of the slices, without which an encoded chunk
+    cannot be read; it is not called for others. ``scratch`` is aligned memory of
+    ``READ_BYTES``. Raises nothing but what that call does: a device error is a problem too.
     """
     where = f"chunk {chunk.key.hex()} at byte {record.extent.offset} of {device.name}"
     try:
@@ -45,18 +51,20 @@ def check_chunk(
     except DeviceError as error:
         problem = Problem(kind=ProblemKind.DEVICE, where=where, what=str(error))
         return ChunkCheck(problems=(problem,))
+    problems = [
+        Problem(
+            kind=ProblemKind.SLICE, where=where, what=f"checksum of layer {layer} does not match"
+        )
+        for layer in damaged
+    ]
+    if header.is_encoded and header.slice_bytes != known_lengths():
+        what = "the index does not know the lengths of its slices"
+        problems.append(Problem(kind=ProblemKind.INDEX_ENTRY, where=where, what=what))
     return ChunkCheck(
         verified_bytes=sum(
             part.byte_count for layer, part in enumerate(header.slices) if layer not in damaged
         ),
-        problems=tuple(
-            Problem(
-                kind=ProblemKind.SLICE,
-                where=where,
-                what=f"checksum of layer {layer} does not match",
-            )
-            for layer in damaged
-        ),
+        problems=tuple(problems),
     )
 
 
@@ -75,7 +83,7 @@ def window_parts(geometry: ChunkGeometry, start: int, end: int) -> Iterator[tupl
 def _own_header(page: bytes, chunk: ChunkId, record: ChunkRecord, device_id: bytes) -> ExtentHeader:
     """The header that the index vouches for; raises FormatError when it is another."""
     header = ExtentHeader.decode(page)
-    geometry = ChunkGeometry.of_slices(tuple(part.byte_count for part in header.slices))
+    geometry = ChunkGeometry.of_slices(header.slice_bytes)
     expected = {
         "page checksum": (page_checksum(page), record.header_checksum),
         "chunk": (header.chunk, chunk),
@@ -99,7 +107,7 @@ def _damaged_layers(
     device: Device, header: ExtentHeader, offset: int, scratch: memoryview
 ) -> list[int]:
     """Layers whose bytes do not match their checksum; raises DeviceError."""
-    geometry = ChunkGeometry.of_slices(tuple(part.byte_count for part in header.slices))
+    geometry = ChunkGeometry.of_slices(header.slice_bytes)
     digests = [xxhash.xxh3_64() for _ in header.slices]
     for start in range(0, geometry.extent_bytes, len(scratch)):
         window = scratch[: min(len(scratch), geometry.extent_bytes - start)]

@@ -139,13 +139,13 @@ class ChunkStore:
             for chunk, record in zip(chunks, records, strict=True)
         ]
 
-    def source(self, chunk: ChunkId, record: ChunkRecord, layout: StateLayout) -> StoredChunk:
+    def source(self, chunk: ChunkId, record: ChunkRecord, geometry: ChunkGeometry) -> StoredChunk:
         """The chunk as a source for a reader; the caller has it pinned."""
         return StoredChunk(
             chunk=chunk,
             record=record,
             device_id=self.device_set.device_ids[record.extent.device_index],
-            geometry=ChunkGeometry.of(layout, record.token_count),
+            geometry=geometry,
         )
 
     def allocate(self, class_bytes: int, device_index: int) -> Extent | None:
@@ -199,7 +199,7 @@ class ChunkStore:
             record = result
             self.committer.submit(
                 Commit(
-                    change=IndexChange(puts=((sealed.chunk, record),)),
+                    change=sealed.change(record),
                     done=lambda reason: self._end_write(sealed.chunk, extent, reason),
                     device_indices=frozenset({extent.device_index}),
                     byte_count=extent.byte_count,
@@ -269,16 +269,15 @@ class ChunkStore:
         with self._lock:
             return self._deleting.get(chunk) or self._writing.get(chunk)
 
-    def quarantine(self, source: StoredChunk) -> None:
+    def quarantine(self, chunk: ChunkId, record: ChunkRecord) -> None:
         """Takes a damaged chunk out of service; its extent is kept for diagnosis."""
-        chunk, record = source.chunk, source.record
         with self._lock:
             if chunk in self._deleting or self.index.get(chunk) != record:
                 return
             outcome: Future[bool] = Future()
             self._deleting[chunk] = outcome
         self.counters.add("quarantined_chunks")
-        LOGGER.error("chunk %s failed its checksum at %s", chunk.key.hex(), record.extent)
+        LOGGER.error("chunk %s is damaged at %s", chunk.key.hex(), record.extent)
 
         def done(reason: Reason) -> None:
             self._on_removed(chunk)

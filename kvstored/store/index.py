@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import lt
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 import lmdb
 
@@ -21,6 +21,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.store.directory import sync_directory
 from kvstored.store.index_change import IndexChange
+from kvstored.store.index_decoding import IndexDecoding
 from kvstored.store.index_entry import (
     META_KEY,
     VERIFY,
@@ -29,6 +30,7 @@ from kvstored.store.index_entry import (
     sequence_key,
     verified_sequence_name,
 )
+from kvstored.store.index_environment import READERS_MAX, open_environment, open_tables
 from kvstored.store.index_failure import (
     IndexDamagedError,
     IndexFailure,
@@ -42,11 +44,12 @@ from kvstored.store.index_meta import IndexMeta
 from kvstored.store.index_pages import MappedPages
 from kvstored.store.index_room import IndexRoom
 from kvstored.store.index_transaction import EncodedChange
-from kvstored.store.index_walk import next_chunk_entries, next_entries
+from kvstored.store.index_walk import chunk_parts, next_chunk_entries, next_entries
 from kvstored_contract.layout import StateLayout
 
 __all__ = [
     "DATA_FILE",
+    "READERS_MAX",
     "Index",
     "IndexChange",
     "IndexDamagedError",
@@ -55,15 +58,8 @@ __all__ = [
 ]
 
 DATA_FILE = "data.mdb"
-READERS_MAX = 65_536
-"""Read transactions at the same time, more than the daemon ever has threads.
-
-Each lasts for one call or one batch of a walk; a place for one takes 64 bytes of a file.
-"""
 _ENTRIES_PER_PAGE = 16
 """About so many records share a page."""
-
-Value = TypeVar("Value")
 
 
 class TableSize(NamedTuple):
@@ -76,22 +72,19 @@ class TableSize(NamedTuple):
 class Index:
     """The tables of one store. Every method may be called from any thread.
 
-    Reading raises IndexFailure where LMDB itself cannot read. ``damaged_records``
-    counts every time that a value did not match its checksum.
+    Reading raises IndexFailure where LMDB itself cannot read.
     """
 
     def __init__(self, environment: lmdb.Environment, path: Path, *, readonly: bool) -> None:
         self._environment = environment
         self.path = path
-        self._tables = {
-            table: environment.open_db(table.value, create=not readonly) for table in Table
-        }
+        self._tables = open_tables(environment, readonly=readonly)
         self._pages = MappedPages(path / DATA_FILE)
         self._room = IndexRoom(environment.info()["map_size"])
         self._write_lock = threading.Lock()
-        self._damage_lock = threading.Lock()
+        self._decoding = IndexDecoding()
         self._failure: str | None = None
-        self.damaged_records = 0
+        self._lengths_count = self.entry_count(Table.LENGTHS)
 
     @classmethod
     def open(cls, path: Path | str, *, map_bytes: int, readonly: bool = False) -> Self:
@@ -102,20 +95,10 @@ class Index:
         """
         directory = Path(path)
         try:
-            if not readonly:
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            environment = lmdb.Environment(
-                str(directory),
-                map_size=map_bytes,
-                readonly=readonly,
-                create=not readonly,
-                mode=0o600,
-                max_dbs=len(Table),
-                max_readers=READERS_MAX,
-            )
+            environment = open_environment(directory, map_bytes=map_bytes, readonly=readonly)
             try:
                 index = cls(environment, directory, readonly=readonly)
-            except lmdb.Error:
+            except (lmdb.Error, IndexFailure):
                 environment.close()
                 raise
         except (lmdb.Error, OSError) as error:
@@ -125,6 +108,11 @@ class Index:
             sync_directory(directory)
             sync_directory(directory.parent)
         return index
+
+    @property
+    def damaged_records(self) -> int:
+        """How often a value did not match its checksum."""
+        return self._decoding.damaged_count
 
     @property
     def is_failed(self) -> bool:
@@ -148,16 +136,17 @@ class Index:
     @property
     def is_short(self) -> bool:
         """Whether chunks must go before others come: soon the map would be full."""
-        return not self._room.is_surely_enough(self.chunk_count) and self.left_chunks <= 0
+        is_surely_enough = self._room.is_surely_enough(self.chunk_count, self._lengths_count)
+        return not is_surely_enough and self.left_chunks <= 0
 
     @property
     def left_chunks(self) -> int:
         """For how many more chunks the map has room; below zero so many must go."""
-        return self._room.left_chunks(self.chunk_count, self._others_bytes())
+        return self._room.left_chunks(self.chunk_count, self._others_bytes(), self._lengths_count)
 
     @property
     def left_others_bytes(self) -> int:
-        """What all tables but that of the chunks may still grow by; below zero none may."""
+        """What the tables that are not of chunks may still grow by; below zero none may."""
         return self._room.others_bytes_max - self._others_bytes()
 
     @property
@@ -184,8 +173,28 @@ class Index:
             raise self._unreadable(error) from error
         self._pages.touched(len(chunks))
         return [
-            None if value is None else self._decoded_record(chunk, value)
-            for chunk, value in zip(chunks, values, strict=True)
+            self._decoding.record(chunk, value) for chunk, value in zip(chunks, values, strict=True)
+        ]
+
+    def lengths(
+        self, entries: Sequence[tuple[ChunkId, ChunkRecord]]
+    ) -> list[tuple[int, ...] | None]:
+        """Length of each slice of encoded chunks; None where it is absent or damaged.
+
+        What was stored with another record of the same chunk is absent.
+        """
+        if Table.LENGTHS not in self._tables:
+            return [None] * len(entries)
+        try:
+            with self._environment.begin() as transaction:
+                table = self._tables[Table.LENGTHS]
+                found = [chunk_parts(transaction, table, chunk) for chunk, _ in entries]
+        except lmdb.Error as error:
+            raise self._unreadable(error) from error
+        self._pages.touched(sum(map(len, found)))
+        return [
+            self._decoding.lengths(chunk, record, values)
+            for (chunk, record), values in zip(entries, found, strict=True)
         ]
 
     def apply(self, change: IndexChange) -> None:
@@ -199,15 +208,16 @@ class Index:
         except IndexFullError:
             # What else a change holds, a long sequence say, tells nothing of the chunks.
             if change.puts and not change.sequence_puts:
-                self._room.was_full(self.chunk_count, self._others_bytes())
+                others_bytes = self._others_bytes()
+                self._room.was_full(self.chunk_count, others_bytes, self._lengths_count)
             raise
         self._pages.touched(len(change.deletes) + len(change.quarantines) + len(change.puts))
 
     def clear_chunks(self) -> None:
-        """Drops meta data, chunks and quarantine, durably: the start of a rebuild."""
+        """Drops meta data, chunks, lengths and quarantine, durably: the start of a rebuild."""
 
         def run(transaction: "lmdb.Transaction[bytes]") -> None:
-            for table in (Table.META, Table.CHUNKS, Table.QUARANTINE):
+            for table in (Table.META, Table.CHUNKS, Table.LENGTHS, Table.QUARANTINE):
                 transaction.drop(self._tables[table], delete=False)
 
         self._write(run)
@@ -219,7 +229,7 @@ class Index:
         """
         for key, value in self._walk(Table.CHUNKS):
             chunk = ChunkId.decode(key)
-            yield chunk, self._decoded_record(chunk, value)
+            yield chunk, self._decoding.record(chunk, value)
 
     def records(self) -> Iterator[tuple[ChunkId, ChunkRecord]]:
         """As ``entries``, without the damaged ones."""
@@ -253,25 +263,25 @@ class Index:
     def quarantined(self) -> Iterator[tuple[ChunkId, ChunkRecord]]:
         """Chunks in quarantine by device and offset; damaged entries are skipped and counted."""
         for key, value in self._walk(Table.QUARANTINE):
-            entry = self._decoded(decode_quarantine, key, value)
+            entry = self._decoding.decoded(decode_quarantine, key, value)
             if entry is not None:
                 yield entry
 
     def layout(self, layout_id: bytes) -> StateLayout | None:
         """The layout with this id (32 bytes); None when it is absent or damaged."""
         value = self._get(Table.LAYOUTS, layout_id)
-        return None if value is None else self._decoded(layout_record.decode, layout_id, value)
+        return self._decoding.decoded(layout_record.decode, layout_id, value)
 
     def sequence(self, namespace_id: bytes, name: str) -> SequenceRecord | None:
         """A sequence; None when it is absent or damaged. Raises ValueError for a bad name."""
         key = sequence_key(namespace_id, name)
         value = self._get(Table.SEQUENCES, key)
-        return None if value is None else self._decoded(SequenceRecord.decode, key, value)
+        return self._decoding.decoded(SequenceRecord.decode, key, value)
 
     def sequences(self, namespace_id: bytes) -> list[str]:
         """Names of a namespace's sequences in byte order, without damaged ones."""
         names = (
-            self._decoded(verified_sequence_name, key, value)
+            self._decoding.decoded(verified_sequence_name, key, value)
             for key, value in self._walk(Table.SEQUENCES, namespace_id)
         )
         return [name for name in names if name is not None]
@@ -279,9 +289,7 @@ class Index:
     def meta(self) -> IndexMeta | None:
         """What the index knows of itself; None while it is new, being rebuilt, or damaged."""
         value = self._get(Table.META, META_KEY)
-        if value is None:
-            return None
-        return self._decoded(lambda _, encoded: IndexMeta.decode(encoded), META_KEY, value)
+        return self._decoding.decoded(lambda _, encoded: IndexMeta.decode(encoded), META_KEY, value)
 
     def damaged_entries(
         self, tables: Iterable[Table] = tuple(Table)
@@ -316,6 +324,7 @@ class Index:
             try:
                 with self._environment.begin(write=True) as transaction:
                     run(transaction)
+                    lengths_count = transaction.stat(self._tables[Table.LENGTHS])["entries"]
             except lmdb.MapFullError as error:
                 # The transaction is aborted and nothing of it written: the next may fit.
                 map_bytes = self._environment.info()["map_size"]
@@ -326,11 +335,15 @@ class Index:
             except (lmdb.Error, OSError) as error:
                 self._failure = f"cannot write the index in {self.path}: {error}"
                 raise write_failure_of(self._failure, error) from error
+            self._lengths_count = lengths_count
 
     def _others_bytes(self) -> int:
-        return sum(self._size(table).used_bytes for table in Table if table is not Table.CHUNKS)
+        of_chunks = (Table.CHUNKS, Table.LENGTHS)
+        return sum(self._size(table).used_bytes for table in Table if table not in of_chunks)
 
     def _size(self, table: Table) -> TableSize:
+        if table not in self._tables:
+            return TableSize(entry_count=0, used_bytes=0)
         try:
             with self._environment.begin() as transaction:
                 stat = transaction.stat(self._tables[table])
@@ -348,7 +361,7 @@ class Index:
 
     def _walk(self, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Entries whose key starts with ``prefix``; every batch is a snapshot of its own."""
-        start, is_last = prefix, False
+        start, is_last = prefix, table not in self._tables
         while not is_last:
             try:
                 batch, is_last = self._batch(table, start)
@@ -369,26 +382,6 @@ class Index:
             entries, is_last = next_entries(transaction, start)
         self._pages.touched(len(entries) // _ENTRIES_PER_PAGE + 1)
         return entries, is_last
-
-    def _decoded_record(self, chunk: ChunkId, value: bytes) -> ChunkRecord | None:
-        try:
-            return ChunkRecord.decode(chunk, value)
-        except FormatError:
-            self._count_damage()
-            return None
-
-    def _decoded(
-        self, decode: Callable[[bytes, bytes], Value], key: bytes, value: bytes
-    ) -> Value | None:
-        try:
-            return decode(key, value)
-        except FormatError:
-            self._count_damage()
-            return None
-
-    def _count_damage(self) -> None:
-        with self._damage_lock:
-            self.damaged_records += 1
 
     def _unreadable(self, error: lmdb.Error) -> IndexFailure:
         return failure_of(f"cannot read the index in {self.path}: {error}", error)

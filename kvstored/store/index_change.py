@@ -7,6 +7,7 @@ from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.extent import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.format.sequence_record import SequenceRecord
+from kvstored.format.slice_lengths import SliceLengths
 from kvstored.store.index_meta import IndexMeta
 from kvstored_contract.layout import StateLayout
 
@@ -18,7 +19,8 @@ class IndexChange:
     ``deletes`` drop chunks. ``quarantines`` move chunks to the quarantine table: the
     chunk's entry is dropped only while it is still that record. ``releases`` drop the
     quarantine entries that start at an extent. ``puts`` store records, so a chunk that
-    is both deleted and put is there afterwards. ``sequence_deletes`` come before
+    is both deleted and put is there afterwards. ``lengths`` are those of the slices of
+    encoded chunks that are put; they go with the chunk. ``sequence_deletes`` come before
     ``sequence_puts``; both name a sequence by namespace id and name.
     """
 
@@ -26,6 +28,7 @@ class IndexChange:
     quarantines: tuple[tuple[ChunkId, ChunkRecord], ...] = ()
     releases: tuple[Extent, ...] = ()
     puts: tuple[tuple[ChunkId, ChunkRecord], ...] = ()
+    lengths: tuple[tuple[ChunkId, SliceLengths], ...] = ()
     layouts: tuple[StateLayout, ...] = ()
     sequence_deletes: tuple[tuple[bytes, str], ...] = ()
     sequence_puts: tuple[tuple[bytes, str, SequenceRecord], ...] = ()
@@ -48,6 +51,7 @@ class _Merger:
         self._quarantines: list[tuple[ChunkId, ChunkRecord]] = []
         self._releases: dict[tuple[int, int], Extent] = {}
         self._puts: dict[ChunkId, ChunkRecord] = {}
+        self._lengths: dict[ChunkId, SliceLengths] = {}
         self._layouts: dict[StateLayout, None] = {}
         self._sequence_deletes: dict[tuple[bytes, str], None] = {}
         self._sequence_puts: dict[tuple[bytes, str], SequenceRecord] = {}
@@ -62,6 +66,7 @@ class _Merger:
         for extent in change.releases:
             self._releases[extent.device_index, extent.offset] = extent
         self._puts.update(change.puts)
+        self._lengths.update(change.lengths)
         self._layouts.update(dict.fromkeys(change.layouts))
         for name in change.sequence_deletes:
             self._sequence_deletes[name] = None
@@ -77,6 +82,7 @@ class _Merger:
             quarantines=tuple(self._quarantines),
             releases=tuple(self._releases.values()),
             puts=tuple(self._puts.items()),
+            lengths=tuple(self._lengths.items()),
             layouts=tuple(self._layouts),
             sequence_deletes=tuple(self._sequence_deletes),
             sequence_puts=tuple((*name, record) for name, record in self._sequence_puts.items()),
@@ -86,6 +92,7 @@ class _Merger:
     def _delete(self, chunk: ChunkId) -> None:
         self._deletes[chunk] = None
         self._puts.pop(chunk, None)
+        self._lengths.pop(chunk, None)
 
     def _quarantine(self, chunk: ChunkId, record: ChunkRecord) -> None:
         """A put of the same record in the same group would otherwise come after it."""

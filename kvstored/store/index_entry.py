@@ -14,6 +14,7 @@ from kvstored.format.errors import FormatError
 from kvstored.format.extent import Extent
 from kvstored.format.identity import CHUNK_ID_BYTES, NAMESPACE_ID_BYTES, ChunkId
 from kvstored.format.sequence_record import SequenceRecord
+from kvstored.format.slice_lengths import decode_part
 from kvstored.store.index_meta import IndexMeta
 from kvstored_contract.limits import SEQUENCE_NAME_BYTES_MAX
 
@@ -25,6 +26,7 @@ class Table(Enum):
     """The named databases inside the LMDB environment."""
 
     CHUNKS = b"chunks"
+    LENGTHS = b"lengths"
     QUARANTINE = b"quarantine"
     LAYOUTS = b"layouts"
     SEQUENCES = b"sequences"
@@ -79,6 +81,7 @@ def verified_sequence_name(key: bytes, value: bytes) -> str:
 
 VERIFY: Mapping[Table, Callable[[bytes, bytes], object]] = {
     Table.CHUNKS: lambda key, value: ChunkRecord.decode(ChunkId.decode(key), value),
+    Table.LENGTHS: decode_part,
     Table.QUARANTINE: decode_quarantine,
     Table.LAYOUTS: layout_record.decode,
     Table.SEQUENCES: verified_sequence_name,

@@ -9,6 +9,9 @@ ENTRY_BYTES = 384
 """Pages for one chunk, generously: an entry has 136 bytes, and a tree whose keys come and go
 at random settles at 330 for each (measured over six turnovers of 200,000 chunks)."""
 
+LENGTHS_ENTRY_BYTES = 560
+"""The same for a part of the lengths of an encoded chunk's slices, whose entry has 197 bytes."""
+
 RESERVE_BYTES_MAX = 256 * 1024 * 1024
 RESERVE_PART = 3 / 4
 """Of a small map: a group of changes copies every page that it touches."""
@@ -34,22 +37,28 @@ class IndexRoom:
         self.others_bytes_max = int(room_bytes * (1 - CHUNKS_PART_MIN))
         """What the other tables may take of the map; chunks make way for no more."""
 
-    def left_chunks(self, chunk_count: int, others_bytes: int) -> int:
+    def left_chunks(self, chunk_count: int, others_bytes: int, lengths_count: int = 0) -> int:
         """For how many more chunks there is room beside so many bytes of other tables.
 
-        Below zero so many must go.
+        ``lengths_count`` are the parts of lengths that the chunks have. Below zero so many
+        chunks must go.
         """
-        chunks_max = int(self._entries_max - self._other_entries(others_bytes))
+        others = self._other_entries(others_bytes) + _lengths_entries(lengths_count)
+        chunks_max = int(self._entries_max - others)
         return max(chunks_max, self._chunks_floor) - chunk_count
 
-    def is_surely_enough(self, chunk_count: int) -> bool:
+    def is_surely_enough(self, chunk_count: int, lengths_count: int = 0) -> bool:
         """Whether there is room for another chunk, whatever the other tables take."""
-        return self.left_chunks(chunk_count, self.others_bytes_max) > 0
+        return self.left_chunks(chunk_count, self.others_bytes_max, lengths_count) > 0
 
-    def was_full(self, chunk_count: int, others_bytes: int) -> None:
+    def was_full(self, chunk_count: int, others_bytes: int, lengths_count: int = 0) -> None:
         """Hears that LMDB had no room for chunks beside so many, and such other tables."""
-        entries = chunk_count + self._other_entries(others_bytes)
+        entries = chunk_count + self._other_entries(others_bytes) + _lengths_entries(lengths_count)
         self._entries_max = min(self._entries_max, int(entries * FULL_PART))
 
     def _other_entries(self, others_bytes: int) -> float:
         return min(others_bytes, self.others_bytes_max) / ENTRY_BYTES
+
+
+def _lengths_entries(lengths_count: int) -> float:
+    return lengths_count * LENGTHS_ENTRY_BYTES / ENTRY_BYTES

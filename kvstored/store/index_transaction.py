@@ -6,6 +6,8 @@ from typing import Any
 import lmdb
 
 from kvstored.format import layout_record
+from kvstored.format.identity import ChunkId
+from kvstored.format.slice_lengths import part_key
 from kvstored.store.index_change import IndexChange
 from kvstored.store.index_entry import (
     META_KEY,
@@ -45,12 +47,15 @@ class EncodedChange:
     def _apply_chunks(
         self, transaction: "lmdb.Transaction[bytes]", tables: Mapping[Table, Any]
     ) -> None:
-        change, chunks = self._change, tables[Table.CHUNKS]
+        change, chunks, lengths = self._change, tables[Table.CHUNKS], tables[Table.LENGTHS]
         _delete(transaction, chunks, [chunk.encode() for chunk in change.deletes])
+        gone = list(change.deletes)
         for chunk, record in change.quarantines:
             # The chunk may have been stored anew elsewhere: that entry stays.
             if transaction.get(chunk.encode(), db=chunks) == record.encode(chunk):
                 transaction.delete(chunk.encode(), db=chunks)
+                gone.append(chunk)
+        _delete_lengths(transaction, lengths, gone)
         quarantines = [
             (quarantine_key(record.extent), encode_quarantine(chunk, record))
             for chunk, record in change.quarantines
@@ -63,6 +68,8 @@ class EncodedChange:
             chunks,
             [(chunk.encode(), record.encode(chunk)) for chunk, record in change.puts],
         )
+        parts = [part for chunk, one in change.lengths for part in one.parts(chunk)]
+        _put(transaction, lengths, parts)
 
 
 def _put(
@@ -75,3 +82,15 @@ def _put(
 def _delete(transaction: "lmdb.Transaction[bytes]", database: Any, keys: list[bytes]) -> None:
     for key in keys:
         transaction.delete(key, db=database)
+
+
+def _delete_lengths(
+    transaction: "lmdb.Transaction[bytes]", database: Any, chunks: list[ChunkId]
+) -> None:
+    """Drops all parts of these chunks; costs nothing while no chunk is encoded."""
+    if not chunks or not transaction.stat(database)["entries"]:
+        return
+    for chunk in chunks:
+        number = 0
+        while transaction.delete(part_key(chunk, number), db=database):
+            number += 1

@@ -1,11 +1,14 @@
 """Walking a table of the index in parts, each in a transaction of its own."""
 
 from itertools import islice
+from typing import Any
 
 import lmdb
 
 from kvstored.format.chunk_record import RECORD_BYTES
-from kvstored.format.identity import CHUNK_ID_BYTES
+from kvstored.format.identity import CHUNK_ID_BYTES, ChunkId
+from kvstored.format.slice_lengths import part_count, part_key
+from kvstored_contract.limits import LAYERS_MAX
 
 WALK_ENTRIES = 4096
 WALK_BYTES = 4 * 1024 * 1024
@@ -49,3 +52,16 @@ def next_chunk_entries(transaction: "lmdb.Transaction[bytes]", start: bytes) -> 
         if cursor.getmulti([key for key, _ in ordered]) != ordered:
             raise lmdb.CorruptedError("entries that a walk meets are not found by their keys")
     return entries
+
+
+def chunk_parts(
+    transaction: "lmdb.Transaction[bytes]", database: Any, chunk: ChunkId
+) -> list[bytes]:
+    """The lengths of a chunk's slices: values of all parts, in order."""
+    values: list[bytes] = []
+    for number in range(part_count(LAYERS_MAX)):
+        value = transaction.get(part_key(chunk, number), db=database)
+        if value is None:
+            break
+        values.append(value)
+    return values

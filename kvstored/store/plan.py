@@ -139,11 +139,14 @@ def _ordered(
             )
     stored = [(chunk, cuts[geometry]) for chunk, geometry in enumerate(geometries) if geometry]
     if order is Order.LAYER_FIRST:
-        depth = max((len(runs) for _, runs in stored), default=0)
-        for step in range(depth):
-            for chunk, runs in stored:
-                if step < len(runs):
-                    yield chunk, *runs[step]
+        # By the first layer, and not by the number of the run: chunks whose slices differ in
+        # length are cut at different layers.
+        starting: dict[int, list[tuple[int, int, int]]] = {}
+        for chunk, runs in stored:
+            for start, count in runs:
+                starting.setdefault(start, []).append((chunk, start, count))
+        for start in sorted(starting):
+            yield from starting[start]
         return
     for chunk, runs in reversed(stored) if order is Order.TAIL_FIRST else stored:
         for start, count in runs:

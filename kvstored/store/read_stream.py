@@ -254,7 +254,13 @@ class ReadStream:
         """Publishes the final state of a run's slices."""
         if run.layer_count:
             first = run.first_layer - self._options.first_layer
-            self.target.board.states[run.chunk, first : first + run.layer_count] = state
+            layers, board = slice(first, first + run.layer_count), self.target.board
+            if board.lengths is not None and state is SliceState.RESIDENT:
+                source = self.sources[run.chunk]
+                assert source is not None
+                lengths = source.geometry.slice_bytes[run.first_layer : run.end_layer]
+                board.lengths[run.chunk, layers] = lengths
+            board.states[run.chunk, layers] = state
         self._retire(1)
 
     def _conclude(self, landing: Landing, state: SliceState) -> None:
@@ -367,11 +373,10 @@ class ReadStream:
 
 def is_header_of(header: ExtentHeader, page: bytes, source: StoredChunk) -> bool:
     """Whether a sound header is the very one that the index recorded for this chunk."""
-    lengths = tuple(part.byte_count for part in header.slices)
     return (
         int.from_bytes(page[-8:], "little") == source.record.header_checksum
         and header.chunk == source.chunk
         and header.device_id == source.device_id
         and header.offset == source.record.extent.offset
-        and lengths == source.geometry.slice_bytes
+        and header.slice_bytes == source.geometry.slice_bytes
     )

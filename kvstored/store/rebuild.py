@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.identity import ChunkId
+from kvstored.format.slice_lengths import SliceLengths
 from kvstored.io.device import DeviceError
 from kvstored.io.memory import ScratchPool
 from kvstored.store.bounded_map import bounded_map
@@ -32,6 +33,10 @@ RECORD_PART = 1024
 
 Single ones would take the last free pages, which the meta data behind them needs.
 """
+
+
+Lengths = dict[tuple[ChunkId, int], SliceLengths]
+"""Those of encoded chunks, by the chunk and the checksum of its header."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +75,7 @@ def rebuild_index(
     places = slab_places(device_set)
     index.clear_chunks()
     batch: dict[ChunkId, ChunkRecord] = {}
+    lengths: Lengths = {}
     unread: dict[str, Unread] = {}
     left_out_count = 0
 
@@ -95,10 +101,12 @@ def rebuild_index(
             for chunk, record in () if found is None else found.chunks:
                 if chunk not in batch or is_newer(record, batch[chunk]):
                     batch[chunk] = record
+            for chunk, one in () if found is None else found.lengths:
+                lengths[chunk, one.header_checksum] = one
             if len(batch) >= RECORD_BATCH:
-                left_out_count += _store(index, batch)
+                left_out_count += _store(index, batch, lengths)
             progress(done, len(places))
-    left_out_count += _store(index, batch)
+    left_out_count += _store(index, batch, lengths)
     index.apply(
         IndexChange(meta=IndexMeta(set_id=device_set.set_id, epoch=device_set.epoch, clean=False))
     )
@@ -110,7 +118,7 @@ def rebuild_index(
     )
 
 
-def _store(index: Index, batch: dict[ChunkId, ChunkRecord]) -> int:
+def _store(index: Index, batch: dict[ChunkId, ChunkRecord], lengths: Lengths) -> int:
     """Stores and empties a batch; a newer record that an earlier batch stored stays.
 
     Returns how many chunks were left out, the oldest of the batch, because chunks that
@@ -126,19 +134,24 @@ def _store(index: Index, batch: dict[ChunkId, ChunkRecord]) -> int:
         for chunk, old in olds
         if chunk not in left_out and (old is None or is_newer(batch[chunk], old))
     )
+    left_out_count += _put(index, puts, lengths)
     batch.clear()
-    return left_out_count + _put(index, puts)
+    lengths.clear()
+    return left_out_count
 
 
-def _put(index: Index, puts: tuple[tuple[ChunkId, ChunkRecord], ...]) -> int:
+def _put(index: Index, puts: tuple[tuple[ChunkId, ChunkRecord], ...], lengths: Lengths) -> int:
     """Stores what the map has room for, in parts if need be; returns how many were left out."""
+    named = ((chunk, lengths.get((chunk, record.header_checksum))) for chunk, record in puts)
     try:
-        index.apply(IndexChange(puts=puts))
+        index.apply(
+            IndexChange(puts=puts, lengths=tuple((chunk, one) for chunk, one in named if one))
+        )
     except IndexFullError:
         if len(puts) <= RECORD_PART:
             return len(puts)
         middle = len(puts) // 2
-        return _put(index, puts[:middle]) + _put(index, puts[middle:])
+        return _put(index, puts[:middle], lengths) + _put(index, puts[middle:], lengths)
     return 0
 
 

@@ -10,6 +10,7 @@ from kvstored.format.extent_header import ExtentHeader, page_checksum
 from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
 from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES, SlabHeader
+from kvstored.format.slice_lengths import SliceLengths
 from kvstored.io.device import Device, DeviceError
 from kvstored.store.device_set import DeviceSet
 from kvstored_contract.limits import ALIGNMENT_BYTES
@@ -22,9 +23,13 @@ DENSE_CLASS_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedSlab:
-    """What a slab holds; ``unread_count`` headers of extents could not be read."""
+    """What a slab holds; ``unread_count`` headers of extents could not be read.
+
+    ``lengths`` are those of the slices of the encoded ones among the chunks.
+    """
 
     chunks: tuple[tuple[ChunkId, ChunkRecord], ...] = ()
+    lengths: tuple[tuple[ChunkId, SliceLengths], ...] = ()
     unread_count: int = 0
 
 
@@ -91,15 +96,19 @@ def scan_slab(place: SlabPlace, scratch: memoryview) -> ScannedSlab:
         slab_header = read_slab_header(place, scratch)
     if slab_header is None:
         return ScannedSlab()
-    found, unread_count = [], 0
+    found, lengths, unread_count = [], [], 0
     for offset, page in _header_pages(place, slab_header.class_bytes, scratch):
         if page is None:
             unread_count += 1
             continue
         header = _header_at(place, slab_header, offset, page)
-        if header is not None:
-            found.append((header.chunk, _record(place, header, page)))
-    return ScannedSlab(chunks=tuple(found), unread_count=unread_count)
+        if header is None:
+            continue
+        found.append((header.chunk, _record(place, header, page)))
+        if header.is_encoded:
+            known = SliceLengths(lengths=header.slice_bytes, header_checksum=page_checksum(page))
+            lengths.append((header.chunk, known))
+    return ScannedSlab(chunks=tuple(found), lengths=tuple(lengths), unread_count=unread_count)
 
 
 def extent_spans(*, offset: int, byte_count: int, class_bytes: int) -> Iterator[tuple[int, int]]:
@@ -149,7 +158,7 @@ def _header_at(
         header = ExtentHeader.decode(page)
     except FormatError:
         return None
-    geometry = ChunkGeometry.of_slices(tuple(part.byte_count for part in header.slices))
+    geometry = ChunkGeometry.of_slices(header.slice_bytes)
     is_own = (
         header.device_id == place.device_id
         and header.offset == offset

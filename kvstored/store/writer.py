@@ -9,9 +9,11 @@ from kvstored.format.extent import Extent
 from kvstored.format.extent_header import ExtentHeader, SliceSum, page_checksum
 from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
 from kvstored.format.identity import ChunkId
+from kvstored.format.slice_lengths import SliceLengths
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest, Operation
 from kvstored.io.split import submit_in_parts
+from kvstored.store.index_change import IndexChange
 from kvstored.store.pieces import copy
 
 
@@ -20,7 +22,7 @@ class SealedChunk:
     """An immutable chunk in DRAM, as it will lie on the device.
 
     ``frame`` has at least ``geometry.extent_bytes`` bytes; its first page is free for
-    the header, which depends on the extent.
+    the header, which depends on the extent. ``is_encoded`` is its layout's.
     """
 
     chunk: ChunkId
@@ -31,6 +33,16 @@ class SealedChunk:
     geometry: ChunkGeometry
     slices: tuple[SliceSum, ...]
     frame: memoryview
+    is_encoded: bool = False
+
+    def change(self, record: ChunkRecord) -> IndexChange:
+        """What the index is told of the chunk that was written with this record."""
+        if not self.is_encoded:
+            return IndexChange(puts=((self.chunk, record),))
+        lengths = SliceLengths(
+            lengths=self.geometry.slice_bytes, header_checksum=record.header_checksum
+        )
+        return IndexChange(puts=((self.chunk, record),), lengths=((self.chunk, lengths),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +109,7 @@ class Writer:
             stamp=ticket.stamp,
             token_count=sealed.token_count,
             slices=sealed.slices,
+            is_encoded=sealed.is_encoded,
         ).encode()
         copy(sealed.frame[:HEADER_BYTES], memoryview(page))
         return ChunkRecord(

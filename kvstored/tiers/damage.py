@@ -72,6 +72,6 @@ class DamageControl:
             elif is_intact(source, memory.view):
                 self._counters.add("unconfirmed_chunks")
             else:
-                self._store.quarantine(source)
+                self._store.quarantine(source.chunk, source.record)
         finally:
             del memory

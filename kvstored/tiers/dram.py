@@ -134,8 +134,8 @@ class DramTier:
         self,
         chunk: ChunkId,
         *,
-        layout: StateLayout,
-        token_count: int,
+        layout_id: bytes,
+        geometry: ChunkGeometry,
         class_bytes: int,
         deadline: float,
         is_wanted: Callable[[], bool] = lambda: True,
@@ -147,7 +147,6 @@ class DramTier:
         asked now and then whether to wait on; ``may_evict`` whether a chunk may go for
         this one.
         """
-        geometry = ChunkGeometry.of(layout, token_count)
         with self._room:
             while True:
                 if (existing := self._frames.get(chunk)) is not None:
@@ -158,7 +157,7 @@ class DramTier:
                         chunk=chunk,
                         extent=extent,
                         view=self._memory[extent.offset : extent.end],
-                        layout_id=layout.layout_id,
+                        layout_id=layout_id,
                         geometry=geometry,
                     )
                     self._frames[chunk] = frame

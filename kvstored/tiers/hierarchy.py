@@ -80,6 +80,8 @@ class TieredStore:
         self._engine = engine
         self._counters = Counters()
         self._known_layouts: set[bytes] = set()
+        # Encoded slices are never whole pages, and so go through this memory.
+        self._slice_bytes_max = limits.reader.plan.run_bytes_max
         room = NvmeRoom(table=recovered.table, counters=self._counters)
         self._store = ChunkStore(
             ChunkStoreParts(
@@ -159,6 +161,13 @@ class TieredStore:
         layout_id = layout.layout_id
         if layout_id in self._known_layouts:
             return
+        slice_bytes = layout.layer_stride
+        if layout.is_encoded and slice_bytes > self._slice_bytes_max:
+            raise LayoutRefusedError(
+                f"a slice of this layout takes up to {slice_bytes} bytes but one of a codec may "
+                f"have {self._slice_bytes_max}; use a smaller chunk_tokens or a larger "
+                "read_bytes_max"
+            )
         size = class_bytes(layout)
         limit = min(self._store.allocator.class_bytes_max, self._dram.class_bytes_max)
         if size > limit:

@@ -12,7 +12,6 @@ import threading
 import time
 
 from kvstored.counters import Counters
-from kvstored.format.geometry import class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.io.engine import IoEngine
 from kvstored.store.chunk_store import ChunkStore
@@ -20,7 +19,6 @@ from kvstored.store.read_stream import ChunkSource, StoredChunk
 from kvstored.tiers.dram import DramTier, FrameState
 from kvstored.tiers.extent_load import is_intact, load_extent
 from kvstored.tiers.policy.use_counts import UseCounts
-from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
 
 LOGGER = logging.getLogger(__name__)
@@ -47,20 +45,18 @@ class Promoter:
         self._counters = counters
         self._reads: UseCounts[ChunkId] = UseCounts(COUNTED_CHUNKS_MAX)
         self._lock = threading.Lock()
-        self._queue: queue.Queue[tuple[StoredChunk, StateLayout] | None] = queue.Queue(
-            WAITING_CHUNKS_MAX
-        )
+        self._queue: queue.Queue[StoredChunk | None] = queue.Queue(WAITING_CHUNKS_MAX)
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="kvstored-promote", daemon=True)
         self._thread.start()
 
-    def was_read(self, source: ChunkSource, layout: StateLayout) -> None:
+    def was_read(self, source: ChunkSource) -> None:
         """Hears of a read from whichever tier; never blocks."""
         with self._lock:
             reads = self._reads.add(source.chunk)
         if isinstance(source, StoredChunk) and reads >= READS_MIN:
             try:
-                self._queue.put_nowait((source, layout))
+                self._queue.put_nowait(source)
             except queue.Full:
                 self._counters.add("promotions_dropped")
 
@@ -71,28 +67,28 @@ class Promoter:
         self._thread.join()
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (source := self._queue.get()) is not None:
             if not self._is_closing:
                 try:
-                    self._promote(*item)
+                    self._promote(source)
                 except Exception:
                     LOGGER.exception("a chunk could not be promoted")
 
-    def _promote(self, source: StoredChunk, layout: StateLayout) -> None:
+    def _promote(self, source: StoredChunk) -> None:
         self._store.pin([source.chunk])
         try:
             # The chunk may have been evicted between the read and this moment.
             if self._store.find([source.chunk]) == [source.record]:
-                self._load(source, layout)
+                self._load(source)
         finally:
             self._store.unpin([source.chunk])
 
-    def _load(self, source: StoredChunk, layout: StateLayout) -> None:
+    def _load(self, source: StoredChunk) -> None:
         claim = self._dram.claim(
             source.chunk,
-            layout=layout,
-            token_count=source.record.token_count,
-            class_bytes=class_bytes(layout),
+            layout_id=source.record.layout_id,
+            geometry=source.geometry,
+            class_bytes=source.record.extent.byte_count,
             deadline=time.monotonic(),
             may_evict=lambda victim: self._is_read_more_often(source.chunk, victim),
         )
@@ -108,7 +104,7 @@ class Promoter:
             self._dram.abandon(frame, Reason.DEVICE_FAILED)
         elif not is_intact(source, frame.view):
             self._dram.abandon(frame, Reason.CHECKSUM)
-            self._store.quarantine(source)
+            self._store.quarantine(source.chunk, source.record)
         else:
             self._dram.publish(frame, FrameState.CLEAN)
             frame.durable.set_result(Reason.UNSPECIFIED)

@@ -1,7 +1,7 @@
 """The write path of complete chunks: arena to DRAM frame, frame to device, commit."""
 
 from kvstored.counters import Counters
-from kvstored.format.geometry import class_bytes
+from kvstored.format.geometry import class_bytes, class_bytes_for
 from kvstored.format.identity import ChunkId
 from kvstored.store.pieces import gather
 from kvstored.store.writer import SealedChunk
@@ -40,14 +40,17 @@ class PutPath:
         return tickets
 
     def _put_chunk(self, request: PutRequest, index: int, chunk: ChunkId) -> PutTicket:
-        new = request.chunks[index]
+        layout, new = request.layout, request.chunks[index]
+        geometry = new.geometry(layout)
         claim = self._stager.claim(
             chunk,
             lambda: self._dram.claim(
                 chunk,
-                layout=request.layout,
-                token_count=new.token_count,
-                class_bytes=class_bytes(request.layout),
+                layout_id=layout.layout_id,
+                geometry=geometry,
+                class_bytes=(
+                    class_bytes_for(layout, geometry) if layout.is_encoded else class_bytes(layout)
+                ),
                 deadline=request.deadline,
                 is_wanted=request.is_wanted,
             ),

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Sequence
 
 from kvstored.counters import Counters
-from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.identity import ChunkId
 from kvstored.store.chunk_store import ChunkStore
 from kvstored.store.index import IndexFailure
@@ -19,6 +18,7 @@ from kvstored.store.read_stream import (
     StreamOptions,
 )
 from kvstored.store.reader import Reader
+from kvstored.store.stored_geometry import stored_geometries
 from kvstored.tiers.dram import DramTier, Frame
 from kvstored.tiers.nvme_room import NvmeRoom
 from kvstored.tiers.requests import ReadRequest
@@ -47,7 +47,7 @@ class ReadPath:
         reader: Reader,
         bounce_bytes: int,
         counters: Counters,
-        on_read: Callable[[ChunkSource, StateLayout], None],
+        on_read: Callable[[ChunkSource], None],
         on_damage: Callable[[StoredChunk], None],
     ) -> None:
         self._store = store
@@ -97,7 +97,7 @@ class ReadPath:
         def finished(stream: ReadStream) -> None:
             self._dram.unpin(frames.values())
             self._store.unpin(others)
-            self._account(stream, request.layout)
+            self._account(stream)
 
         try:
             sources = self._sources(request, chunks, frames)
@@ -130,26 +130,43 @@ class ReadPath:
     ) -> tuple[ChunkSource | None, ...]:
         """Where each chunk is read from; everything that is found is pinned already."""
         others = [chunk for index, chunk in enumerate(chunks) if index not in frames]
-        records = iter(self._found(others))
+        stored = iter(self._stored(others, request.layout))
         layout_id = request.layout.layout_id
         sources: list[ChunkSource | None] = []
         for index, chunk in enumerate(chunks):
             source: ChunkSource | None = None
-            if (frame := frames.get(index)) is not None:
-                if frame.layout_id == layout_id:
-                    source = FramedChunk(chunk=chunk, frame=frame.view, geometry=frame.geometry)
-            elif (record := next(records)) is not None and record.layout_id == layout_id:
-                source = self._store.source(chunk, record, request.layout)
+            if (frame := frames.get(index)) is None:
+                source = next(stored)
+            elif frame.layout_id == layout_id:
+                source = FramedChunk(chunk=chunk, frame=frame.view, geometry=frame.geometry)
             sources.append(source if source and fits_blocks(source, request) else None)
         return tuple(sources)
 
-    def _found(self, chunks: list[ChunkId]) -> list[ChunkRecord | None]:
-        """What the index says; nothing while it cannot be read, and DRAM serves all the same."""
+    def _stored(self, chunks: list[ChunkId], layout: StateLayout) -> list[StoredChunk | None]:
+        """Those of the layout's chunks that the index knows, None for the others.
+
+        While the index cannot be read these are misses, and DRAM serves all the same.
+        """
+        stored: list[StoredChunk | None] = [None] * len(chunks)
         try:
-            return self._store.find(chunks)
+            found = [
+                (number, chunk, record)
+                for number, (chunk, record) in enumerate(
+                    zip(chunks, self._store.find(chunks), strict=True)
+                )
+                if record is not None and record.layout_id == layout.layout_id
+            ]
+            entries = [(chunk, record) for _, chunk, record in found]
+            geometries = stored_geometries(self._store.index, entries, layout)
+            for (number, chunk, record), geometry in zip(found, geometries, strict=True):
+                if geometry is None:
+                    # It can never be read: out of service it makes way for the same chunk anew.
+                    self._store.quarantine(chunk, record)
+                else:
+                    stored[number] = self._store.source(chunk, record, geometry)
         except IndexFailure as error:
             LOGGER.warning("chunks on the devices are misses: %s", error)
-            return [None] * len(chunks)
+        return stored
 
     def cancel(self, stream: ReadStream) -> None:
         """Gives up what is not in flight."""
@@ -181,7 +198,7 @@ class ReadPath:
                     f"{self._bounce_bytes} bytes may lie elsewhere"
                 )
 
-    def _account(self, stream: ReadStream, layout: StateLayout) -> None:
+    def _account(self, stream: ReadStream) -> None:
         self._counters.add("read_requests")
         self._counters.add("read_device_bytes", stream.device_bytes)
         self._counters.add("read_dram_bytes", stream.dram_bytes)
@@ -192,7 +209,7 @@ class ReadPath:
         # Hits in DRAM count too: what is read most must not leave the devices first.
         self._room.used(source.chunk for source in sources)
         for source in sources:
-            self._on_read(source, layout)
+            self._on_read(source)
 
 
 def fits_blocks(source: ChunkSource, request: ReadRequest) -> bool:

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 
+from kvstored.format.geometry import ChunkGeometry
 from kvstored.store.placement import Placement
 from kvstored.store.plan import Order
 from kvstored_contract.board import Board
@@ -16,13 +17,21 @@ from kvstored_contract.reasons import Reason
 class NewChunk:
     """A complete chunk to be stored; ``parent_key`` is empty for the first of a prefix.
 
-    ``stripe`` chooses the device (see ``striping``).
+    ``stripe`` chooses the device (see ``striping``). ``slice_bytes`` are the lengths of
+    the slices where the layout has a codec, one for each layer; else it is empty.
     """
 
     key: bytes
     parent_key: bytes
     token_count: int
     stripe: int
+    slice_bytes: tuple[int, ...] = ()
+
+    def geometry(self, layout: StateLayout) -> ChunkGeometry:
+        """Where its slices lie in a frame and in an extent."""
+        if layout.is_encoded:
+            return ChunkGeometry.of_slices(self.slice_bytes)
+        return ChunkGeometry.of(layout, self.token_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

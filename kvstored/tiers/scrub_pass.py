@@ -13,14 +13,12 @@ from enum import Enum
 from kvstored.counters import Counters
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.errors import FormatError
-from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
 from kvstored.format.identity import ChunkId
 from kvstored.format.superblock import SUPERBLOCK_BYTES, Superblock
 from kvstored.io.device import DeviceError
 from kvstored.store.check_report import ProblemKind
 from kvstored.store.chunk_check import check_chunk
 from kvstored.store.chunk_store import ChunkStore
-from kvstored.store.read_stream import StoredChunk
 from kvstored.store.slab_scan import SlabPlace, read_slab_header
 from kvstored.tiers.nvme_room import NvmeRoom
 from kvstored.tiers.scrub_device import ScrubDevice, Turns
@@ -214,7 +212,7 @@ class ScrubPass:
         # Deleted since, or found by a read: nothing is left to do.
         if verdict is _Verdict.DAMAGED and self._store.find([chunk]) == [record]:
             self._count("scrub_damaged_chunks")
-            self._store.quarantine(self._source(chunk, record))
+            self._store.quarantine(chunk, record)
 
     def _verdict(self, chunk: ChunkId, record: ChunkRecord) -> _Verdict:
         """Reads a chunk and compares its header with the index and every slice with that."""
@@ -224,17 +222,15 @@ class ScrubPass:
             return _Verdict.UNREAD
         device = self._devices[device_index]
         device_id = self._store.device_set.device_ids[device_index]
-        problems = check_chunk(chunk, record, device, device_id, self._scratch).problems
+        problems = check_chunk(
+            chunk,
+            record,
+            lambda: self._store.index.lengths([(chunk, record)])[0],
+            device,
+            device_id,
+            self._scratch,
+        ).problems
         if any(problem.kind is ProblemKind.DEVICE for problem in problems):
             return _Verdict.UNREAD
         device.errors_in_a_row = 0
         return _Verdict.DAMAGED if problems else _Verdict.SOUND
-
-    def _source(self, chunk: ChunkId, record: ChunkRecord) -> StoredChunk:
-        """A damaged chunk; its slices are not known, so one takes the place of all."""
-        return StoredChunk(
-            chunk=chunk,
-            record=record,
-            device_id=self._store.device_set.device_ids[record.extent.device_index],
-            geometry=ChunkGeometry.of_slices((record.extent.byte_count - HEADER_BYTES,)),
-        )

@@ -126,6 +126,7 @@ def seal_frame(
         geometry=geometry,
         slices=tuple(slices),
         frame=frame.view,
+        is_encoded=layout.is_encoded,
     )
 
 

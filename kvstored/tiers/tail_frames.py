@@ -2,7 +2,7 @@
 
 import time
 
-from kvstored.format.geometry import class_bytes
+from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.io.engine import IoEngine
 from kvstored.store.append_rows import head_moves
@@ -71,8 +71,8 @@ class TailFrames:
             chunk,
             lambda: self._dram.claim(
                 chunk,
-                layout=layout,
-                token_count=new.token_count,
+                layout_id=layout.layout_id,
+                geometry=new.geometry(layout),
                 class_bytes=class_bytes(layout),
                 deadline=now,
             ),
@@ -126,11 +126,12 @@ class TailFrames:
                 return Reason.NOT_STORED
             if not token_count <= record.token_count <= layout.chunk_tokens:
                 return Reason.NOT_STORED
-            source = self._store.source(chunk, record, layout)
+            geometry = ChunkGeometry.of(layout, record.token_count)
+            source = self._store.source(chunk, record, geometry)
             if load_extent(self._engine, source, opened.view) is not None:
                 return Reason.DEVICE_FAILED
             if not is_intact(source, opened.view):
-                self._store.quarantine(source)
+                self._store.quarantine(chunk, record)
                 return Reason.CHECKSUM
         finally:
             self._store.unpin([chunk])

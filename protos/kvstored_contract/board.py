@@ -2,7 +2,8 @@
 
 A board begins at an 8-byte aligned arena offset and holds a head of eight
 little-endian 64-bit words followed by one state byte for each slice of the read,
-``chunk * layer_count + layer``. Every word has exactly one writer:
+``chunk * layer_count + layer``. If the layout has a codec, a little-endian 32-bit length
+for each slice follows at the next multiple of 8 bytes. Every word has exactly one writer:
 
 ====  ==========================  =======  ==========================================
 word  name                        writer   meaning
@@ -17,9 +18,10 @@ word  name                        writer   meaning
 ====  ==========================  =======  ==========================================
 
 Invariants: a slice's state goes from PENDING to one other state, once; RESIDENT is
-written only after the verified bytes lie at their destination; FINISHED is written
-last, after the daemon's last access to the destination. The engine zeroes the board
-before the call and may not reuse it or the destination before FINISHED.
+written only after the verified bytes lie at their destination and their length, if
+there is one, on the board; FINISHED is written last, after the daemon's last access to
+the destination. The engine zeroes the board before the call and may not reuse it or the
+destination before FINISHED.
 
 Assumption: aligned 8-byte and 1-byte stores are atomic and become visible in order
 (x86-64), or the reader waits through the eventfd, which orders them everywhere.
@@ -33,6 +35,7 @@ from numpy.typing import NDArray
 WORD_BYTES = 8
 HEAD_WORDS = 8
 HEAD_BYTES = HEAD_WORDS * WORD_BYTES
+_LENGTH_BYTES = 4
 
 
 class BoardWord(IntEnum):
@@ -75,31 +78,53 @@ class SliceState(IntEnum):
     """Not read before the deadline."""
 
 
-def board_bytes(*, chunk_count: int, layer_count: int) -> int:
+def board_bytes(*, chunk_count: int, layer_count: int, has_lengths: bool = False) -> int:
     """Bytes of a board, rounded up to whole words."""
-    states = chunk_count * layer_count
-    return HEAD_BYTES + -(-states // WORD_BYTES) * WORD_BYTES
+    slices = chunk_count * layer_count
+    lengths_bytes = slices * _LENGTH_BYTES if has_lengths else 0
+    return HEAD_BYTES + _whole_words(slices) + _whole_words(lengths_bytes)
+
+
+def _whole_words(byte_count: int) -> int:
+    return -(-byte_count // WORD_BYTES) * WORD_BYTES
 
 
 class Board:
     """Typed view of one board over a writable buffer that starts at the board's first byte.
 
     ``words`` has shape [HEAD_WORDS] and dtype uint64, ``states`` shape
-    [chunk_count, layer_count] and dtype uint8; both alias the buffer.
+    [chunk_count, layer_count] and dtype uint8, ``lengths`` the same shape and dtype uint32,
+    if there are any; all alias the buffer.
     """
 
-    __slots__ = ("states", "words")
+    __slots__ = ("lengths", "states", "words")
 
     words: NDArray[np.uint64]
     states: NDArray[np.uint8]
+    lengths: NDArray[np.uint32] | None
 
-    def __init__(self, buffer: memoryview, *, chunk_count: int, layer_count: int) -> None:
+    def __init__(
+        self,
+        buffer: memoryview,
+        *,
+        chunk_count: int,
+        layer_count: int,
+        has_lengths: bool = False,
+    ) -> None:
         self.words = np.frombuffer(buffer, dtype="<u8", count=HEAD_WORDS)
         self.states = np.frombuffer(
             buffer, dtype=np.uint8, count=chunk_count * layer_count, offset=HEAD_BYTES
         ).reshape(chunk_count, layer_count)
+        self.lengths = None
+        if has_lengths:
+            offset = board_bytes(chunk_count=chunk_count, layer_count=layer_count)
+            self.lengths = np.frombuffer(
+                buffer, dtype="<u4", count=chunk_count * layer_count, offset=offset
+            ).reshape(chunk_count, layer_count)
 
     def clear(self) -> None:
-        """Zeroes every word and state; the engine does this before the call."""
+        """Zeroes every word, state and length; the engine does this before the call."""
         self.words[:] = 0
         self.states[:] = SliceState.PENDING
+        if self.lengths is not None:
+            self.lengths[:] = 0

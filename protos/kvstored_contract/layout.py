@@ -1,6 +1,7 @@
 """State layouts: how the attention state of one model is cut into chunks and slices."""
 
 import hashlib
+import re
 import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -8,12 +9,18 @@ from enum import IntEnum
 from kvstored_contract.limits import (
     ALIGNMENT_BYTES,
     CHUNK_TOKENS_MAX,
+    CODEC_NAME_BYTES_MAX,
     LAYERS_MAX,
     LAYOUT_TEXT_BYTES_MAX,
     SHARDS_MAX,
     TOKEN_BYTES_MAX,
 )
 from kvstored_protos.v1 import common_pb2
+
+RAW = "raw"
+"""The codec of a layout whose slices are the states themselves."""
+
+_CODEC_NAME = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{CODEC_NAME_BYTES_MAX - 1}}}")
 
 
 class StateKind(IntEnum):
@@ -38,7 +45,10 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LayerState:
-    """State of one layer: its kind and the bytes that one token takes (0 for NONE)."""
+    """State of one layer: its kind and the bytes that one token takes (0 for NONE).
+
+    In a layout with a codec, ``token_bytes * chunk_tokens`` bounds the bytes of a slice.
+    """
 
     kind: StateKind
     token_bytes: int
@@ -76,6 +86,8 @@ class StateLayout:
     A chunk is ``chunk_tokens`` consecutive tokens of all layers; a slice is one
     layer of one chunk. ``model`` is a fingerprint of everything that changes the
     values (weights revision, architecture, rope parameters, adapter version).
+    ``codec`` names how slices are encoded. All but RAW give every slice a length of its
+    own, which is all that the store knows of a codec.
     Raises LayoutError for a layout that no store accepts.
     """
 
@@ -85,6 +97,7 @@ class StateLayout:
     chunk_tokens: int = 64
     rotary: Rotary = Rotary.UNROTATED
     shard: Shard = Shard()
+    codec: str = RAW
     layout_id: bytes = field(init=False, repr=False, compare=False)
     """SHA-256 over every property, each field length-prefixed (32 bytes)."""
 
@@ -95,6 +108,11 @@ class StateLayout:
                     f"{name} has {len(text.encode())} bytes; at most {LAYOUT_TEXT_BYTES_MAX} "
                     "are stored, so use a digest"
                 )
+        if not _CODEC_NAME.fullmatch(self.codec):
+            raise LayoutError(
+                f"a codec is named by 1 to {CODEC_NAME_BYTES_MAX} lower-case letters, digits, "
+                f"dots, dashes and underscores, not {self.codec!r}"
+            )
         if not 1 <= len(self.layers) <= LAYERS_MAX:
             raise LayoutError(f"a layout has 1 to {LAYERS_MAX} layers, not {len(self.layers)}")
         if not 1 <= self.chunk_tokens <= CHUNK_TOKENS_MAX:
@@ -117,8 +135,16 @@ class StateLayout:
         """Number of layers, those of kind NONE included."""
         return len(self.layers)
 
+    @property
+    def is_encoded(self) -> bool:
+        """Whether slices have lengths of their own."""
+        return self.codec != RAW
+
     def slice_bytes(self, layer: int, token_count: int | None = None) -> int:
-        """Bytes of one slice of ``token_count`` tokens (default: a complete chunk)."""
+        """Bytes of one slice of ``token_count`` tokens (default: a complete chunk).
+
+        Of an encoded layout: the most that a slice of a complete chunk may have.
+        """
         tokens = self.chunk_tokens if token_count is None else token_count
         return self.layers[layer].token_bytes * tokens
 
@@ -147,6 +173,8 @@ class StateLayout:
             ),
             b"".join(struct.pack("<BI", layer.kind, layer.token_bytes) for layer in self.layers),
         ]
+        if self.is_encoded:
+            fields.append(self.codec.encode())
         return hash_fields(fields)
 
     def to_proto(self) -> common_pb2.StateLayout:
@@ -168,6 +196,7 @@ class StateLayout:
                 pipeline_first_layer=self.shard.pipeline_first_layer,
                 pipeline_layer_count=self.shard.pipeline_layer_count,
             ),
+            codec=self.codec if self.is_encoded else "",
         )
 
     @classmethod
@@ -192,6 +221,7 @@ class StateLayout:
                 pipeline_first_layer=message.shard.pipeline_first_layer,
                 pipeline_layer_count=message.shard.pipeline_layer_count,
             ),
+            codec=message.codec or RAW,
         )
 
 

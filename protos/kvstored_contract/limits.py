@@ -1,6 +1,6 @@
 """Every limit that both sides know, in one place."""
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Version of the session handshake and of the board; must be equal on both sides."""
 
 KEY_BYTES = 32
@@ -20,6 +20,9 @@ CHUNK_TOKENS_MAX = 4096
 
 LAYOUT_TEXT_BYTES_MAX = 512
 """Length of a layout's model fingerprint and of its dtype in UTF-8."""
+
+CODEC_NAME_BYTES_MAX = 32
+"""Length of the name of a layout's codec."""
 
 TOKEN_BYTES_MAX = 512 * 1024
 """Bytes of one token in one layer; a slice then stays below 4 GiB."""

@@ -16,8 +16,9 @@ class SnapshotGeometry:
     of kind NONE has an empty block. ``byte_count`` is the length of the whole snapshot.
     One snapshot of all layers makes saving one call for each step (HCache, section 4.2.2).
 
-    Raises ValueError for less than one row, LayoutError when a layer of kind KV has an odd
-    number of bytes a token, which has no halves.
+    Raises ValueError for less than one row, LayoutError for a layout with a codec, whose
+    chunks have no rows, and when a layer of kind KV has an odd number of bytes a token,
+    which has no halves.
     """
 
     layout: StateLayout
@@ -28,6 +29,10 @@ class SnapshotGeometry:
     def __post_init__(self) -> None:
         if self.row_count < 1:
             raise ValueError(f"a snapshot has at least one row, not {self.row_count}")
+        if self.layout.is_encoded:
+            raise LayoutError(
+                f"chunks of codec {self.layout.codec!r} have no rows; put them complete"
+            )
         offsets, offset = [], 0
         for index, layer in enumerate(self.layout.layers):
             if layer.kind is StateKind.KV and layer.token_bytes % 2:

@@ -268,8 +268,12 @@ class Services(
 
     def Pin(self, request: Any, context: Any) -> store_pb2.PinReply:
         self.daemon.enter(request, context)
-        count = sum(key in self.daemon.stored for key in request.keys)
-        return store_pb2.PinReply(lease_id=self._lease() if count else 0, pinned_chunks=count)
+        is_pinned = [key in self.daemon.stored for key in request.keys]
+        return store_pb2.PinReply(
+            lease_id=self._lease() if any(is_pinned) else 0,
+            pinned_chunks=sum(is_pinned),
+            is_pinned=is_pinned,
+        )
 
     def Unpin(self, request: Any, context: Any) -> store_pb2.UnpinReply:
         self.daemon.enter(request, context)

@@ -123,6 +123,19 @@ def test_the_epoch_is_that_of_the_live_session(client: Client) -> None:
     assert not client.available()
 
 
+def test_an_allocation_need_not_connect(client: Client, daemon: FakeDaemon) -> None:
+    assert client.allocate(4096, connects=False) is None
+    assert daemon.requests == []
+    assert client.available()
+    region = client.allocate(4096, connects=False)
+    assert region is not None
+    link = client._connection.current()
+    assert link is not None
+    link.session.presence.end()
+    assert client.allocate(4096, connects=False) is None
+    assert [type(request) for request in daemon.requests] == [session_pb2.Hello]
+
+
 def test_a_match_with_a_lease_pins(client: Client, daemon: FakeDaemon, layout: StateLayout) -> None:
     keys, _ = store(client, layout, TOKENS)
     match = client.match(layout, [*keys, b"n" * 32], lease_ms=1000)
@@ -144,6 +157,7 @@ def test_a_pin_counts_what_is_stored(
     assert lease is not None
     with lease:
         assert lease.chunk_count == 2
+        assert lease.is_pinned == (True, True, False)
         daemon.leases.clear()
     assert "unpin_failed" not in client.counters
 

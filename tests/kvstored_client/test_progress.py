@@ -124,3 +124,35 @@ def test_slices_outside_the_read(side: Side, chunk: int, layer: int) -> None:
         side.progress.state(chunk, layer)
     with pytest.raises(IndexError, match="is outside a read of"):
         side.progress.is_resident(chunk, layer)
+
+
+def test_the_length_of_an_encoded_slice_is_known_once_it_is_resident() -> None:
+    with open_side(has_lengths=True) as side:
+        assert side.board.lengths is not None
+        side.board.lengths[1, 1] = 700
+        assert side.progress.slice_bytes(1, 1) is None
+        side.board.states[1, 1] = SliceState.RESIDENT
+        side.board.states[0, 0] = SliceState.MISSING
+        assert side.progress.slice_bytes(1, 1) == 700
+        assert side.progress.slice_bytes(0, 0) is None
+        with pytest.raises(IndexError):
+            side.progress.slice_bytes(CHUNKS, 0)
+        side.board.words[BoardWord.FINISHED] = 1
+        side.progress.settle()
+        assert side.progress.slice_bytes(1, 1) == 700
+
+
+def test_lengths_are_kept_when_the_daemon_dies() -> None:
+    with open_side(has_lengths=True) as side:
+        assert side.board.lengths is not None
+        side.board.lengths[2, 0] = 9
+        side.board.states[2, 0] = SliceState.RESIDENT
+        side.presence.end()
+        assert side.progress.is_finished()
+        side.board.lengths[:] = 0
+        assert side.progress.slice_bytes(2, 0) == 9
+
+
+def test_a_raw_slice_has_no_length_of_its_own(side: Side) -> None:
+    side.board.states[1, 1] = SliceState.RESIDENT
+    assert side.progress.slice_bytes(1, 1) is None

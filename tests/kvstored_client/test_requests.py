@@ -4,7 +4,13 @@ from kvstored_client import methods
 from kvstored_client.call import Method, building
 from kvstored_client.errors import DaemonFaultError, RequestInvalidError
 from kvstored_client.placement import Placement
-from kvstored_client.replies import matched_chunks, put_report, rejected_report, sequence_info
+from kvstored_client.replies import (
+    matched_chunks,
+    pinned_keys,
+    put_report,
+    rejected_report,
+    sequence_info,
+)
 from kvstored_client.requests import put_request, read_request
 from kvstored_client.values import Ack, NewChunk, Order, PutOutcome, PutResult
 from kvstored_contract.reasons import Reason
@@ -38,7 +44,7 @@ def test_a_put_carries_everything() -> None:
         layout_id=b"l",
         chunks=[
             NewChunk(key=KEY, token_count=3, parent_key=b"p", stripe=7),
-            NewChunk(key=KEY, token_count=3),
+            NewChunk(key=KEY, token_count=3, slice_bytes=(8, 0, 9)),
         ],
         source=Placement(regions=(), base=1, layer_stride=2, chunk_stride=3, block_offsets=(4, 5)),
         ack=Ack.DURABLE,
@@ -48,7 +54,7 @@ def test_a_put_carries_everything() -> None:
         layout_id=b"l",
         chunks=[
             store_pb2.PutChunk(key=KEY, parent_key=b"p", token_count=3, stripe=7),
-            store_pb2.PutChunk(key=KEY, token_count=3, stripe=1),
+            store_pb2.PutChunk(key=KEY, token_count=3, stripe=1, slice_bytes=[8, 0, 9]),
         ],
         source={"base": 1, "layer_stride": 2, "chunk_stride": 3, "block_offsets": [4, 5]},
         ack=store_pb2.ACK_DURABLE,
@@ -115,6 +121,13 @@ def test_a_match_is_never_longer_than_the_question() -> None:
     assert matched_chunks(store_pb2.MatchReply(matched_chunks=2), 2) == 2
     with pytest.raises(DaemonFaultError, match="matched 3 chunks of 2 keys"):
         matched_chunks(store_pb2.MatchReply(matched_chunks=3), 2)
+
+
+def test_a_pin_answers_of_every_key() -> None:
+    reply = store_pb2.PinReply(is_pinned=[True, False])
+    assert pinned_keys(reply, 2) == (True, False)
+    with pytest.raises(DaemonFaultError, match="answered for 2 of 3 keys"):
+        pinned_keys(reply, 3)
 
 
 def test_a_sequence_becomes_a_value() -> None:

@@ -12,6 +12,7 @@ from kvstored_client.errors import DaemonAbsentError, DaemonFaultError, SessionR
 from kvstored_client.options import Options
 from kvstored_client.session import open_session
 from kvstored_contract import handshake
+from kvstored_contract.limits import PROTOCOL_VERSION
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import session_pb2
 from tests.kvstored_client.fake_daemon import FakeDaemon
@@ -25,7 +26,7 @@ def options(path: Path) -> Options:
 def test_the_handshake_maps_the_arena(daemon: FakeDaemon) -> None:
     session = open_session(options(daemon.socket_path))
     assert daemon.requests[0] == session_pb2.Hello(
-        protocol_version=1, client_name="engine", arena_bytes=8192
+        protocol_version=PROTOCOL_VERSION, client_name="engine", arena_bytes=8192
     )
     assert (session.epoch, session.namespace, session.token) == (1, "default", "token-1-0")
     region = session.arena.allocate(4096)

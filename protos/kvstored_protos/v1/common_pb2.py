@@ -24,25 +24,25 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kvstored/v1/common.proto\x12\x0bkvstored.v1\"G\n\nLayerState\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.kvstored.v1.StateKind\x12\x13\n\x0btoken_bytes\x18\x02 \x01(\r\"m\n\x05Shard\x12\x13\n\x0btensor_rank\x18\x01 \x01(\r\x12\x13\n\x0btensor_size\x18\x02 \x01(\r\x12\x1c\n\x14pipeline_first_layer\x18\x03 \x01(\r\x12\x1c\n\x14pipeline_layer_count\x18\x04 \x01(\r\"\xb2\x01\n\x0bStateLayout\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\'\n\x06layers\x18\x03 \x03(\x0b\x32\x17.kvstored.v1.LayerState\x12\x14\n\x0c\x63hunk_tokens\x18\x04 \x01(\r\x12#\n\x06rotary\x18\x05 \x01(\x0e\x32\x13.kvstored.v1.Rotary\x12!\n\x05shard\x18\x06 \x01(\x0b\x32\x12.kvstored.v1.Shard\"\\\n\tPlacement\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\x04\x12\x14\n\x0clayer_stride\x18\x02 \x01(\x04\x12\x14\n\x0c\x63hunk_stride\x18\x03 \x01(\x04\x12\x15\n\rblock_offsets\x18\x04 \x03(\x04*\x91\x04\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14REASON_TOKEN_UNKNOWN\x10\x01\x12\x14\n\x10REASON_NOT_ADMIN\x10\x02\x12\x19\n\x15REASON_LAYOUT_UNKNOWN\x10\x03\x12\x19\n\x15REASON_LAYOUT_INVALID\x10\x04\x12\x16\n\x12REASON_ARENA_RANGE\x10\x05\x12\x18\n\x14REASON_FIELD_INVALID\x10\x06\x12\x19\n\x15REASON_LIMIT_EXCEEDED\x10\x07\x12\x14\n\x10REASON_DRAM_FULL\x10\x08\x12\x15\n\x11REASON_STORE_FULL\x10\t\x12\x18\n\x14REASON_DEVICE_FAILED\x10\n\x12\x15\n\x11REASON_NOT_STORED\x10\x0b\x12\x13\n\x0fREASON_CHECKSUM\x10\x0c\x12\x1a\n\x16REASON_SEQUENCE_EXISTS\x10\r\x12\x1b\n\x17REASON_SEQUENCE_UNKNOWN\x10\x0e\x12\x18\n\x14REASON_LEASE_UNKNOWN\x10\x0f\x12\x13\n\x0fREASON_DRAINING\x10\x10\x12\x13\n\x0fREASON_DEADLINE\x10\x11\x12\x13\n\x0fREASON_INTERNAL\x10\x12\x12\x1c\n\x18REASON_SEQUENCE_CONFLICT\x10\x13\x12\x19\n\x15REASON_ACCESS_REFUSED\x10\x14*f\n\tStateKind\x12\x1a\n\x16STATE_KIND_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_KIND_KV\x10\x01\x12\x15\n\x11STATE_KIND_HIDDEN\x10\x02\x12\x13\n\x0fSTATE_KIND_NONE\x10\x03*]\n\x06Rotary\x12\x16\n\x12ROTARY_UNSPECIFIED\x10\x00\x12\x12\n\x0eROTARY_ROTATED\x10\x01\x12\x14\n\x10ROTARY_UNROTATED\x10\x02\x12\x11\n\rROTARY_ABSENT\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kvstored/v1/common.proto\x12\x0bkvstored.v1\"G\n\nLayerState\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.kvstored.v1.StateKind\x12\x13\n\x0btoken_bytes\x18\x02 \x01(\r\"m\n\x05Shard\x12\x13\n\x0btensor_rank\x18\x01 \x01(\r\x12\x13\n\x0btensor_size\x18\x02 \x01(\r\x12\x1c\n\x14pipeline_first_layer\x18\x03 \x01(\r\x12\x1c\n\x14pipeline_layer_count\x18\x04 \x01(\r\"\xc1\x01\n\x0bStateLayout\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\'\n\x06layers\x18\x03 \x03(\x0b\x32\x17.kvstored.v1.LayerState\x12\x14\n\x0c\x63hunk_tokens\x18\x04 \x01(\r\x12#\n\x06rotary\x18\x05 \x01(\x0e\x32\x13.kvstored.v1.Rotary\x12!\n\x05shard\x18\x06 \x01(\x0b\x32\x12.kvstored.v1.Shard\x12\r\n\x05\x63odec\x18\x07 \x01(\t\"\\\n\tPlacement\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\x04\x12\x14\n\x0clayer_stride\x18\x02 \x01(\x04\x12\x14\n\x0c\x63hunk_stride\x18\x03 \x01(\x04\x12\x15\n\rblock_offsets\x18\x04 \x03(\x04*\x91\x04\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14REASON_TOKEN_UNKNOWN\x10\x01\x12\x14\n\x10REASON_NOT_ADMIN\x10\x02\x12\x19\n\x15REASON_LAYOUT_UNKNOWN\x10\x03\x12\x19\n\x15REASON_LAYOUT_INVALID\x10\x04\x12\x16\n\x12REASON_ARENA_RANGE\x10\x05\x12\x18\n\x14REASON_FIELD_INVALID\x10\x06\x12\x19\n\x15REASON_LIMIT_EXCEEDED\x10\x07\x12\x14\n\x10REASON_DRAM_FULL\x10\x08\x12\x15\n\x11REASON_STORE_FULL\x10\t\x12\x18\n\x14REASON_DEVICE_FAILED\x10\n\x12\x15\n\x11REASON_NOT_STORED\x10\x0b\x12\x13\n\x0fREASON_CHECKSUM\x10\x0c\x12\x1a\n\x16REASON_SEQUENCE_EXISTS\x10\r\x12\x1b\n\x17REASON_SEQUENCE_UNKNOWN\x10\x0e\x12\x18\n\x14REASON_LEASE_UNKNOWN\x10\x0f\x12\x13\n\x0fREASON_DRAINING\x10\x10\x12\x13\n\x0fREASON_DEADLINE\x10\x11\x12\x13\n\x0fREASON_INTERNAL\x10\x12\x12\x1c\n\x18REASON_SEQUENCE_CONFLICT\x10\x13\x12\x19\n\x15REASON_ACCESS_REFUSED\x10\x14*f\n\tStateKind\x12\x1a\n\x16STATE_KIND_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_KIND_KV\x10\x01\x12\x15\n\x11STATE_KIND_HIDDEN\x10\x02\x12\x13\n\x0fSTATE_KIND_NONE\x10\x03*]\n\x06Rotary\x12\x16\n\x12ROTARY_UNSPECIFIED\x10\x00\x12\x12\n\x0eROTARY_ROTATED\x10\x01\x12\x14\n\x10ROTARY_UNROTATED\x10\x02\x12\x11\n\rROTARY_ABSENT\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kvstored.v1.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REASON']._serialized_start=501
-  _globals['_REASON']._serialized_end=1030
-  _globals['_STATEKIND']._serialized_start=1032
-  _globals['_STATEKIND']._serialized_end=1134
-  _globals['_ROTARY']._serialized_start=1136
-  _globals['_ROTARY']._serialized_end=1229
+  _globals['_REASON']._serialized_start=516
+  _globals['_REASON']._serialized_end=1045
+  _globals['_STATEKIND']._serialized_start=1047
+  _globals['_STATEKIND']._serialized_end=1149
+  _globals['_ROTARY']._serialized_start=1151
+  _globals['_ROTARY']._serialized_end=1244
   _globals['_LAYERSTATE']._serialized_start=41
   _globals['_LAYERSTATE']._serialized_end=112
   _globals['_SHARD']._serialized_start=114
   _globals['_SHARD']._serialized_end=223
   _globals['_STATELAYOUT']._serialized_start=226
-  _globals['_STATELAYOUT']._serialized_end=404
-  _globals['_PLACEMENT']._serialized_start=406
-  _globals['_PLACEMENT']._serialized_end=498
+  _globals['_STATELAYOUT']._serialized_end=419
+  _globals['_PLACEMENT']._serialized_start=421
+  _globals['_PLACEMENT']._serialized_end=513
 # @@protoc_insertion_point(module_scope)

@@ -167,7 +167,9 @@ class LayerState(_message.Message):
     TOKEN_BYTES_FIELD_NUMBER: _builtins.int
     kind: Global___StateKind.ValueType
     token_bytes: _builtins.int
-    """Bytes of one token in this layer; 0 exactly when kind is NONE."""
+    """Bytes of one token in this layer; 0 exactly when kind is NONE. In a layout with a
+    codec a slice has at most so many bytes for each of chunk_tokens tokens.
+    """
     def __init__(
         self,
         *,
@@ -224,6 +226,7 @@ class StateLayout(_message.Message):
     CHUNK_TOKENS_FIELD_NUMBER: _builtins.int
     ROTARY_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
+    CODEC_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Fingerprint of everything that changes the values: weights revision,
     architecture, rope parameters, sliding window, LoRA, adapter version.
@@ -231,6 +234,11 @@ class StateLayout(_message.Message):
     dtype: _builtins.str
     chunk_tokens: _builtins.int
     rotary: Global___Rotary.ValueType
+    codec: _builtins.str
+    """How slices are encoded: 1 to 32 lower-case letters, digits, dots, dashes and
+    underscores. Empty: they are the states themselves and have the layout's length. With
+    a codec every slice has a length of its own; the server knows nothing else of it.
+    """
     @_builtins.property
     def layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___LayerState]: ...
     @_builtins.property
@@ -244,10 +252,11 @@ class StateLayout(_message.Message):
         chunk_tokens: _builtins.int = ...,
         rotary: Global___Rotary.ValueType = ...,
         shard: Global___Shard | None = ...,
+        codec: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shard", b"shard"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_tokens", b"chunk_tokens", "dtype", b"dtype", "layers", b"layers", "model", b"model", "rotary", b"rotary", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_tokens", b"chunk_tokens", "codec", b"codec", "dtype", b"dtype", "layers", b"layers", "model", b"model", "rotary", b"rotary", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -95,6 +95,7 @@ class PutChunk(_message.Message):
     PARENT_KEY_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     STRIPE_FIELD_NUMBER: _builtins.int
+    SLICE_BYTES_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     parent_key: _builtins.bytes
     """Key of the chunk before it; empty for the first and for independent chunks."""
@@ -104,6 +105,12 @@ class PutChunk(_message.Message):
     """The chunk goes to device (stripe modulo devices) if that has room. Consecutive
     chunks of a sequence have consecutive stripes, so that they are read in parallel.
     """
+    @_builtins.property
+    def slice_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Length of each slice, one for each layer of the layout: 0 exactly for layers of kind
+        NONE, else 1 to token_bytes times chunk_tokens. Empty for layouts without a codec.
+        """
+
     def __init__(
         self,
         *,
@@ -111,10 +118,11 @@ class PutChunk(_message.Message):
         parent_key: _builtins.bytes = ...,
         token_count: _builtins.int = ...,
         stripe: _builtins.int = ...,
+        slice_bytes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "parent_key", b"parent_key", "stripe", b"stripe", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "parent_key", b"parent_key", "slice_bytes", b"slice_bytes", "stripe", b"stripe", "token_count", b"token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -392,7 +400,9 @@ class ReadRequest(_message.Message):
     first_layer: _builtins.int
     layer_count: _builtins.int
     board_offset: _builtins.int
-    """Arena offset of this read's board (see kvstored_contract.board)."""
+    """Arena offset of this read's board (see kvstored_contract.board), which has lengths of
+    slices if the layout has a codec.
+    """
     window_bytes: _builtins.int
     """Bytes that may be in flight at once; 0 leaves the choice to the daemon."""
     deadline_ms: _builtins.int
@@ -477,17 +487,23 @@ class PinReply(_message.Message):
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     PINNED_CHUNKS_FIELD_NUMBER: _builtins.int
+    IS_PINNED_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.int
     pinned_chunks: _builtins.int
+    @_builtins.property
+    def is_pinned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """Of each key, whether its chunk is stored and pinned now."""
+
     def __init__(
         self,
         *,
         lease_id: _builtins.int = ...,
         pinned_chunks: _builtins.int = ...,
+        is_pinned: _abc.Iterable[_builtins.bool] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "pinned_chunks", b"pinned_chunks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_pinned", b"is_pinned", "lease_id", b"lease_id", "pinned_chunks", b"pinned_chunks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

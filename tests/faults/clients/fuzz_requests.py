@@ -26,7 +26,7 @@ from kvstored_contract.handshake import LENGTH, HandshakeError, body_bytes, pars
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.limits import LAYERS_MAX
 from kvstored_protos.v1 import admin_pb2, common_pb2, sequence_pb2, session_pb2, store_pb2
-from tests.faults.clients.requests import LAYOUT
+from tests.faults.clients.requests import ENCODED, LAYOUT
 
 ARENA_BYTES = 1 << 20
 
@@ -47,8 +47,8 @@ class SessionStandIn:
     bell: Any = field(default_factory=lambda: SimpleNamespace(ring=lambda: None))
 
     def layout(self, layout_id: bytes) -> StateLayout:
-        """Every id is that of the same layout, so that fuzzing gets further."""
-        return LAYOUT
+        """Every id but one is that of the same layout, so that fuzzing gets further."""
+        return ENCODED if layout_id == ENCODED.layout_id else LAYOUT
 
 
 SESSION = cast("Session", SessionStandIn())
@@ -92,7 +92,7 @@ def fuzz_put(data: bytes) -> None:
     def run() -> None:
         put = put_request(message, SESSION)
         for index, chunk in enumerate(put.chunks):
-            sizes = [LAYOUT.slice_bytes(layer, chunk.token_count) for layer in range(4)]
+            sizes = list(chunk.geometry(put.layout).slice_bytes)
             check_inside(
                 put.placement.pieces(
                     chunk=index, first_layer=0, slice_bytes=sizes, chunk_count=len(put.chunks)
@@ -122,7 +122,9 @@ def fuzz_read(data: bytes) -> None:
             )
         assert read.board.states.shape == (len(read.keys), read.layer_count)
         end = message.board_offset + board_bytes(
-            chunk_count=len(read.keys), layer_count=read.layer_count
+            chunk_count=len(read.keys),
+            layer_count=read.layer_count,
+            has_lengths=read.layout.is_encoded,
         )
         assert end <= ARENA_BYTES
 

@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
 from tests.faults.clients.raw_session import ARENA_BYTES
-from tests.faults.clients.requests import CHUNK_BYTES, LAYOUT, hostile_key
+from tests.faults.clients.requests import CHUNK_BYTES, ENCODED, LAYOUT, hostile_key
 
 KEYS = [hostile_key(number) for number in range(8)]
 NAMES = ["a", "b", "c", "\0", "../x", "\u202e\uffff", "\n", "é" * 100]
@@ -46,12 +46,13 @@ _BITS = {
 }
 
 _SENSIBLE: dict[str, st.SearchStrategy[Any]] = {
-    "layout_id": st.just(LAYOUT.layout_id),
+    "layout_id": st.sampled_from([LAYOUT.layout_id, LAYOUT.layout_id, ENCODED.layout_id]),
     "keys": st.lists(st.sampled_from(KEYS), min_size=1, max_size=4),
     "key": st.sampled_from(KEYS),
     "parent_key": st.sampled_from([b"", *KEYS]),
     "token_count": st.integers(1, LAYOUT.chunk_tokens),
     "stripe": st.integers(0, 3),
+    "slice_bytes": st.just([]) | st.lists(st.integers(0, 4096), min_size=4, max_size=4),
     "ack": st.sampled_from([1, 2]),
     "deadline_ms": st.integers(1, PUT_DEADLINE_MS),
     "order": st.sampled_from([1, 2, 3]),
@@ -93,6 +94,7 @@ _SENSIBLE: dict[str, st.SearchStrategy[Any]] = {
     "tensor_size": st.just(1),
     "pipeline_first_layer": st.just(0),
     "pipeline_layer_count": st.just(0),
+    "codec": st.sampled_from(["", "zstd", "x" * 33, "No Codec"]),
 }
 
 

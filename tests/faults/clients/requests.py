@@ -1,5 +1,7 @@
 """Well-formed requests of a raw session, to be bent by tests."""
 
+from dataclasses import replace
+
 import grpc
 
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
@@ -14,6 +16,8 @@ LAYOUT = StateLayout(
     model="hostile", dtype="float32", layers=(LayerState(StateKind.KV, 64),) * 4, chunk_tokens=64
 )
 """Slices of one page, so that a chunk is four pages and a header."""
+ENCODED = replace(LAYOUT, codec="zstd")
+"""The same, but slices have lengths of their own."""
 CHUNK_BYTES = LAYOUT.layer_count * LAYOUT.layer_stride
 
 

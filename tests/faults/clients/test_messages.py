@@ -19,7 +19,7 @@ from kvstored_protos.v1 import admin_pb2, store_pb2
 from tests.faults.clients.messages import KEYS, messages
 from tests.faults.clients.methods import METHODS, ContractMethod
 from tests.faults.clients.raw_session import Answer, RawSession, call
-from tests.faults.clients.requests import STORE, must, pin_of, put_of, register
+from tests.faults.clients.requests import ENCODED, STORE, must, pin_of, put_of, register
 from tests.faults.clients.witness import Witness
 from tests.faults.seeds import seed
 from tests.support.daemon import DaemonProcess
@@ -49,9 +49,10 @@ def check_log(daemon: DaemonProcess) -> None:
 
 
 def registered(daemon: DaemonProcess) -> RawSession:
-    """A hostile session that has registered the sensible layout."""
+    """A hostile session that has registered the sensible layouts."""
     session = RawSession(daemon.socket_path, name="hostile")
     register(session)
+    register(session, ENCODED)
     return session
 
 

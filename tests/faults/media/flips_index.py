@@ -10,6 +10,7 @@ from kvstored.store.index import DATA_FILE, Index, IndexFailure
 from kvstored.store.index_entry import Table
 from kvstored.store.index_scan import scan_chunks
 from tests.faults.media.flips_target import (
+    ENCODED_CHUNKS,
     Entry,
     Specimen,
     Target,
@@ -103,6 +104,7 @@ class IndexFileTarget(Target):
         found: Answers = set(zip(chunks, index.get_many(chunks), strict=True))
         found = {answer for answer in found if answer[1] is not None}  # type: ignore[index]
         found |= set(index.records())
+        found |= self._lengths()
         found |= {("quarantine", *entry) for entry in index.quarantined()}
         found |= {("name", name) for name in index.sequences(NAMESPACE)}
         for _, name, _ in sequences():
@@ -112,6 +114,16 @@ class IndexFileTarget(Target):
         found |= {layout} if layout is not None else set()
         meta = index.meta()
         return found | ({meta} if meta is not None else set())
+
+    def _lengths(self) -> Answers:
+        """What the index says of the slices of encoded chunks that it knows."""
+        entries = [
+            (chunk, record)
+            for chunk in map(chunk_id, ENCODED_CHUNKS)
+            if (record := self._index.get(chunk)) is not None
+        ]
+        lengths = zip(entries, self._index.lengths(entries), strict=True)
+        return {(chunk, found) for (chunk, _), found in lengths if found is not None}
 
     def _problem_count(self) -> int:
         """What the walk before a start finds; an index without meta data is rebuilt."""

@@ -16,7 +16,6 @@ from kvstored.store.superblock_copies import read_superblock
 from kvstored.tiers.extent_load import is_intact
 from tests.faults.media.flips_target import Specimen, Target, Verdict, Violation, flipped
 from tests.faults.media.lab import device_set_of
-from tests.faults.media.served import EXTENT_BYTES
 
 PAGE_BITS = 8 * 4096
 
@@ -30,7 +29,7 @@ class _Extents:
         for source in self.sources:
             extent = source.record.extent
             media = specimen.lab.devices[extent.device_index].media
-            self.extents.append(bytearray(media[extent.offset :][:EXTENT_BYTES]))
+            self.extents.append(bytearray(media[extent.offset :][: source.geometry.extent_bytes]))
             if not is_intact(source, memoryview(self.extents[-1])):
                 raise Violation("a sound chunk is refused")
 
@@ -51,16 +50,15 @@ class ExtentPayloadTarget(Target):
 
     def __init__(self, specimen: Specimen) -> None:
         self._extents = _Extents(specimen)
-        geometry = specimen.sources[0].geometry
-        self._slices = [
-            (start, start + size)
-            for start, size in zip(geometry.slice_offsets, geometry.slice_bytes, strict=False)
-        ]
 
     def flip(self, dice: random.Random) -> list[Verdict]:
         number = dice.randrange(len(self._extents.sources))
-        bit = dice.randrange(8 * HEADER_BYTES, 8 * EXTENT_BYTES)
-        is_served = any(start <= bit // 8 < end for start, end in self._slices)
+        geometry = self._extents.sources[number].geometry
+        bit = dice.randrange(8 * HEADER_BYTES, 8 * geometry.extent_bytes)
+        is_served = any(
+            start <= bit // 8 < start + size
+            for start, size in zip(geometry.slice_offsets, geometry.slice_bytes, strict=False)
+        )
         if self._extents.accepts(number, bit) is is_served:
             raise Violation(f"bit {bit} of the extent of chunk {number}")
         return [Verdict.DETECTED if is_served else Verdict.HARMLESS]

@@ -2,17 +2,16 @@
 
 import random
 
-from kvstored.format.geometry import HEADER_BYTES
+from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
 from kvstored.store.plan import Order
 from tests.faults.media.flips_target import Specimen, Target, Verdict, Violation
 from tests.faults.media.lab import fresh_lab
 from tests.faults.media.served import (
-    EXTENT_BYTES,
+    ENCODED_FIRST,
     LAYERS,
-    LAYOUT,
-    STRIDE,
     ServedStore,
     chunk_id,
+    lengths_of,
     quiesce,
 )
 from tests.faults.media.stack import FaultStack
@@ -31,7 +30,8 @@ class ServedTarget(Target):
         pass
 
     def flip(self, dice: random.Random) -> list[Verdict]:
-        numbers = list(range(BATCH))
+        first = dice.choice([0, ENCODED_FIRST])
+        numbers = list(range(first, first + BATCH))
         stacks = Wrapping(FaultStack)
         with fresh_lab(slab_count=7) as lab, lab.open(stacks) as served:
             served.put_durable(numbers)
@@ -61,11 +61,16 @@ class ServedTarget(Target):
 def plant(served: ServedStore, stacks: list[FaultStack], number: int, dice: random.Random) -> bool:
     """Flips a bit of a chunk's extent, in its header every fourth time; whether it counts."""
     extent = served.records()[number].extent
-    bounds = (0, HEADER_BYTES) if dice.random() < 0.25 else (HEADER_BYTES, EXTENT_BYTES)
+    lengths = lengths_of(number)
+    geometry = ChunkGeometry.of_slices(lengths)
+    is_in_header = dice.random() < 0.25
+    bounds = (0, HEADER_BYTES) if is_in_header else (HEADER_BYTES, geometry.extent_bytes)
     inside = dice.randrange(*bounds)
     stacks[extent.device_index].flipped.flip(extent.offset + inside, dice.randrange(8))
-    layer, position = divmod(inside - HEADER_BYTES, STRIDE)
-    return layer < 0 or position < LAYOUT.slice_bytes(layer)
+    return is_in_header or any(
+        start <= inside < start + length
+        for start, length in zip(geometry.slice_offsets, lengths, strict=False)
+    )
 
 
 def named_by_check(served: ServedStore, numbers: list[int]) -> set[int]:

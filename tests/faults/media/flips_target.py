@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from kvstored.format.geometry import ChunkGeometry
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.store.index import Index, IndexChange
 from kvstored.store.index_entry import Table
@@ -14,9 +15,18 @@ from kvstored.store.index_snapshot import SNAPSHOT_FILE
 from kvstored.store.read_stream import StoredChunk
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.faults.media.lab import MAP_BYTES, Lab, fresh_lab
-from tests.faults.media.served import LAYOUT, NAMESPACE, chunk_id, key
+from tests.faults.media.served import (
+    ENCODED_FIRST,
+    LAYOUT,
+    NAMESPACE,
+    chunk_id,
+    key,
+    layout_of,
+    lengths_of,
+)
 
 CHUNKS = 24
+ENCODED_CHUNKS = range(ENCODED_FIRST, ENCODED_FIRST + 6)
 QUARANTINED = (20, 21, 22, 23)
 LONG_SEQUENCE = 120
 """Its record does not fit one page of the index."""
@@ -79,20 +89,26 @@ def specimen() -> Iterator[Specimen]:
             served.store.register_layout(LAYOUT)
             served.store.register_layout(other_layout())
             served.put_durable(range(CHUNKS))
+            served.store.register_layout(layout_of(ENCODED_FIRST))
+            served.put_durable(ENCODED_CHUNKS)
             records = served.records()
             sources = [
-                served.store._store.source(chunk_id(number), records[number], LAYOUT)
-                for number in range(CHUNKS)
+                served.store._store.source(
+                    chunk_id(number),
+                    records[number],
+                    ChunkGeometry.of_slices(lengths_of(number)),
+                )
+                for number in (*range(QUARANTINED[0]), *ENCODED_CHUNKS)
             ]
             for number in QUARANTINED:
-                served.store._store.quarantine(sources[number])
+                served.store._store.quarantine(chunk_id(number), records[number])
             served.index.apply(IndexChange(sequence_puts=tuple(sequences())))
             # Two layouts and the quarantine are committed behind the calls.
             served.assert_released()
         entries = entries_of(lab.index_path)
         snapshot = (lab.index_path / SNAPSHOT_FILE).read_bytes()
         assert len({entry.table for entry in entries}) == len(Table)
-        yield Specimen(lab, sources[: QUARANTINED[0]], entries, snapshot)
+        yield Specimen(lab, sources, entries, snapshot)
 
 
 def entries_of(index_folder: Path) -> list[Entry]:

@@ -6,7 +6,7 @@ chunk is stored anew, so that old bytes of the same key differ from the new ones
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -38,6 +38,9 @@ LAYOUT = StateLayout(
     chunk_tokens=16,
 )
 """Three slices of 8192 bytes and one of 8000, so that there is padding."""
+ENCODED_FIRST = 1_000_000
+"""Chunks from this number on are of a layout with a codec: their slices differ in length."""
+ENCODED = replace(LAYOUT, model="encoded media", codec="lab")
 STRIDE = LAYOUT.layer_stride
 CHUNK_BYTES = LAYERS * STRIDE
 EXTENT_BYTES = 4096 + CHUNK_BYTES
@@ -54,11 +57,25 @@ class HangError(AssertionError):
     """A read did not end, or a put was not settled."""
 
 
+def layout_of(number: int) -> StateLayout:
+    """The layout of a chunk."""
+    return ENCODED if number >= ENCODED_FIRST else LAYOUT
+
+
+def lengths_of(number: int, version: int = 0) -> tuple[int, ...]:
+    """Bytes of each slice of a chunk."""
+    most = [LAYOUT.slice_bytes(layer) for layer in range(LAYERS)]
+    if layout_of(number) == LAYOUT:
+        return tuple(most)
+    lengths = np.random.default_rng((number, version, 1)).integers(1, most, endpoint=True)
+    return tuple(lengths.tolist())
+
+
 def payload(number: int, version: int = 0) -> bytes:
     """What chunk ``number`` holds: layers at their strides, padding zeroed."""
     data = bytearray(np.random.default_rng((number, version)).bytes(CHUNK_BYTES))
-    for layer in range(LAYERS):
-        end = layer * STRIDE + LAYOUT.slice_bytes(layer)
+    for layer, length in enumerate(lengths_of(number, version)):
+        end = layer * STRIDE + length
         data[end : (layer + 1) * STRIDE] = bytes((layer + 1) * STRIDE - end)
     return bytes(data)
 
@@ -89,16 +106,28 @@ class ServedStore:
     def put(
         self, numbers: Sequence[int], *, stripes: Sequence[int] = (), timeout_s: float = PATIENCE_S
     ) -> list[PutTicket]:
-        """Puts chunks in the versions that ``versions`` tells; by default chunk n on device n."""
+        """Puts chunks in the versions that ``versions`` tells; by default chunk n on device n.
+
+        All are of the first one's layout.
+        """
+        layout = layout_of(numbers[0])
         for slot, number in enumerate(numbers):
             data = payload(number, self.versions.get(number, 0))
             self.arena[slot * CHUNK_BYTES : (slot + 1) * CHUNK_BYTES] = data
         return self.store.put(
             PutRequest(
                 namespace_id=NAMESPACE,
-                layout=LAYOUT,
+                layout=layout,
                 chunks=tuple(
-                    NewChunk(key(number), b"", LAYOUT.chunk_tokens, stripe)
+                    NewChunk(
+                        key(number),
+                        b"",
+                        layout.chunk_tokens,
+                        stripe,
+                        lengths_of(number, self.versions.get(number, 0))
+                        if layout.is_encoded
+                        else (),
+                    )
                     for number, stripe in zip(numbers, stripes or numbers, strict=True)
                 ),
                 source=self.arena,
@@ -137,17 +166,17 @@ class ServedStore:
     ) -> np.ndarray:
         """Reads, compares every resident byte, and returns the board's states.
 
-        Shape [chunk, layer]. Raises WrongBytesError, or HangError when the read outlives
-        its deadline.
+        Shape [chunk, layer]. All chunks are of the first one's layout. Raises
+        WrongBytesError, or HangError when the read outlives its deadline.
         """
-        memory = bytearray(board_bytes(chunk_count=len(numbers), layer_count=layer_count))
-        board = Board(memoryview(memory), chunk_count=len(numbers), layer_count=layer_count)
+        layout = layout_of(numbers[0])
+        board = new_board(len(numbers), layer_count, layout)
         stride = layer_count * STRIDE
         self.arena[: len(numbers) * stride] = bytes([UNTOUCHED]) * (len(numbers) * stride)
         stream = self.store.read(
             ReadRequest(
                 namespace_id=NAMESPACE,
-                layout=LAYOUT,
+                layout=layout,
                 keys=tuple(map(key, numbers)),
                 order=order,
                 first_layer=first_layer,
@@ -164,7 +193,8 @@ class ServedStore:
         if not stream.wait(timeout_s):
             raise HangError(f"a read of {numbers} outlives its deadline")
         for slot, number in enumerate(numbers):
-            self._compare(number, slot * stride, first_layer, board.states[slot])
+            lengths = None if board.lengths is None else board.lengths[slot]
+            self._compare(number, slot * stride, first_layer, board.states[slot], lengths)
         return board.states.copy()
 
     def whole(self, numbers: Sequence[int], **options: object) -> set[int]:
@@ -202,7 +232,14 @@ class ServedStore:
                 used_bytes = sum(e.byte_count for e in held if e.device_index == device)
                 assert store.used_bytes(device) == used_bytes, f"extents of device {device} leak"
 
-    def _compare(self, number: int, start: int, first_layer: int, states: np.ndarray) -> None:
+    def _compare(
+        self,
+        number: int,
+        start: int,
+        first_layer: int,
+        states: np.ndarray,
+        lengths: np.ndarray | None,
+    ) -> None:
         if SliceState.PENDING in states:
             raise HangError(f"a layer of chunk {number} was never settled")
         resident = [first_layer + int(place) for place in np.flatnonzero(states == RESIDENT)]
@@ -210,19 +247,42 @@ class ServedStore:
         if self.may_be is not None:
             versions = self.may_be.get(number, set())
         if resident and not any(
-            self._holds(start, first_layer, resident, payload(number, version))
+            self._holds(number, version, start, first_layer, resident, lengths)
             for version in versions
         ):
             raise WrongBytesError(f"layers {resident} of chunk {number}, versions {versions}")
 
-    def _holds(self, start: int, first_layer: int, layers: list[int], expected: bytes) -> bool:
-        """Whether these layers of what was read to ``start`` are those of ``expected``."""
+    def _holds(
+        self,
+        number: int,
+        version: int,
+        start: int,
+        first_layer: int,
+        layers: list[int],
+        lengths: np.ndarray | None,
+    ) -> bool:
+        """Whether these layers of what was read to ``start`` are those of a version."""
+        expected, sizes = payload(number, version), lengths_of(number, version)
         for layer in layers:
-            size = LAYOUT.slice_bytes(layer)
+            size = sizes[layer]
             place = start + (layer - first_layer) * STRIDE
+            if lengths is not None and lengths[layer - first_layer] != size:
+                return False
             if self.arena[place : place + size] != expected[layer * STRIDE :][:size]:
                 return False
         return True
+
+
+def new_board(chunk_count: int, layer_count: int, layout: StateLayout) -> Board:
+    """A cleared board in memory of its own."""
+    has_lengths = layout.is_encoded
+    size = board_bytes(chunk_count=chunk_count, layer_count=layer_count, has_lengths=has_lengths)
+    return Board(
+        memoryview(bytearray(size)),
+        chunk_count=chunk_count,
+        layer_count=layer_count,
+        has_lengths=has_lengths,
+    )
 
 
 def settled(ticket: PutTicket) -> Reason:

@@ -21,13 +21,9 @@ from kvstored.store.check_report import ProblemKind
 from kvstored.store.plan import Order
 from kvstored_contract.board import SliceState
 from tests.faults.media.lab import Lab, Start, fresh_lab, save_index
-from tests.faults.media.served import (
-    ServedStore,
-    quiesce,
-)
+from tests.faults.media.served import ENCODED_FIRST, ServedStore, lengths_of, quiesce
 
 OLD = [0, 1, 2]
-NEW = [10, 11]
 FIRST_FREE = 5
 """A deleted chunk whose extent one of the new ones takes over."""
 
@@ -63,6 +59,7 @@ class Recorded:
     pages: list[PageWrite]
     before: Path
     after: Path
+    new: list[int]
 
     def cut(self, kept: Sequence[PageWrite]) -> list[np.ndarray]:
         """The media when only these pages have landed."""
@@ -72,10 +69,14 @@ class Recorded:
         return images
 
 
-@pytest.fixture(scope="module", params=["two devices", "one device"])
+@pytest.fixture(scope="module", params=["two devices", "one device", "encoded"])
 def recorded(request: pytest.FixtureRequest) -> Iterator[Recorded]:
-    """One new chunk opens a slab where nothing was, or takes over the extent of an old one."""
+    """One new chunk opens a slab where nothing was, or takes over the extent of an old one.
+
+    Encoded ones, whose slices differ in length, open a slab of their own class.
+    """
     stripes = [0, 1] if request.param == "two devices" else [0, 0]
+    new = [ENCODED_FIRST, ENCODED_FIRST + 1] if request.param == "encoded" else [10, 11]
     pages: list[PageWrite] = []
     with fresh_lab() as lab:
         count = iter(range(2))
@@ -85,11 +86,12 @@ def recorded(request: pytest.FixtureRequest) -> Iterator[Recorded]:
             pages.clear()
             images = [device.media.copy() for device in lab.devices]
             before = save_index(served, lab.folder / "before")
-            served.put_durable(NEW, stripes=stripes)
+            served.put_durable(new, stripes=stripes)
             after = save_index(served, lab.folder / "after")
-        slab_headers = 1 if request.param == "two devices" else 0
-        assert len(pages) == 2 * 9 + slab_headers
-        yield Recorded(images, list(pages), before, after)
+        slab_headers = 0 if request.param == "one device" else 1
+        slice_pages = sum(-(-length // 4096) for number in new for length in lengths_of(number))
+        assert len(pages) == 2 + slice_pages + slab_headers
+        yield Recorded(images, list(pages), before, after, new)
 
 
 def opened_at(
@@ -116,17 +118,22 @@ def cuts(recorded: Recorded) -> Iterator[list[PageWrite]]:
         yield pages[:missing] + pages[missing + 1 :]
 
 
+def put_anew(served: ServedStore, numbers: list[int]) -> None:
+    served.put_durable(numbers)
+    served.forget_dram(numbers)
+    assert served.whole(numbers) == set(numbers)
+
+
 def test_crash_at_every_page(recorded: Recorded, tmp_path: Path) -> None:
     """Neither new chunk is committed: nothing of them is served, and the old ones are there."""
 
     def check(served: ServedStore) -> None:
         for order in Order:
             assert served.whole([*OLD, FIRST_FREE], order=order) == set(OLD)
-            assert (served.read(NEW, order=order) == SliceState.MISSING).all()
-        served.put_durable(NEW)
-        served.forget_dram(NEW)
-        assert served.whole(NEW) == set(NEW)
+            assert (served.read(new, order=order) == SliceState.MISSING).all()
+        put_anew(served, new)
 
+    new = recorded.new
     for number, kept in enumerate(cuts(recorded)):
         opened_at(
             recorded,
@@ -149,21 +156,18 @@ def test_headers_without_their_payload_at_every_page(
     index = recorded.before if start is Start.REBUILD else recorded.after
 
     def check(served: ServedStore) -> None:
-        first = served.whole([*OLD, *NEW, FIRST_FREE])
-        assert set(OLD) <= first
+        assert set(OLD) <= served.whole([*OLD, FIRST_FREE])
+        first = served.whole(new)
         quiesce(served)
-        again = served.read(NEW) == SliceState.RESIDENT
+        again = served.read(new) == SliceState.RESIDENT
         assert (again.all(axis=1) == again.any(axis=1)).all(), "a chunk is served in part"
-        assert {n for n, is_there in zip(NEW, again.all(axis=1), strict=True) if is_there} == (
-            first & set(NEW)
-        )
+        assert {n for n, is_there in zip(new, again.all(axis=1), strict=True) if is_there} == first
         # What is left to find is the slab header, where that page was the one cut off.
         kinds = {problem.kind for problem in served.check().problems}
         assert kinds <= {ProblemKind.SLAB_HEADER}
-        served.put_durable(NEW)
-        served.forget_dram(NEW)
-        assert served.whole(NEW) == set(NEW)
+        put_anew(served, new)
 
+    new = recorded.new
     for number, kept in enumerate(cuts(recorded)):
         opened_at(recorded, tmp_path / str(number), kept, index=index, start=start, check=check)
 
@@ -172,7 +176,8 @@ def test_everything_landed(recorded: Recorded, tmp_path: Path) -> None:
     """Acknowledged is durable: all pages and the committed index give both chunks."""
 
     def check(served: ServedStore) -> None:
-        assert served.whole([*OLD, *NEW]) == {*OLD, *NEW}
+        assert served.whole(OLD) == set(OLD)
+        assert served.whole(recorded.new) == set(recorded.new)
 
     for start in Start:
         opened_at(

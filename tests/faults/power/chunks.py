@@ -11,7 +11,7 @@ from kvstored.format.identity import ChunkId, namespace_id
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
 from kvstored.io.open_engine import EngineKind
 from kvstored.store.placement import Placement
-from kvstored_contract.layout import LayerState, StateKind, StateLayout
+from kvstored_contract.layout import RAW, LayerState, StateKind, StateLayout
 
 NAMESPACE = namespace_id("power")
 NUMBERS = range(48)
@@ -26,19 +26,34 @@ _READ_BYTES_MAX = 64 * 1024
 
 LAYOUTS = tuple(
     StateLayout(
-        model=f"power-{token_bytes}",
+        model=f"power-{token_bytes}-{codec}",
         dtype="float32",
         layers=(LayerState(StateKind.KV, token_bytes),) * 2,
         chunk_tokens=16,
+        codec=codec,
     )
-    for token_bytes in (256, 300)
+    for token_bytes, codec in ((256, RAW), (300, RAW), (300, "lab"))
 )
-"""Slices of one page, and slices that end inside their second page: two size classes."""
+"""Slices of one page, slices that end inside their second page, and such as are encoded.
+
+The encoded ones have one page or two: all together have three size classes.
+"""
 
 
 def layout_of(number: int) -> StateLayout:
-    """The layout of a chunk: every third has the larger one."""
-    return LAYOUTS[number % 3 == 2]
+    """The layout of a chunk: every third has the larger one, every third an encoded one."""
+    return LAYOUTS[number % 3]
+
+
+@cache
+def lengths_of(number: int, version: int) -> tuple[int, ...]:
+    """Bytes of each slice of a chunk."""
+    layout = layout_of(number)
+    most = [layout.slice_bytes(layer) for layer in range(layout.layer_count)]
+    if not layout.is_encoded:
+        return tuple(most)
+    generator = np.random.default_rng((number, version, 1))
+    return tuple(generator.integers(1, most, endpoint=True).tolist())
 
 
 def chunk_of(number: int) -> ChunkId:
@@ -61,8 +76,8 @@ def payload_of(number: int, version: int) -> bytes:
     layout = layout_of(number)
     generator = np.random.default_rng((number, version))
     slices = (
-        generator.bytes(layout.slice_bytes(layer)).ljust(layout.layer_stride, b"\0")
-        for layer in range(layout.layer_count)
+        generator.bytes(length).ljust(layout.layer_stride, b"\0")
+        for length in lengths_of(number, version)
     )
     return b"".join(slices)
 

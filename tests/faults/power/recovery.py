@@ -45,6 +45,7 @@ from tests.faults.power.chunks import (
     device_paths,
     index_path,
     layout_of,
+    lengths_of,
     payload_of,
     placement_of,
 )
@@ -201,7 +202,7 @@ def broken_promises(found: Found, promises: dict[int, Promise]) -> list[str]:
 def _slice(number: int, version: int, layer: int) -> bytes:
     layout = layout_of(number)
     start = layer * layout.layer_stride
-    return payload_of(number, version)[start : start + layout.slice_bytes(layer)]
+    return payload_of(number, version)[start : start + lengths_of(number, version)[layer]]
 
 
 def _read_all(store: TieredStore) -> Found:
@@ -217,8 +218,16 @@ def _read(store: TieredStore, layout: StateLayout, numbers: list[int]) -> Found:
     layers = range(layout.layer_count)
     placement = placement_of(layout)
     arena = bytearray(placement.chunk_stride * len(numbers))
-    words = bytearray(board_bytes(chunk_count=len(numbers), layer_count=layout.layer_count))
-    board = Board(memoryview(words), chunk_count=len(numbers), layer_count=layout.layer_count)
+    has_lengths = layout.is_encoded
+    size = board_bytes(
+        chunk_count=len(numbers), layer_count=layout.layer_count, has_lengths=has_lengths
+    )
+    board = Board(
+        memoryview(bytearray(size)),
+        chunk_count=len(numbers),
+        layer_count=layout.layer_count,
+        has_lengths=has_lengths,
+    )
     stream = store.read(
         ReadRequest(
             namespace_id=NAMESPACE,
@@ -245,7 +254,10 @@ def _read(store: TieredStore, layout: StateLayout, numbers: list[int]) -> Found:
         if not is_served[index][layer]:
             return None
         start = index * placement.chunk_stride + layer * placement.layer_stride
-        return bytes(arena[start : start + layout.slice_bytes(layer)])
+        length = layout.slice_bytes(layer)
+        if board.lengths is not None:
+            length = board.lengths.item(index, layer)
+        return bytes(arena[start : start + length])
 
     return {
         number: [part(index, layer) for layer in layers] for index, number in enumerate(numbers)

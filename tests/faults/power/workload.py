@@ -30,6 +30,7 @@ from tests.faults.power.chunks import (
     chunk_of,
     config_of,
     layout_of,
+    lengths_of,
     number_of,
     payload_of,
     placement_of,
@@ -83,8 +84,14 @@ class Worker:
                 namespace_id=NAMESPACE,
                 layout=layout,
                 chunks=tuple(
-                    NewChunk(chunk_of(number).key, b"", layout.chunk_tokens, number)
-                    for number in numbers
+                    NewChunk(
+                        chunk_of(number).key,
+                        b"",
+                        layout.chunk_tokens,
+                        number,
+                        lengths_of(number, version) if layout.is_encoded else (),
+                    )
+                    for number, version in zip(numbers, versions, strict=True)
                 ),
                 source=memoryview(b"".join(map(payload_of, numbers, versions))),
                 placement=placement_of(layout),

@@ -9,7 +9,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.format.sequence_record import SequenceRecord, SequenceTail
 from kvstored.format.slab_header import SlabHeader
 from kvstored.format.superblock import Superblock
-from kvstored_contract.layout import LayerState, Rotary, Shard, StateKind, StateLayout
+from kvstored_contract.layout import RAW, LayerState, Rotary, Shard, StateKind, StateLayout
 from kvstored_contract.limits import SHARDS_MAX, TOKEN_BYTES_MAX
 
 word16 = st.integers(0, 2**16 - 1)
@@ -55,6 +55,7 @@ extent_headers = st.builds(
     stamp=word64,
     token_count=word32,
     slices=st.lists(slice_sums, max_size=SLICES_MAX).map(tuple),
+    is_encoded=st.booleans(),
 )
 sequence_records = st.builds(
     SequenceRecord,
@@ -74,6 +75,7 @@ layouts = st.builds(
     dtype=st.sampled_from(["float32", "bfloat16"]),
     layers=_layers.filter(lambda layers: any(layer.token_bytes for layer in layers)).map(tuple),
     chunk_tokens=st.integers(1, 4096),
+    codec=st.sampled_from([RAW, "zstd", "a-codec_2.0"]),
     rotary=st.sampled_from(Rotary),
     shard=st.builds(
         Shard,

@@ -1,4 +1,5 @@
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,13 @@ def test_round_trip(header: ExtentHeader) -> None:
 
 def test_every_bit_is_vouched_for() -> None:
     check_every_bit_is_vouched_for(HEADER.encode(), ExtentHeader.decode)
+
+
+def test_a_header_tells_the_lengths_and_whether_they_are_its_own() -> None:
+    encoded = replace(HEADER, is_encoded=True)
+    assert ExtentHeader.decode(encoded.encode()).is_encoded
+    assert not ExtentHeader.decode(HEADER.encode()).is_encoded
+    assert HEADER.slice_bytes == (4096, 0, 4097)
 
 
 def test_a_header_has_room_for_every_layer_of_a_layout() -> None:

@@ -1,8 +1,18 @@
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstored.format.extent import Extent
-from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry, class_bytes
+from kvstored.format.geometry import (
+    CLASS_STEPS,
+    HEADER_BYTES,
+    ChunkGeometry,
+    class_bytes,
+    class_bytes_for,
+    lengths_problem,
+)
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.kvstored.format.strategies import layouts
 
@@ -38,3 +48,56 @@ def test_slices_are_aligned_disjoint_and_inside_the_class(
 
 def test_extent_end() -> None:
     assert Extent(0, 4096, 8192).end == 12_288
+
+
+LAYERS = (
+    LayerState(StateKind.KV, 100),
+    LayerState(StateKind.NONE, 0),
+    LayerState(StateKind.HIDDEN, 64),
+)
+ENCODED = StateLayout(model="m", dtype="float32", layers=LAYERS, chunk_tokens=64, codec="c")
+
+
+@given(layouts, st.data())
+def test_an_encoded_chunk_has_the_least_of_few_classes_that_it_fits(
+    layout: StateLayout, data: st.DataObject
+) -> None:
+    layout = replace(layout, codec="c")
+    most = [layout.slice_bytes(layer) for layer in range(layout.layer_count)]
+    lengths = tuple(data.draw(st.integers(min(1, length), length)) for length in most)
+    assert lengths_problem(layout, lengths) is None
+    geometry = ChunkGeometry.of_slices(lengths)
+    size, largest = class_bytes_for(layout, geometry), class_bytes(layout)
+    step_max = -(-largest // CLASS_STEPS) + 4095
+    assert geometry.extent_bytes <= size <= largest
+    assert size % 4096 == 0
+    assert size - geometry.extent_bytes < step_max
+
+
+def test_an_encoded_layout_has_a_bounded_number_of_classes() -> None:
+    wide = replace(ENCODED, layers=(LayerState(StateKind.KV, 1000),))
+    sizes = {
+        class_bytes_for(wide, ChunkGeometry.of_slices((length,)))
+        for length in range(1, wide.slice_bytes(0) + 1, 500)
+    }
+    assert sizes == {12288, 24576, 36864, 49152, 61440, class_bytes(wide)}
+    assert len(sizes) <= CLASS_STEPS
+
+
+@pytest.mark.parametrize(
+    ("lengths", "problem"),
+    [
+        ((6400, 0, 1), None),
+        ((1, 0, 4096), None),
+        ((6400, 0), "2 lengths of slices for 3 layers"),
+        ((), "0 lengths of slices for 3 layers"),
+        ((6401, 0, 1), "layer 0 has 6401 bytes; this layout allows 1 to 6400"),
+        ((0, 0, 1), "layer 0 has 0 bytes"),
+        ((1, 1, 1), "layer 1 has 1 bytes; this layout allows 0 to 0"),
+    ],
+)
+def test_lengths_that_no_chunk_of_a_layout_has(
+    lengths: tuple[int, ...], problem: str | None
+) -> None:
+    found = lengths_problem(ENCODED, lengths)
+    assert found is None if problem is None else problem in str(found)

@@ -1,6 +1,7 @@
 """Validation of request fields."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -99,15 +100,18 @@ def test_too_many_blocks() -> None:
 
 def test_board_range() -> None:
     size = board_bytes(chunk_count=2, layer_count=3)
-    assert fields.board_range(8, arena_bytes=8 + size, chunk_count=2, layer_count=3) == (
-        8,
-        8 + size,
-    )
+    assert fields.board_range(
+        8, arena_bytes=8 + size, chunk_count=2, layer_count=3, has_lengths=False
+    ) == (8, 8 + size)
     for offset in (9, 16):
         assert (
             reason_of(
                 lambda offset=offset: fields.board_range(
-                    offset, arena_bytes=8 + size, chunk_count=2, layer_count=3
+                    offset,
+                    arena_bytes=8 + size,
+                    chunk_count=2,
+                    layer_count=3,
+                    has_lengths=False,
                 )
             )
             is Reason.ARENA_RANGE
@@ -127,3 +131,40 @@ def test_sequence_names() -> None:
     for name in ("", "é" * 101):
         with pytest.raises(RefusedError, match="sequence name"):
             fields.sequence_name(name)
+
+
+ENCODED = replace(LAYOUT, codec="zstd")
+
+
+def test_encoded_chunks_come_with_the_lengths_of_their_slices() -> None:
+    chunk = store_pb2.PutChunk(key=KEY, token_count=1, slice_bytes=[64, 1, 63])
+    (new,) = fields.new_chunks([chunk], layout=ENCODED)
+    assert new.slice_bytes == (64, 1, 63)
+    assert new.geometry(ENCODED).slice_bytes == (64, 1, 63)
+    assert fields.new_chunks([store_pb2.PutChunk(key=KEY, token_count=1)], layout=LAYOUT)[
+        0
+    ].geometry(LAYOUT).slice_bytes == (16, 16, 16)
+
+
+@pytest.mark.parametrize(
+    ("layout", "lengths"),
+    [
+        (ENCODED, []),
+        (ENCODED, [64, 64]),
+        (ENCODED, [64, 64, 65]),
+        (ENCODED, [64, 0, 64]),
+        (ENCODED, [64, 64, 2**32 - 1]),
+        (LAYOUT, [64, 64, 64]),
+    ],
+)
+def test_bad_lengths_of_slices(layout: StateLayout, lengths: list[int]) -> None:
+    chunk = store_pb2.PutChunk(key=KEY, token_count=4, slice_bytes=lengths)
+    assert reason_of(lambda: fields.new_chunks([chunk], layout=layout)) is Reason.FIELD_INVALID
+
+
+def test_the_board_of_an_encoded_read_has_lengths() -> None:
+    size = board_bytes(chunk_count=2, layer_count=3, has_lengths=True)
+    found = fields.board_range(0, arena_bytes=size, chunk_count=2, layer_count=3, has_lengths=True)
+    assert found == (0, size)
+    with pytest.raises(RefusedError, match="the board ends"):
+        fields.board_range(0, arena_bytes=size - 8, chunk_count=2, layer_count=3, has_lengths=True)

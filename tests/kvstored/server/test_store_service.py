@@ -86,6 +86,7 @@ async def test_pin(caller: Caller) -> None:
     request = store_pb2.PinRequest(layout_id=LAYOUT.layout_id, keys=KEYS, lease_ms=60_000)
     reply = await caller.store.Pin(request, metadata=caller.peer.metadata)
     assert reply.pinned_chunks == 2
+    assert list(reply.is_pinned) == [key in KEYS[1:3] for key in KEYS]
     assert reply.lease_id
     request.lease_ms = 0
     call = caller.store.Pin(request, metadata=caller.peer.metadata)

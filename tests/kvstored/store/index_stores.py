@@ -121,6 +121,7 @@ def write_chunk(
     stamp: int,
     epoch: int = 1,
     slice_bytes: tuple[int, ...] = SLICE_BYTES,
+    is_encoded: bool = False,
 ) -> ChunkRecord:
     """Writes header and slices of a chunk with random payload and returns its record."""
     geometry = ChunkGeometry.of_slices(slice_bytes)
@@ -137,6 +138,7 @@ def write_chunk(
         stamp=stamp,
         token_count=16,
         slices=tuple(SliceSum(len(part), checksum(part) if part else 0) for part in payloads),
+        is_encoded=is_encoded,
     ).encode()
     target = media(device_set, extent.device_index)
     target[extent.offset : extent.offset + HEADER_BYTES] = np.frombuffer(page, np.uint8)

@@ -13,7 +13,12 @@ from kvstored.format.identity import CHUNK_ID_BYTES, NAMESPACE_ID_BYTES, ChunkId
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.store.index import Index, IndexChange
 from kvstored.store.index_failure import IndexFullError
-from kvstored.store.index_room import ENTRY_BYTES, RESERVE_BYTES_MAX, IndexRoom
+from kvstored.store.index_room import (
+    ENTRY_BYTES,
+    LENGTHS_ENTRY_BYTES,
+    RESERVE_BYTES_MAX,
+    IndexRoom,
+)
 from tests.faults.seeds import seed
 
 MIB = 1024 * 1024
@@ -46,6 +51,16 @@ def test_other_tables_take_room() -> None:
     assert room.left_chunks(CHUNKS_IN_LARGE, 0) == 0
     assert room.left_chunks(CHUNKS_IN_LARGE - 11, 10 * ENTRY_BYTES) == 1
     assert room.left_chunks(CHUNKS_IN_LARGE, 10 * ENTRY_BYTES) == -10
+
+
+def test_lengths_of_slices_take_room() -> None:
+    room = IndexRoom(LARGE)
+    entries = 96 * LENGTHS_ENTRY_BYTES // ENTRY_BYTES
+    assert room.left_chunks(CHUNKS_IN_LARGE, 0, 96) == -entries
+    assert room.is_surely_enough(CHUNKS_IN_LARGE // 2 - 1 - entries, 96)
+    assert not room.is_surely_enough(CHUNKS_IN_LARGE // 2 + 1 - entries, 96)
+    room.was_full(160_000, 0, 96)
+    assert room.left_chunks(0, 0) == (160_000 + entries) * 15 // 16
 
 
 def test_a_quarter_of_a_small_map_is_room() -> None:

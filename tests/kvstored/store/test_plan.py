@@ -97,7 +97,7 @@ def test_nothing_stored_is_an_empty_plan() -> None:
         assert plan(order, [None, None]) == {}
 
 
-def test_short_chunk_has_fewer_runs_than_its_neighbours() -> None:
+def test_layers_come_in_order_where_chunks_are_cut_at_different_ones() -> None:
     short = ChunkGeometry.of_slices((4 * KIB,) * 6)
     runs = plan_runs(
         lanes=[0, 0],
@@ -111,8 +111,8 @@ def test_short_chunk_has_fewer_runs_than_its_neighbours() -> None:
         (0, 0, 2),
         (1, 0, 4),
         (0, 2, 2),
-        (1, 4, 2),
         (0, 4, 2),
+        (1, 4, 2),
     ]
 
 

@@ -1,6 +1,7 @@
 """One read's bookkeeping, driven by hand in every order of completions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from kvstored.store import read_stream
 from kvstored.store.placement import Placement
 from kvstored.store.plan import LayerRun
 from kvstored.store.read_stream import Landing, ReadStream, ReadTarget, StoredChunk, StreamOptions
-from kvstored_contract.board import Board, BoardWord, SliceState, Watch
+from kvstored_contract.board import Board, BoardWord, SliceState, Watch, board_bytes
 from tests.support.stores import NAMESPACE, key, new_board
 
 SLICE = 4096
@@ -255,3 +256,29 @@ def test_header_skipped_before_its_chunk_is_read() -> None:
     lab.board.words[BoardWord.POINTER] = 0
     assert lab.stream.take(0) is None
     assert lab.states == [0, SliceState.SKIPPED, SliceState.SKIPPED]
+
+
+class StatesWithLengths:
+    """Stands for a board's states, and keeps the lengths that were there before each of them."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.seen: list[tuple[SliceState, list[int]]] = []
+
+    def __setitem__(self, _place: object, state: SliceState) -> None:
+        assert self.board.lengths is not None
+        self.seen.append((state, self.board.lengths[0].tolist()))
+
+
+def test_a_length_is_on_the_board_before_its_slice_is_resident() -> None:
+    lab = Lab()
+    size = board_bytes(chunk_count=1, layer_count=3, has_lengths=True)
+    board = Board(memoryview(bytearray(size)), chunk_count=1, layer_count=3, has_lengths=True)
+    states = board.states = StatesWithLengths(board)  # type: ignore[assignment]
+    lab.stream.target = replace(lab.stream.target, board=board)
+    lab.land(HEADER_RUN, lab.header)
+    lab.fail(SECOND_RUN)
+    assert states.seen == [
+        (SliceState.RESIDENT, [SLICE, 0, 0]),
+        (SliceState.MISSING, [SLICE, 0, 0]),
+    ]

@@ -5,10 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stores import StoreUnderTest, open_store
+from tests.support.rows import MIXED
+from tests.support.stores import MIB, StoreUnderTest, open_store
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[StoreUnderTest]:
     with open_store(tmp_path) as store:
+        yield store
+
+
+@pytest.fixture
+def opened_rows(tmp_path: Path) -> Iterator[StoreUnderTest]:
+    """A store that knows the layout of the rows."""
+    with open_store(tmp_path, dram_bytes=4 * MIB) as store:
+        store.store.register_layout(MIXED)
+        wait_until(lambda: store.store._store.index.layout(MIXED.layout_id) is not None)
         yield store

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstored.format.geometry import class_bytes
+from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.tiers.dram import Claim, DramTier, Frame, FrameState
 from kvstored.tiers.policy.lru import LruPolicy
@@ -29,8 +29,8 @@ def chunk(number: int) -> ChunkId:
 def claim(tier: DramTier, number: int, timeout_s: float = 0.0) -> Claim | None:
     return tier.claim(
         chunk(number),
-        layout=LAYOUT,
-        token_count=LAYOUT.chunk_tokens,
+        layout_id=LAYOUT.layout_id,
+        geometry=ChunkGeometry.of(LAYOUT, LAYOUT.chunk_tokens),
         class_bytes=class_bytes(LAYOUT),
         deadline=time.monotonic() + timeout_s,
     )
@@ -151,8 +151,8 @@ def test_room_of_other_classes_is_taken_too(tier: DramTier, tmp_path: Path) -> N
         clean_frame(tier, number)
     claimed = tier.claim(
         chunk(500),
-        layout=LAYOUT,
-        token_count=LAYOUT.chunk_tokens,
+        layout_id=LAYOUT.layout_id,
+        geometry=ChunkGeometry.of(LAYOUT, LAYOUT.chunk_tokens),
         class_bytes=MIB // 2,
         deadline=time.monotonic(),
     )

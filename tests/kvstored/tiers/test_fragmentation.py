@@ -21,13 +21,14 @@ from kvstored.config import StoreSection
 from kvstored.counters import Counters
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.extent import Extent
-from kvstored.format.geometry import HEADER_BYTES
+from kvstored.format.geometry import CLASS_STEPS, HEADER_BYTES, ChunkGeometry, class_bytes_for
 from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.store.allocator import Allocator
 from kvstored.store.chunk_store import ChunkStore
 from kvstored.store.chunk_table import ChunkTable
 from kvstored.tiers.nvme_room import NvmeRoom
+from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.support.stores import MIB, NAMESPACE, key
 
 FRAGMENTATION_MAX = 0.05
@@ -37,6 +38,20 @@ DEVICES = 2
 CAPACITY_BYTES = SLAB_BYTES * SLABS_PER_DEVICE * DEVICES
 CLASSES = (MIB + 4096, 5 * MIB // 2 + 4096, 3 * MIB + 4096)
 SMALL, _, LARGE = CLASSES
+ENCODED = StateLayout(
+    model="m",
+    dtype="f",
+    layers=(LayerState(StateKind.KV, 32 * 1024),) * 2,
+    chunk_tokens=64,
+    codec="c",
+)
+ENCODED_CLASSES = sorted(
+    {
+        class_bytes_for(ENCODED, ChunkGeometry.of_slices((length, length)))
+        for length in range(1, ENCODED.slice_bytes(0) + 1, 4096)
+    }
+)
+ENCODED_FRAGMENTATION_MAX = 0.10
 RECENT_CHUNKS = 20_000
 """More than the devices hold: some of those that are used again are gone."""
 
@@ -111,16 +126,18 @@ class InstantStore:
         self.room.used([chunk])
 
 
-def random_traffic(store: InstantStore, seed: int, phase_count: int) -> None:
+def random_traffic(
+    store: InstantStore, seed: int, phase_count: int, classes: Sequence[int] = CLASSES
+) -> None:
     """Phases of 2000 puts and uses; what is wanted changes, up to one class alone."""
     generator = random.Random(seed)
     recent: list[ChunkId] = []
     for _ in range(phase_count):
-        weights = [generator.choice((0, 1, 3, 10)) for _ in CLASSES]
+        weights = [generator.choice((0, 1, 3, 10)) for _ in classes]
         if not any(weights):
-            weights = [1, 1, 1]
+            weights = [1] * len(classes)
         # A third of the operations use a chunk of the last puts, if it is still there.
-        for wanted in generator.choices((*CLASSES, None), (*weights, sum(weights) / 2), k=2000):
+        for wanted in generator.choices((*classes, None), (*weights, sum(weights) / 2), k=2000):
             if wanted is not None:
                 recent.append(store.put(wanted))
                 del recent[:-RECENT_CHUNKS]
@@ -134,6 +151,16 @@ def test_puts_and_evictions_of_three_classes(seed: int) -> None:
     random_traffic(store, seed, phase_count=12)
     assert len(store.fragmentation) > 1000
     assert max(store.fragmentation) <= FRAGMENTATION_MAX
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_puts_and_evictions_of_all_classes_of_an_encoded_layout(seed: int) -> None:
+    """Chunks of any length are at most CLASS_STEPS classes, each with a slab that fills."""
+    store = InstantStore()
+    random_traffic(store, seed, phase_count=12, classes=ENCODED_CLASSES)
+    assert len(ENCODED_CLASSES) == CLASS_STEPS
+    assert len(store.fragmentation) > 500
+    assert max(store.fragmentation) <= ENCODED_FRAGMENTATION_MAX
 
 
 @pytest.mark.parametrize("payload_bytes", [8 * MIB, 16 * MIB, 32 * MIB])

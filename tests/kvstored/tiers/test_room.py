@@ -250,7 +250,7 @@ def test_a_slab_with_something_in_quarantine_is_not_emptied_in_vain(
     store = opened.store._store
     record = store.index.get(ChunkId(NAMESPACE, key(0)))
     assert record is not None
-    store.quarantine(store.source(ChunkId(NAMESPACE, key(0)), record, LAYOUT))
+    store.quarantine(ChunkId(NAMESPACE, key(0)), record)
     wait_until(lambda: store.pending(ChunkId(NAMESPACE, key(0))) is None)
     (ticket,) = opened.put([1000], layout=WIDE)
     assert ticket.durable is not None

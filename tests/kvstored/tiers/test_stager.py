@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from kvstored.format.geometry import class_bytes
+from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.store.writer import SealedChunk
 from kvstored.tiers.requests import NewChunk, PutOutcome
@@ -26,7 +26,11 @@ def test_who_waits_for_a_chunk_that_was_committed_meanwhile_hears_that_it_is_sto
         used_bytes = opened.store.stats().dram_used_bytes
         chunk = ChunkId(NAMESPACE, key(1))
         claim = opened.store._dram.claim(
-            chunk, layout=LAYOUT, token_count=1, class_bytes=class_bytes(LAYOUT), deadline=0
+            chunk,
+            layout_id=LAYOUT.layout_id,
+            geometry=ChunkGeometry.of(LAYOUT, 1),
+            class_bytes=class_bytes(LAYOUT),
+            deadline=0,
         )
         assert claim is not None
         ticket = opened.store._put_path._stager.stage(
