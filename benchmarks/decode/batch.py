@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.model import Model
-from engine_adapters.runner.request import RestoreReport
+from engine_adapters.runner.restoration import RestoredHistory
 from engine_adapters.runner.step import StateSink
 
 
 class _PretendedHistory:
     """A restorer that takes whatever the cache holds for the history: only its length counts."""
 
-    def restore(
+    def begin(
         self,
         token_ids: Sequence[int],
         *,
         cache: KvCache,  # noqa: ARG002 - as it is
         first_slot: int,  # noqa: ARG002
-    ) -> RestoreReport:
-        return RestoreReport(restored_tokens=len(token_ids) - 1)
+    ) -> RestoredHistory:
+        return RestoredHistory(len(token_ids) - 1)
 
 
 class DecodingBatch:

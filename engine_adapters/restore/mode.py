@@ -16,5 +16,11 @@ class Mode(StrEnum):
     """Hidden states and what complements them, split by the formulas of section 4.1.2."""
     NAIVE_HYBRID = "naive_hybrid"
     """The first layers from the tokens, the others as keys and values; no hidden states."""
+    CAKE = "cake"
+    """Tokens from the front computed, tokens from the back from one source, until they meet."""
     AUTO = "auto"
-    """The split of any two sources with the shortest predicted duration."""
+    """Whatever of all these has the shortest predicted duration."""
+
+
+LAYER_MODES: tuple[Mode, ...] = tuple(mode for mode in Mode if mode is not Mode.CAKE)
+"""Those that divide the layers of a history; Cake divides its tokens."""

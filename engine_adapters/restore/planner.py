@@ -23,14 +23,17 @@ _PAIRS = (
 
 
 def schedule_for(mode: Mode, costs: LayerCosts, layer_count: int) -> LayerSchedule:
-    """The source of each of ``layer_count`` layers; raises ValueError for less than 1.
+    """The source of each of ``layer_count`` layers.
 
-    Hidden states help only where they are smaller than keys and values. Where reading them
-    takes as long or longer (grouped heads), ``hcache`` loads keys and values, and ``auto``
-    uses no hidden states either.
+    Raises ValueError for less than 1, and for CAKE, which divides tokens (``plan_cake``). AUTO
+    is the best division of the layers. Hidden states help only where they are smaller than keys
+    and values. Where reading them takes as long or longer (grouped heads), ``hcache`` loads keys
+    and values, and ``auto`` uses no hidden states either.
     """
     if layer_count < 1:
         raise ValueError(f"a model has at least 1 layer, not {layer_count}")
+    if mode is Mode.CAKE:
+        raise ValueError("mode cake divides the tokens of a history, not its layers")
     if mode is Mode.HCACHE:
         if costs.io_hidden_s >= costs.io_kv_s:
             return LayerSchedule.of((Source.KV, layer_count))

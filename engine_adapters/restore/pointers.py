@@ -37,7 +37,6 @@ class Pointers:
         self._history = history
         self._compute = compute
         self._rates = rates
-        self._project_s = plan.load.project_s * history.chunk_tokens if plan.load else 0.0
         self._arrivals = Arrivals(
             [chunk for run in plan.load_order for chunk in reversed(run)],
             rates,
@@ -61,6 +60,11 @@ class Pointers:
         """
         return self._reached_chunks
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether chunks that are still needed are loaded or on their way."""
+        return bool(self._loadable())
+
     def observe(
         self, now_s: float, *, resident: Collection[int] = (), lost: Collection[int] = ()
     ) -> None:
@@ -72,7 +76,7 @@ class Pointers:
         self._rates.step_tokens.add(token_budget)
         if self._position == self._history.prompt_tokens:
             return self._decision(Action.DONE, self._position)
-        loadable = self._arrivals.runs_from(self._history.chunks_behind(self._position).start)
+        loadable = self._loadable()
         jump_stop = self._jump_stop()
         stop = compute_stop(
             self._history,
@@ -80,7 +84,7 @@ class Pointers:
             loadable,
             compute_s=self._compute_s,
             wait_s=self._arrivals.wait_s,
-            project_s=self._project_s,
+            project_s=self._rates.project_s.value * self._history.chunk_tokens,
         )
         is_resident = jump_stop > self._position
         if is_resident and (
@@ -104,6 +108,9 @@ class Pointers:
         first, self._position = self._position, self._position + token_count
         expected_s = self._compute.compute_s(first, self._position, token_count)
         self._rates.slowness.add(duration_s / expected_s)
+
+    def _loadable(self) -> list[range]:
+        return self._arrivals.runs_from(self._history.chunks_behind(self._position).start)
 
     def _reach(self, token: int) -> None:
         reached = self._history.chunks_behind(token).start

@@ -5,6 +5,8 @@ from engine_adapters.restore.recent_mean import RecentMean
 
 CHUNKS_REMEMBERED = 8
 """Arrivals that tell how fast chunks come."""
+TOKENS_REMEMBERED = 512
+"""Loaded tokens that tell how long taking them takes."""
 STEPS_REMEMBERED = 4
 """Steps that tell how fast tokens are computed, and how many of them a step may have."""
 
@@ -16,13 +18,17 @@ class Rates:
     on the expectation. Not thread-safe.
     """
 
-    __slots__ = ("chunk_s", "slowness", "step_tokens")
+    __slots__ = ("chunk_s", "project_s", "slowness", "step_tokens")
 
     def __init__(self, load: LoadCost | None, *, token_budget: float) -> None:
         self.chunk_s = RecentMean(
             load.chunk_s if load else 0.0, weight=CHUNKS_REMEMBERED / 2, memory=CHUNKS_REMEMBERED
         )
         """Seconds between two chunks."""
+        self.project_s = RecentMean(
+            load.project_s if load else 0.0, weight=TOKENS_REMEMBERED / 2, memory=TOKENS_REMEMBERED
+        )
+        """Seconds for which a loaded token keeps the compute side busy."""
         self.slowness = RecentMean(1.0, weight=1, memory=STEPS_REMEMBERED)
         """Times as long as a step was expected to take."""
         self.step_tokens = RecentMean(token_budget, weight=1, memory=STEPS_REMEMBERED)

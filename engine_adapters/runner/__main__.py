@@ -115,6 +115,8 @@ def describe(report: TurnReport, text: str) -> dict[str, object]:
         "dram_bytes": restore.dram_bytes,
         "restore_s": restore.duration_s,
         "waited_s": restore.waited_s,
+        "meeting_token": restore.meeting_token,
+        "is_cake": report.choice is not None and report.choice.is_cake,
         "schedule": None if report.choice is None else str(report.choice.schedule),
         "ttft_s": completion.ttft_s,
         "duration_s": completion.duration_s,

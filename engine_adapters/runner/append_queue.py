@@ -22,24 +22,25 @@ class SaveReport:
 
 @dataclass(slots=True, eq=False)
 class SavedSequence:
-    """A sequence that is being saved, from ``first_token`` on, a chunk's first.
+    """A stretch of a request that is being saved, from ``first_token`` on, a chunk's first.
 
     ``token_ids`` is the engine's own list, which grows while it decodes. ``length_tokens``
-    is how far the store holds it. Once it is stopped nothing more is saved of it; that is
-    the queue's word, while the engine's thread says that it is cut: no more rows of it are
-    handed over, but those that were are saved.
+    is how far the store holds it, ``next_token`` how far rows were handed over. Once it is
+    stopped nothing more is saved of it; that is the queue's word, while the engine's thread
+    says that it is cut: no more rows of it are handed over, but those that were are saved.
     """
 
     name: str
     token_ids: Sequence[int]
     first_token: int
     length_tokens: int = field(init=False)
+    next_token: int = field(init=False)
     is_stopped: bool = False
     is_cut: bool = False
     keys: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.length_tokens = self.first_token
+        self.length_tokens = self.next_token = self.first_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Rows:
 class AppendQueue:
     """What the engine's thread hands over is done in order by one thread.
 
-    ``open``, ``append``, ``close_sequence`` and ``count_dropped`` never wait for the store.
+    No method but ``finish`` and ``close`` waits for the store.
     A sequence that loses rows is stopped: what follows could never be matched.
     """
 
@@ -66,6 +67,7 @@ class AppendQueue:
         self._lock = threading.Lock()
         self._saved_tokens = 0
         self._dropped_tokens = 0
+        self._is_connecting = False
         self._failure: BaseException | None = None
 
     def open(self, sequence: SavedSequence) -> None:
@@ -79,6 +81,12 @@ class AppendQueue:
     def close_sequence(self, sequence: SavedSequence) -> None:
         """Ends a sequence: its complete chunks become durable, its open tail is forgotten."""
         self._submit(lambda: self._close_sequence(sequence))
+
+    def connect(self) -> None:
+        """Has a lost session connected again, unless that is being done."""
+        if not self._is_connecting:
+            self._is_connecting = True
+            self._submit(self._connect)
 
     def count_dropped(self, token_count: int) -> None:
         """Counts tokens that are not saved."""
@@ -112,6 +120,10 @@ class AppendQueue:
                 raise
 
         self._executor.submit(run)
+
+    def _connect(self) -> None:
+        self._client.available()
+        self._is_connecting = False
 
     def _open(self, sequence: SavedSequence) -> None:
         keys = self._keys(sequence, sequence.first_token)

@@ -29,7 +29,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="python -m engine_adapters.runner calibrate",
         description=(
             "Measures what restoring a layer costs here, and stores the profile by which "
-            "modes hcache, naive_hybrid and auto choose. Uses the daemon: chunks are stored, "
+            "modes hcache, naive_hybrid, cake and auto choose. Uses the daemon: chunks are stored, "
             "read and deleted, and a DRAM tier of up to 2 GiB is filled with them."
         ),
     )
@@ -64,7 +64,7 @@ def describe(model: Model, calibration: Calibration, path: Path) -> dict[str, ob
         **{name: seconds * 1e6 / 1024 for name, seconds in _token_costs(asdict(costs)).items()},
         **{
             str(mode): str(choose_schedule(mode, shape, profile, now_s=time.time()).schedule)
-            for mode in (Mode.HCACHE, Mode.NAIVE_HYBRID, Mode.AUTO)
+            for mode in (Mode.HCACHE, Mode.NAIVE_HYBRID, Mode.CAKE, Mode.AUTO)
         },
     }
 

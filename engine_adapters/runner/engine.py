@@ -4,6 +4,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from torch import Tensor
@@ -11,9 +12,10 @@ from torch import Tensor
 from engine_adapters.runner.errors import RequestError
 from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.model import Model
-from engine_adapters.runner.request import Completion, Request, RestoreReport, pending_ids
+from engine_adapters.runner.request import Completion, Request, pending_ids
+from engine_adapters.runner.restoration import Restoration
 from engine_adapters.runner.sampling import Sampler, Sampling
-from engine_adapters.runner.scheduler import plan_step
+from engine_adapters.runner.scheduler import Progress, plan_step
 from engine_adapters.runner.slot_pool import SlotPool
 from engine_adapters.runner.step import NullSink, Segment, StateSink
 
@@ -23,14 +25,15 @@ TOKEN_BUDGET = 512
 REQUESTS_MAX = 64
 """Requests that run at the same time unless the engine is told otherwise."""
 
+WAIT_S_MAX = 0.05
+"""Longest wait for the store when there is nothing to compute: then all is looked at again."""
+
 
 class Restorer(Protocol):
-    """Brings the states of a history into the cache."""
+    """Brings the states of histories into the cache."""
 
-    def restore(
-        self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
-    ) -> RestoreReport:
-        """Fills the slots of leading tokens, never the last one; raises nothing."""
+    def begin(self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int) -> Restoration:
+        """Begins to fill the slots of tokens, never the last one; returns at once."""
 
 
 class Engine:
@@ -38,6 +41,10 @@ class Engine:
 
     The sum of all prompts and their new tokens that run together is bounded by
     ``cache_tokens``; requests wait in order of arrival until they fit.
+
+    While a history is being restored the other requests go on. ``is_adaptive`` gives those
+    that are being restored what all others leave of a step (Cake, section 4 part 3); without
+    it prefills are computed in order of arrival, as for comparison.
     """
 
     def __init__(
@@ -49,6 +56,7 @@ class Engine:
         requests_max: int = REQUESTS_MAX,
         sink: StateSink | None = None,
         restorer: Restorer | None = None,
+        is_adaptive: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         if not 1 <= requests_max <= token_budget:
@@ -62,6 +70,7 @@ class Engine:
         self._requests_max = requests_max
         self._sink: StateSink = NullSink() if sink is None else sink
         self._restorer = restorer
+        self._is_adaptive = is_adaptive
         self._clock = clock
         self._ids = itertools.count()
         self._waiting: deque[Request] = deque()
@@ -117,28 +126,41 @@ class Engine:
         self._waiting.append(request)
         return request.request_id
 
-    def step(self) -> list[Completion]:
-        """Admits what fits, computes one step and returns the requests that it finished."""
+    def step(self, *, token_budget: int | None = None) -> list[Completion]:
+        """Admits what fits, computes one step and returns the requests that it finished.
+
+        Requests whose history is being restored take part with what the others leave of the
+        step's tokens; while there is nothing but these and nothing has arrived, it waits for
+        the store, but not for long. ``token_budget`` takes the place of the engine's for
+        this step; with fewer tokens than requests run some of them wait.
+        """
         self._admit()
         if not self._running:
             return []
-        segments = plan_step(
-            [request.progress for request in self._running.values()],
-            token_budget=self._token_budget,
-        )
+        budget = self._token_budget if token_budget is None else token_budget
+        segments = self._plan(budget)
+        if not segments:
+            self._wait()
+            return []
         parts = [(self._running[part.request_id], part.token_count) for part in segments]
-        token_ids = pending_ids(parts)
         ready: list[tuple[Request, int]] = []
         for part, (request, token_count) in zip(segments, parts, strict=True):
             if part.stop_position == len(request.token_ids):
                 ready.append((request, part.first_row + token_count - 1))
+        restored = self._begin_restored(segments)
+        started_s = self._clock() if restored else 0.0
         logits = self._model.forward(
-            token_ids,
+            pending_ids(parts),
             segments,
             cache=self._cache,
             sink=self._sink,
             logit_rows=[row for _, row in ready],
         )
+        if restored:
+            self._model.finish()
+            duration_s = self._clock() - started_s
+            for restoration, token_count in restored:
+                restoration.end_step(token_count, duration_s)
         for request, token_count in parts:
             request.computed_count += token_count
         return self._sample([request for request, _ in ready], logits)
@@ -176,13 +198,79 @@ class Engine:
                 return
             self._waiting.popleft()
             request.slots = slots
-            if self._restorer is not None:
-                request.restore = self._restorer.restore(
-                    request.token_ids, cache=self._cache, first_slot=slots.first
-                )
-            request.computed_count = request.restore.restored_tokens
             self._running[request.request_id] = request
-            self._sink.begin_request(request.request_id, request.token_ids, request.computed_count)
+            if self._restorer is None:
+                self._announce(request, 0)
+                continue
+            request.restoration = self._restorer.begin(
+                request.token_ids, cache=self._cache, first_slot=slots.first
+            )
+
+    def _plan(self, token_budget: int) -> list[Segment]:
+        """The next step: decodes, then prefills, then what is being restored, as it gets on."""
+        running = self._running.values()
+        if not any(request.is_restoring for request in running):
+            return plan_step([request.progress for request in running], token_budget=token_budget)
+        left = token_budget
+        planned: list[Progress] = []
+        for request in sorted(running, key=self._rank):
+            progress = self._advance(request, left) if request.is_restoring else request.progress
+            left -= min(left, progress.wanted_count)
+            planned.append(progress)
+        return plan_step(planned, token_budget=token_budget)
+
+    def _rank(self, request: Request) -> int:
+        return replace(request.progress, is_restoring=self._is_last(request)).rank
+
+    def _is_last(self, request: Request) -> bool:
+        return request.is_restoring and self._is_adaptive
+
+    def _advance(self, request: Request, token_budget: int) -> Progress:
+        """Lets a restoration get on, and ends it when it is over."""
+        restoration = request.restoration
+        assert restoration is not None
+        step_tokens = restoration.advance(token_budget)
+        request.computed_count = restoration.position
+        if not restoration.is_over:
+            return replace(
+                request.progress,
+                is_restoring=self._is_last(request),
+                step_tokens_max=step_tokens,
+            )
+        restoration.close()
+        request.is_restored = True
+        self._announce(request, restoration.first_unstored())
+        return request.progress
+
+    def _begin_restored(self, segments: Sequence[Segment]) -> list[tuple[Restoration, int]]:
+        """Tells restorations what the step computes of them, and the sink what it may save."""
+        restored: list[tuple[Restoration, int]] = []
+        for part in segments:
+            request = self._running[part.request_id]
+            if request.restoration is None or request.is_restored:
+                continue
+            first_unstored = request.restoration.first_unstored()
+            if first_unstored < part.stop_position:
+                self._announce(request, first_unstored)
+            request.restoration.begin_step(part.token_count)
+            restored.append((request.restoration, part.token_count))
+        return restored
+
+    def _announce(self, request: Request, stored_tokens: int) -> None:
+        """Has the sink save what is computed from here on, once."""
+        if not request.is_announced:
+            request.is_announced = True
+            self._sink.begin_request(request.request_id, request.token_ids, stored_tokens)
+
+    def _wait(self) -> None:
+        """Until something may have arrived for those that are being restored."""
+        restorations = [
+            request.restoration
+            for request in self._running.values()
+            if request.restoration is not None and request.is_restoring
+        ]
+        if restorations and all(each.is_waiting for each in restorations):
+            restorations[0].wait(WAIT_S_MAX / len(restorations))
 
     def _sample(self, ready: Sequence[Request], logits: Tensor) -> list[Completion]:
         completions: list[Completion] = []
@@ -190,6 +278,8 @@ class Engine:
             token_id = request.sampler.choose(row)
             now_s = self._clock()
             if request.accept(token_id, now_s):
+                if request.restoration is not None and request.is_restoring:
+                    request.restoration.close()
                 self._sink.end_request(request.request_id)
                 del self._running[request.request_id]
                 self._pool.release(request.slots)

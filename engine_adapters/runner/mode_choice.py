@@ -2,13 +2,30 @@
 
 from dataclasses import dataclass
 
-from engine_adapters.restore import CostProfile, LayerCosts, LayerSchedule, Mode, schedule_for
+from engine_adapters.restore import (
+    CakePlan,
+    ComputeCost,
+    CostProfile,
+    History,
+    LayerCosts,
+    LayerSchedule,
+    LoadCost,
+    Mode,
+    Source,
+    plan_cake,
+    predict_s,
+    schedule_for,
+)
 
 PLANNED_TOKENS = 4096
 """Length of the history that is planned for. One for all requests: a layout is chosen
 before anything is stored, and states of another layout are not found."""
 
-_MEASURED_MODES = frozenset({Mode.HCACHE, Mode.NAIVE_HYBRID, Mode.AUTO})
+PLANNED_CHUNK_TOKENS = 64
+PLANNED_STEP_TOKENS = 512
+"""What a choice assumes of chunks and steps; others change it little."""
+
+_MEASURED_MODES = frozenset({Mode.HCACHE, Mode.NAIVE_HYBRID, Mode.CAKE, Mode.AUTO})
 """Modes that balance what was measured; the others do not look at costs."""
 
 _EQUAL_COSTS = LayerCosts(io_hidden_s=1.0, io_kv_s=1.0, compute_s=1.0, project_s=1.0)
@@ -35,9 +52,14 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeChoice:
-    """A schedule and, where it was not measured, one line that says what was assumed."""
+    """What is stored of every layer, and how it is used.
+
+    ``is_cake`` restores from both ends. ``note`` is one line that says what was assumed where
+    it was not measured, or not lately.
+    """
 
     schedule: LayerSchedule
+    is_cake: bool = False
     note: str = ""
 
 
@@ -48,14 +70,14 @@ def choose_schedule(
 
     ``now_s`` is seconds since 1970; an old profile is used, and its age said.
     Without a profile AUTO takes the smaller of hidden states and KV for all layers, and
-    says so. Raises ModeError for HCACHE and NAIVE_HYBRID without a profile.
+    says so. Raises ModeError for HCACHE, NAIVE_HYBRID and CAKE without a profile.
     """
     if mode not in _MEASURED_MODES:
         return ModeChoice(schedule=schedule_for(mode, _EQUAL_COSTS, shape.layer_count))
     if profile is not None:
-        costs = profile.costs(min(PLANNED_TOKENS, shape.position_count))
-        schedule = schedule_for(mode, costs, shape.layer_count)
-        return ModeChoice(schedule=schedule, note=_age_note(profile.age_s(now_s)))
+        note = _age_note(profile.age_s(now_s))
+        schedule, is_cake = _measured_choice(mode, shape, profile)
+        return ModeChoice(schedule=schedule, is_cake=is_cake, note=note)
     if mode is not Mode.AUTO:
         raise ModeError(
             f"mode {mode} balances measured costs, and none are known for this model: run "
@@ -68,6 +90,47 @@ def choose_schedule(
             f"mode auto knows no costs of this model and takes {assumed}, the smaller state; "
             "`python -m engine_adapters.runner calibrate MODEL` measures them"
         ),
+    )
+
+
+def _measured_choice(
+    mode: Mode, shape: ModelShape, profile: CostProfile
+) -> tuple[LayerSchedule, bool]:
+    """The schedule, and whether it is used from both ends."""
+    token_count = min(PLANNED_TOKENS, shape.position_count)
+    cake = _cake_plan(shape, profile, token_count)
+    if mode is Mode.CAKE:
+        smaller = Source.HIDDEN if shape.hidden_bytes < shape.kv_bytes else Source.KV
+        source = smaller if cake.source is Source.COMPUTE else cake.source
+        return LayerSchedule.of((source, shape.layer_count)), True
+    costs = profile.costs(token_count)
+    schedule = schedule_for(mode, costs, shape.layer_count)
+    if mode is Mode.AUTO and cake.load_order and cake.duration_s < predict_s(schedule, costs):
+        return LayerSchedule.of((cake.source, shape.layer_count)), True
+    return schedule, False
+
+
+def _cake_plan(shape: ModelShape, profile: CostProfile, token_count: int) -> CakePlan:
+    """The best meeting point of a history that is stored as a whole, from the better source."""
+    chunk_count = token_count // PLANNED_CHUNK_TOKENS
+    history = History(
+        prompt_tokens=token_count + 1,
+        chunk_tokens=PLANNED_CHUNK_TOKENS,
+        is_stored=(True,) * chunk_count,
+    )
+    return plan_cake(
+        history,
+        ComputeCost.of_profile(profile, shape.layer_count),
+        {
+            source: LoadCost.of_profile(
+                profile,
+                source,
+                layer_count=shape.layer_count,
+                chunk_tokens=PLANNED_CHUNK_TOKENS,
+            )
+            for source in (Source.HIDDEN, Source.KV)
+        },
+        token_budget=PLANNED_STEP_TOKENS,
     )
 
 

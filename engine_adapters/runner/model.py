@@ -69,6 +69,11 @@ class Model:
         """A cache of ``slot_count`` tokens in the model's dtype on its device."""
         return KvCache(self.config, slot_count=slot_count, dtype=self.dtype, device=self.device)
 
+    def finish(self) -> None:
+        """Waits until the device has carried out everything that was launched on it."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     @torch.inference_mode()
     def forward(
         self,

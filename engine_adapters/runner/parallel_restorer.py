@@ -12,7 +12,7 @@ from torch.distributed import ProcessGroup
 from engine_adapters.runner.kv_projection import KvProjection
 from engine_adapters.runner.model_part import ModelPart, even_share, sections_within
 from engine_adapters.runner.read_ahead import ReadAhead
-from engine_adapters.runner.request import RestoreReport
+from engine_adapters.runner.restore_report import RestoreReport
 from engine_adapters.runner.rotary import rotate
 from engine_adapters.runner.section import sections_of
 from engine_adapters.runner.span import Span

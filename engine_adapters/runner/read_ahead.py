@@ -41,11 +41,27 @@ class ReadAhead:
         self._remaining_s = remaining_s
         self._spans: deque[Span] = deque()
         self._next_chunk = 0
+        self._is_over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last call of ``first`` found no span: none will come."""
+        return self._is_over
 
     def first(self) -> Span | None:
         """The span to use now; None when there are no more, or none fits into the arena."""
         self.advance()
+        self._is_over = not self._spans
         return self._spans[0] if self._spans else None
+
+    def wait_news(self, timeout_s: float) -> None:
+        """Blocks until the next read may start, or the time is up."""
+        if self._spans:
+            self._spans[-1].wait_turn(timeout_s)
+
+    def read_bytes(self) -> tuple[int, int]:
+        """Bytes of the spans that were popped, from devices and from DRAM."""
+        return self.device_bytes, self.dram_bytes
 
     def advance(self) -> None:
         """Starts the reads whose turn has come; never blocks for longer than a call takes."""

@@ -3,24 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from engine_adapters.runner.restoration import Restoration
+from engine_adapters.runner.restore_report import RestoreReport
 from engine_adapters.runner.sampling import Sampler
 from engine_adapters.runner.scheduler import Progress
 from engine_adapters.runner.slot_pool import SlotRange
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreReport:
-    """What the store gave to one request: leading tokens, and where their bytes came from.
-
-    ``waited_s`` is the part of ``duration_s`` in which nothing could be computed because
-    states had not arrived.
-    """
-
-    restored_tokens: int = 0
-    device_bytes: int = 0
-    dram_bytes: int = 0
-    duration_s: float = 0.0
-    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +50,22 @@ class Request:
     added_at_s: float
     slots: SlotRange = field(default=SlotRange(0, 0))
     computed_count: int = 0
-    restore: RestoreReport = field(default_factory=RestoreReport)
+    restoration: Restoration | None = None
+    is_restored: bool = False
+    """Whether its restoration is over."""
+    is_announced: bool = False
+    """Whether the sink has heard of it."""
     first_token_at_s: float = 0.0
 
     @property
     def token_count_max(self) -> int:
         """Longest that the sequence can become."""
         return self.prompt_tokens + self.new_tokens_max
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether stored states of it may still be on their way."""
+        return self.restoration is not None and not self.is_restored
 
     @property
     def progress(self) -> Progress:
@@ -90,12 +86,13 @@ class Request:
 
     def complete(self, now_s: float) -> Completion:
         """The request's result."""
+        restore = RestoreReport() if self.restoration is None else self.restoration.report()
         return Completion(
             request_id=self.request_id,
             prompt_tokens=self.prompt_tokens,
             token_ids=tuple(self.token_ids),
-            computed_tokens=self.computed_count - self.restore.restored_tokens,
-            restore=self.restore,
+            computed_tokens=self.computed_count - restore.restored_tokens,
+            restore=restore,
             ttft_s=self.first_token_at_s - self.added_at_s,
             duration_s=now_s - self.added_at_s,
         )

@@ -2,15 +2,22 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
+from engine_adapters.runner.patience import Patience
 from engine_adapters.runner.read_ahead import ReadAhead
-from engine_adapters.runner.request import RestoreReport
-from engine_adapters.runner.span import Span
+from engine_adapters.runner.restore_report import RestoreReport
+from engine_adapters.runner.span_reader import SpanReader
+from engine_adapters.runner.span_restoration import (
+    SpanRestoration,
+    SpanSource,
+    StoredPrefix,
+    Target,
+)
 from engine_adapters.runner.state_format import StateFormat
-from engine_adapters.runner.step import NullSink, Segment
 from kvstored_client import Client, Order
 
 SPAN_BYTES = 64 * 1024 * 1024
@@ -28,6 +35,12 @@ TIMEOUT_S_MAX = 600.0
 
 STEP_TOKENS = 512
 """Tokens of one step in which first layers are recomputed, unless told otherwise."""
+
+
+def check_timeout(timeout_s: float) -> None:
+    """Raises ValueError for a time that no daemon accepts."""
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:
+        raise ValueError(f"timeout_s must be above 0 and at most {TIMEOUT_S_MAX}")
 
 
 class StateRestorer:
@@ -57,8 +70,7 @@ class StateRestorer:
         timeout_s: float = TIMEOUT_S,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        if not 0 < timeout_s <= TIMEOUT_S_MAX:
-            raise ValueError(f"timeout_s must be above 0 and at most {TIMEOUT_S_MAX}")
+        check_timeout(timeout_s)
         if step_tokens < 1:
             raise ValueError(f"step_tokens must be above 0, not {step_tokens}")
         self._client = client
@@ -66,17 +78,30 @@ class StateRestorer:
         self._model = model
         self._loader = LayerLoader(model, state_format)
         self._order = order
-        self._span_chunks = max(
-            1,
-            min(
-                span_bytes // state_format.span_bytes(1),
-                span_tokens // state_format.layout.chunk_tokens,
-            ),
-        )
+        self._span_chunks = state_format.span_chunks(span_bytes=span_bytes, span_tokens=span_tokens)
         self._step_tokens = step_tokens
         self._timeout_s = timeout_s
         self._clock = clock
-        self._waited_s = 0.0
+        self._readers: list[SpanReader] = []
+
+    def begin(
+        self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
+    ) -> SpanRestoration:
+        """Begins to restore the longest stored prefix of ``token_ids``; returns at once.
+
+        The last token is never restored: its logits are what the request wants.
+        """
+        reader = SpanReader(
+            self._client,
+            self._format,
+            token_ids[:-1],
+            order=self._order,
+            span_chunks=self._span_chunks,
+            timeout_s=self._timeout_s,
+        )
+        self._readers = [*(each for each in self._readers if each.is_running), reader]
+        target = Target(token_ids=token_ids, cache=cache, first_slot=first_slot)
+        return self._restoration(StoredPrefix(reader), target, self._patience())
 
     def restore(
         self,
@@ -86,113 +111,61 @@ class StateRestorer:
         first_slot: int,
         first_position: int = 0,
     ) -> RestoreReport:
-        """Restores the longest stored prefix of ``token_ids`` into slots from ``first_slot`` on.
+        """As ``begin``, but makes its calls itself and returns when everything is there.
 
-        The last token is never restored: its logits are what the request wants. The
-        history begins at ``first_position``; raises PositionError when these states
+        The history begins at ``first_position``; raises PositionError when these states
         cannot be restored there, whatever the store holds.
         """
         self._format.check_positions(first_position)
         started_s = self._clock()
-        self._waited_s = 0.0
         layout = self._format.layout
         keys = self._client.prefix_keys(layout, token_ids[:-1])
         match = self._client.match(layout, keys, lease_ms=int(self._timeout_s * 1000))
+        target = Target(
+            token_ids=token_ids, cache=cache, first_slot=first_slot, first_position=first_position
+        )
+        patience = self._patience()
         ahead = ReadAhead(
             self._client,
             self._format,
             keys[: match.chunk_count],
             order=self._order,
             span_chunks=self._span_chunks,
-            remaining_s=self._remaining_s,
+            remaining_s=patience.remaining_s,
         )
-        restored_chunks = 0
+        restoration = self._restoration(ahead, target, patience)
         try:
-            while (span := ahead.first()) is not None:
-                self._recompute(token_ids, span, ahead, cache=cache, first_slot=first_slot)
-                chunk_count = self._load(
-                    span, ahead, cache=cache, first_slot=first_slot, first_position=first_position
-                )
-                restored_chunks += chunk_count
-                ahead.pop()
-                if chunk_count < span.chunk_count:
-                    break
-            self._loader.finish()
+            while not restoration.is_over:
+                restoration.advance(0)
+                if restoration.is_waiting:
+                    restoration.wait(self._timeout_s)
         finally:
-            ahead.close()
+            restoration.close()
             if match.lease is not None:
                 match.lease.release()
-        return RestoreReport(
-            restored_tokens=restored_chunks * layout.chunk_tokens,
-            device_bytes=ahead.device_bytes,
-            dram_bytes=ahead.dram_bytes,
-            waited_s=self._waited_s,
-            duration_s=self._clock() - started_s,
+        return replace(restoration.report(), duration_s=self._clock() - started_s)
+
+    def close(self) -> None:
+        """Ends all restorations that were begun and waits until they hold nothing any more."""
+        for reader in self._readers:
+            reader.close()
+        for reader in self._readers:
+            reader.join()
+        self._readers = []
+
+    def _patience(self) -> Patience:
+        return Patience(self._timeout_s, self._clock)
+
+    def _restoration(
+        self, source: SpanSource, target: Target, patience: Patience
+    ) -> SpanRestoration:
+        return SpanRestoration(
+            source,
+            self._format,
+            self._model,
+            self._loader,
+            target,
+            step_tokens=self._step_tokens,
+            patience=patience,
+            clock=self._clock,
         )
-
-    def _remaining_s(self) -> float:
-        """How long the store may still be waited for. Computing does not count."""
-        return max(0.0, self._timeout_s - self._waited_s)
-
-    def _recompute(
-        self,
-        token_ids: Sequence[int],
-        span: Span,
-        ahead: ReadAhead,
-        *,
-        cache: KvCache,
-        first_slot: int,
-    ) -> None:
-        """Computes the layers that are not stored, of the chunks that may still come whole."""
-        if not self._format.recomputed_layers:
-            return
-        first = span.first_token
-        while first < (stop := span.first_token + self._possible_tokens(span)):
-            stop = min(stop, first + self._step_tokens)
-            segment = Segment(
-                request_id=-1,
-                first_row=0,
-                token_count=stop - first,
-                first_position=first,
-                first_slot=first_slot,
-            )
-            self._model.forward(
-                token_ids[first:stop],
-                [segment],
-                cache=cache,
-                sink=NullSink(),
-                logit_rows=(),
-                layer_stop=self._format.recomputed_layers,
-            )
-            first = stop
-            ahead.advance()
-
-    def _possible_tokens(self, span: Span) -> int:
-        return span.resident_chunks() * self._format.layout.chunk_tokens
-
-    def _load(
-        self,
-        span: Span,
-        ahead: ReadAhead,
-        *,
-        cache: KvCache,
-        first_slot: int,
-        first_position: int,
-    ) -> int:
-        """Loads layer after layer; how many leading chunks came whole."""
-        chunk_count = span.chunk_count
-        for layer in range(self._format.recomputed_layers, self._format.layout.layer_count):
-            ahead.advance()
-            started_s = self._clock()
-            chunk_count = min(chunk_count, span.wait_layer(layer, self._remaining_s()))
-            self._waited_s += self._clock() - started_s
-            if chunk_count == 0:
-                break
-            self._loader.load(
-                layer,
-                span.states(layer, chunk_count),
-                cache=cache,
-                first_slot=first_slot + span.first_token,
-                first_position=first_position + span.first_token,
-            )
-        return chunk_count

@@ -25,6 +25,8 @@ class StateSaver:
     daemon's DRAM is full the save of that step is dropped as a whole: its sequences end
     there, and everything behind is computed again some day.
 
+    A lost session is connected again by that thread; what is computed meanwhile is dropped.
+
     ``device`` is the model's. One thread only.
     """
 
@@ -36,6 +38,8 @@ class StateSaver:
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch has no types here
         self._queue = AppendQueue(client, state_format.layout)
+        # Here it may take its time; later a lost session is connected behind the engine's back.
+        client.available()
         # Names are only known to the session, but a client may have several savers.
         self._prefix = secrets.token_hex(_NAME_BYTES)
         self._sequences: dict[int, SavedSequence] = {}
@@ -46,23 +50,18 @@ class StateSaver:
         """Announces a sequence; ``stored_tokens`` must end on a chunk boundary."""
         if stored_tokens % self._format.layout.chunk_tokens:
             raise ValueError(f"{stored_tokens} stored tokens do not end on a chunk boundary")
-        sequence = SavedSequence(
-            name=f"{self._prefix}-{request_id}", token_ids=token_ids, first_token=stored_tokens
-        )
-        self._sequences[request_id] = sequence
-        self._queue.open(sequence)
+        self._open(request_id, token_ids, stored_tokens)
 
     def begin_step(self, segments: Sequence[Segment]) -> None:
-        """Finds room for the rows of every sequence that is not stopped."""
+        """Finds room for the rows of every sequence that is not stopped.
+
+        Requests that were not announced are ignored, and so are tokens before the stored
+        ones. Tokens that a request has jumped over are stored: it goes on behind them.
+        """
         self._abandon()
         for segment in segments:
-            sequence = self._sequences[segment.request_id]
-            if sequence.is_cut or sequence.is_stopped:
-                self._queue.count_dropped(segment.token_count)
-                continue
-            self._rows.append(
-                Rows(sequence, segment.first_position, segment.first_row, segment.token_count)
-            )
+            if segment.request_id in self._sequences:
+                self._add_rows(segment)
         if self._rows:
             self._open_snapshot(max(segment.rows.stop for segment in segments))
 
@@ -93,6 +92,34 @@ class StateSaver:
             self.end_request(request_id)
         self._queue.close()
 
+    def _open(self, request_id: int, token_ids: Sequence[int], first_token: int) -> SavedSequence:
+        sequence = SavedSequence(
+            # No two stretches of a request begin at the same token.
+            name=f"{self._prefix}-{first_token}-{request_id}",
+            token_ids=token_ids,
+            first_token=first_token,
+        )
+        self._sequences[request_id] = sequence
+        self._queue.open(sequence)
+        return sequence
+
+    def _add_rows(self, segment: Segment) -> None:
+        """Adds what is new of one sequence to the rows of the step."""
+        sequence = self._sequences[segment.request_id]
+        first = max(segment.first_position, sequence.first_token)
+        token_count = segment.stop_position - first
+        if token_count <= 0:
+            return
+        if sequence.is_cut or sequence.is_stopped:
+            self._queue.count_dropped(token_count)
+            return
+        if first > sequence.next_token:
+            self._queue.close_sequence(sequence)
+            sequence = self._open(segment.request_id, sequence.token_ids, first)
+        sequence.next_token = segment.stop_position
+        first_row = segment.first_row + first - segment.first_position
+        self._rows.append(Rows(sequence, first, first_row, token_count))
+
     def _abandon(self) -> None:
         """Forgets a step that never ended, because computing it failed."""
         if self._snapshot is not None:
@@ -104,8 +131,10 @@ class StateSaver:
 
     def _open_snapshot(self, row_count: int) -> None:
         geometry = SnapshotGeometry(self._format.layout, row_count)
-        region = self._client.allocate(geometry.byte_count)
+        region = self._client.allocate(geometry.byte_count, connects=False)
         if region is None:
+            # A full arena, or a lost session: that one is connected again behind our back.
+            self._queue.connect()
             for rows in self._rows:
                 rows.sequence.is_cut = True
                 self._queue.count_dropped(rows.token_count)

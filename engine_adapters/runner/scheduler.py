@@ -47,11 +47,9 @@ def plan_step(running: Sequence[Progress], *, token_budget: int) -> list[Segment
 
     Sequences with a single pending token go first, so that no prefill delays a decode;
     what is left of the budget goes to prefills in the order given, and what they leave to
-    sequences that are being restored, in the order given. ``running`` may hold at most
-    ``token_budget`` sequences, then every decode takes part in every step.
+    sequences that are being restored, in the order given. While ``running`` holds at most
+    ``token_budget`` sequences, every decode takes part in every step.
     """
-    if len(running) > token_budget:
-        raise ValueError(f"{len(running)} sequences cannot share {token_budget} tokens a step")
     segments: list[Segment] = []
     first_row = 0
     for progress in sorted(running, key=lambda progress: progress.rank):

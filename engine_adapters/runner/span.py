@@ -12,9 +12,15 @@ LAYERS_AHEAD = 2
 """A read with no more layers to come is nearly over: then the next one keeps the devices busy.
 Two reads at once would share the devices evenly, and the first layers would come later."""
 
+CHUNKS_AHEAD = 2
+"""The same for reads that bring chunk after chunk."""
+
 
 class Span:
-    """Chunks that come together, one read for each section. One thread only.
+    """Chunks that come together, one read for each section.
+
+    One thread starts the reads, waits and releases; another one may look at what is there
+    meanwhile, and say what it has reached.
 
     ``region`` holds the sections one after the other. The caller starts the reads in
     order and releases the span when it has taken what it wants. ``sections`` are those to
@@ -66,6 +72,16 @@ class Span:
         watched = max(0, layer_count - 1 - LAYERS_AHEAD)
         return self._reads[-1].is_layer_settled(watched)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the session lives that the bytes belong to; one system call."""
+        return self._region.is_current
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the daemon has let go of all that was asked for: ``release`` does not wait."""
+        return all(read.finished for read in self._reads)
+
     def start_read(self, timeout_ms: int) -> None:
         """Starts the read of the next section."""
         section = self._sections[len(self._reads)]
@@ -85,6 +101,53 @@ class Span:
         reports = [read.report() for read in self._reads if read.finished]
         return min([self.chunk_count, *(report.resident_prefix for report in reports)])
 
+    def is_resident(self, chunk: int) -> bool:
+        """Whether all stored layers of a chunk of this span are there, counted from its first."""
+        return self.is_asked_for and all(read.is_resident(chunk) for read in self._reads)
+
+    def is_lost(self, chunk: int) -> bool:
+        """Whether a chunk of this span will never be there as a whole."""
+        return any(
+            read.is_chunk_settled(chunk) and not read.is_resident(chunk) for read in self._reads
+        )
+
+    def is_layer_asked_for(self, layer: int) -> bool:
+        """Whether the read of a stored layer was started."""
+        return self._section_of(layer) < len(self._reads)
+
+    def is_layer_settled(self, layer: int) -> bool:
+        """Whether waiting for a stored layer brings nothing new; False before it is asked for."""
+        number = self._section_of(layer)
+        if number >= len(self._reads):
+            return False
+        return self._reads[number].is_layer_settled(layer - self._sections[number].first_layer)
+
+    def reach(self, chunk_count: int) -> None:
+        """Tells the daemon that the engine needs the first ``chunk_count`` chunks no more."""
+        for read in self._reads:
+            read.advance(chunk_count)
+
+    def cancel(self) -> None:
+        """Tells the daemon to stop; returns at once."""
+        for read in self._reads:
+            read.cancel()
+
+    def wait_chunk(self, chunk: int, timeout_s: float) -> None:
+        """Blocks until a chunk has settled in the read that was started last."""
+        self._reads[-1].wait_for(chunk, timeout_s=timeout_s)
+
+    def wait_turn(self, timeout_s: float) -> bool:
+        """Blocks until the read that was started last is nearly over; whether it is."""
+        if self._order is Order.LAYER_FIRST:
+            layer_count = self._sections[len(self._reads) - 1].layer_count
+            self._reads[-1].wait_layer(max(0, layer_count - 1 - LAYERS_AHEAD), timeout_s)
+            return self.lets_next_start
+        last = min(CHUNKS_AHEAD, self.chunk_count - 1)
+        if self._order is Order.HEAD_FIRST:
+            last = self.chunk_count - 1 - last
+        self.wait_chunk(last, timeout_s)
+        return self._reads[-1].is_chunk_settled(last)
+
     def wait_layer(self, layer: int, timeout_s: float) -> int:
         """Blocks until a stored layer has settled; how many leading chunks of it are there.
 
@@ -101,16 +164,19 @@ class Span:
         # Bytes of a lost session may be those of another region in the next one.
         return present if self._region.is_current else 0
 
-    def states(self, layer: int, chunk_count: int) -> Tensor:
-        """The leading slices of a stored layer: [chunks, *slice_shape], aliasing the arena."""
+    def states(self, layer: int, chunk_count: int, *, first_chunk: int = 0) -> Tensor:
+        """Slices of a stored layer: [chunks, *slice_shape], aliasing the arena.
+
+        Those of ``chunk_count`` chunks from ``first_chunk`` of this span on.
+        """
         section = self._sections[self._section_of(layer)]
         shape = self._format.slice_shape(layer)
         itemsize = self._format.dtype.itemsize
-        place = (layer - section.first_layer) * self.chunk_count * section.slice_stride
+        slices = (layer - section.first_layer) * self.chunk_count + first_chunk
         padded = self._region.tensor(
             self._format.dtype,
             (chunk_count, section.slice_stride // itemsize),
-            self._offset_of(section) + place,
+            self._offset_of(section) + slices * section.slice_stride,
         )
         used = self._format.layout.slice_bytes(layer) // itemsize
         return padded[:, :used].view(chunk_count, *shape)
@@ -123,6 +189,10 @@ class Span:
         for read in self._reads:
             read.close()
         self._region.release()
+        return self.read_bytes()
+
+    def read_bytes(self) -> tuple[int, int]:
+        """Bytes that came from devices and from DRAM so far."""
         reports = [read.report() for read in self._reads]
         return (
             sum(report.device_bytes for report in reports),

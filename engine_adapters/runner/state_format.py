@@ -107,6 +107,11 @@ class StateFormat:
         """Bytes of a region for ``chunk_count`` chunks that are read: stored layers only."""
         return sum(section.region_bytes(chunk_count) for section in sections_of(self.layout))
 
+    def span_chunks(self, *, span_bytes: int, span_tokens: int) -> int:
+        """Chunks of a span of at most so many arena bytes and tokens; at least one."""
+        by_bytes = span_bytes // self.span_bytes(1)
+        return max(1, min(by_bytes, span_tokens // self.layout.chunk_tokens))
+
     def slices(self, region: Region) -> tuple[Tensor | None, ...]:
         """The slices of the one chunk in ``region``, as ``Placement.contiguous`` places them.
 

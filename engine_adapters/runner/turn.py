@@ -6,8 +6,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_adapters.restore import Mode, Source
+from engine_adapters.restore import ComputeCost, LoadCost, Mode, Source
 from engine_adapters.runner.append_queue import SaveReport
+from engine_adapters.runner.cake_restorer import CakeRestorer
 from engine_adapters.runner.engine import TOKEN_BUDGET, Engine
 from engine_adapters.runner.fingerprint import model_fingerprint
 from engine_adapters.runner.mode_choice import ModeChoice, choose_schedule
@@ -64,7 +65,7 @@ class _Store:
 
     choice: ModeChoice
     client: Client | None = None
-    restorer: StateRestorer | None = None
+    restorer: StateRestorer | CakeRestorer | None = None
     saver: StateSaver | None = None
 
 
@@ -134,14 +135,32 @@ def _open(
         Client(store.socket, arena_bytes=arena_bytes, name="runner", salt=store.salt)
     )
     client.available()
-    restorer = StateRestorer(
-        client,
-        state_format,
-        model,
-        order=store.order,
-        span_bytes=span_bytes,
-        step_tokens=token_budget,
-    )
+    restorer: StateRestorer | CakeRestorer
+    if choice.is_cake and profile is not None:
+        restorer = CakeRestorer(
+            client,
+            state_format,
+            model,
+            compute=ComputeCost.of_profile(profile, choice.schedule.layer_count),
+            load=LoadCost.of_profile(
+                profile,
+                choice.schedule.sources[0],
+                layer_count=choice.schedule.layer_count,
+                chunk_tokens=store.chunk_tokens,
+            ),
+            token_budget=token_budget,
+            span_bytes=span_bytes,
+        )
+    else:
+        restorer = StateRestorer(
+            client,
+            state_format,
+            model,
+            order=store.order,
+            span_bytes=span_bytes,
+            step_tokens=token_budget,
+        )
+    stack.callback(restorer.close)
     saver: StateSaver | None = None
     if store.saves:
         saver = StateSaver(client, state_format, device=model.device)

@@ -13,6 +13,7 @@ from rich.table import Table
 from benchmarks.benchmark import BenchmarkError
 from engine_adapters.restore import Mode
 from engine_adapters.runner.errors import ModelError
+from examples.conversation.both_ends import BothEnds
 from examples.conversation.job import STEPS, JobOptions, Turn, run_job
 from examples.conversation.runner_process import RunnerFailedError
 
@@ -73,8 +74,35 @@ def make_table(turns: list[Turn]) -> Table:
     return table
 
 
+def make_meeting_table(result: BothEnds) -> Table:
+    """One row for each way to regain the history of the last turn."""
+    table = Table(
+        title=f"Turn 3 on devices limited to {result.bytes_per_s / 1e6:.0f} MB/s together.",
+        caption="loaded, computed: tokens of the history; TTFT: ms",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    for name in ("restored", "loaded", "computed", "meeting at", "TTFT"):
+        table.add_column(name, justify="right")
+    meeting = "-" if result.both.meeting_token is None else f"token {result.both.meeting_token}"
+    for name, turn, where in (
+        ("from both ends", result.both, meeting),
+        ("loaded alone", result.loaded, "-"),
+        ("computed alone", result.computed, "-"),
+    ):
+        table.add_row(
+            name,
+            str(turn.restored_tokens),
+            str(result.history_tokens - turn.restored_tokens),
+            where,
+            f"{turn.ttft_s * 1e3:.0f}",
+        )
+    return table
+
+
 def faults(turns: list[Turn]) -> list[str]:
-    """What is wrong with a job, one sentence each; empty when it did what it should."""
+    """What is wrong with turns, one sentence each; empty when they did what they should."""
     found = [
         f"turn {turn.number} generated other tokens than without a store"
         for turn in turns
@@ -122,16 +150,20 @@ def main() -> int:
             def report(what: str) -> None:
                 progress.update(task, advance=1, description=what)
 
-            turns = run_job(options, report)
+            result = run_job(options, report)
     except (BenchmarkError, ModelError, RunnerFailedError) as error:
         console.print(f"[red]the demo could not run:[/red] {error}")
         return 2
+    turns = result.turns
     console.print(make_table(turns))
     console.print(
         f"Mode {options.mode}: {turns[-1].stored.schedule} "
         "(layers from H hidden states, KV keys and values, RE recomputed tokens)."
     )
+    console.print(make_meeting_table(result.both_ends))
     problems = faults(turns)
+    if not result.both_ends.tokens_equal:
+        problems.append("turn 3 from both ends, or loaded alone, generated other tokens")
     for problem in problems:
         console.print(f"[red]{problem}[/red]")
     if not problems and turns[-1].stored.can_restore:

@@ -3,7 +3,7 @@
 Turn 1 reads the document and saves its states. Turn 2, a new process, restores the
 history. Then the daemon is killed and started again, and turn 3, another process,
 restores from the devices. Every turn is also taken without any store, to compare
-tokens and time.
+tokens and time. In the end turn 3 is taken once more on limited devices, from both ends.
 """
 
 import json
@@ -15,6 +15,12 @@ from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.document import document_tokens, random_model
 from engine_adapters.restore import Mode
 from engine_adapters.runner.tokenizer import Tokenizer
+from examples.conversation.both_ends import (
+    BothEnds,
+    LastTurn,
+    restore_from_both_ends,
+    store_for_cake,
+)
 from examples.conversation.runner_process import StoreUse, TurnResult, calibrate, run_turn
 
 DRAM_BYTES = 512 * 1024 * 1024
@@ -62,12 +68,20 @@ class Turn:
 Report = Callable[[str], None]
 """Hears what is being done now."""
 
-STEPS = 11
+STEPS = 14
 """How often ``run_job`` reports: the steps of a progress display."""
 
 
-def run_job(options: JobOptions, report: Report) -> list[Turn]:
-    """Runs the whole job and returns its turns; the daemon is stopped in every case."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """All turns, and the last one from both ends."""
+
+    turns: list[Turn]
+    both_ends: BothEnds
+
+
+def run_job(options: JobOptions, report: Report) -> JobResult:
+    """Runs the whole job; the daemon is stopped in every case."""
     report("writing the model and its tokenizer")
     model = options.model or random_model(options.folder, kv_heads=options.kv_heads)
     report(f"formatting two devices of {options.device_bytes / 2**30:.1f} GiB each")
@@ -108,8 +122,19 @@ def run_job(options: JobOptions, report: Report) -> list[Turn]:
             turns.append(turn)
             conversation += turn.recomputed.generated_ids
             history_tokens = len(conversation)
-        report("stopping the daemon")
-    return turns
+        last = LastTurn(
+            model=model,
+            token_file=token_file,
+            token_output=options.folder / "answer.json",
+            new_tokens=options.new_tokens,
+            computed=turns[-1].recomputed,
+        )
+        report("storing the last turn as mode cake wants it")
+        schedule = store_for_cake(last, use).schedule
+    return JobResult(
+        turns=turns,
+        both_ends=restore_from_both_ends(last, use, daemon, schedule, report),
+    )
 
 
 def take_turn(

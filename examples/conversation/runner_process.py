@@ -13,7 +13,11 @@ class RunnerFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """What a runner process reported of its turn; ``schedule`` is empty without a store."""
+    """What a runner process reported of its turn.
+
+    ``schedule`` is empty without a store. ``meeting_token`` is where computing from the front
+    met what was loaded from the back; None where it did not.
+    """
 
     restored_tokens: int
     computed_tokens: int
@@ -23,6 +27,7 @@ class TurnResult:
     generated_ids: tuple[int, ...]
     dropped_tokens: int
     schedule: str = ""
+    meeting_token: int | None = None
 
     @property
     def can_restore(self) -> bool:
@@ -37,6 +42,7 @@ class StoreUse:
     socket: Path
     mode: str
     profile: Path
+    saves: bool = True
 
 
 def calibrate(*, model: Path, store: StoreUse) -> None:
@@ -67,6 +73,8 @@ def run_turn(
         options = ["--socket", str(store.socket), "--mode", store.mode]
         if store.profile.exists():
             options += ["--profile", str(store.profile)]
+        if not store.saves:
+            options.append("--no-save")
     output = run_process(
         "--json",
         *("--model", str(model)),
@@ -85,6 +93,7 @@ def run_turn(
         generated_ids=tuple(report["generated_ids"]),
         dropped_tokens=report["dropped_tokens"],
         schedule=report["schedule"] or "",
+        meeting_token=report["meeting_token"],
     )
 
 

@@ -1,12 +1,13 @@
 """``make demo`` on a small scale, and what it calls a failure."""
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from examples.conversation.__main__ import faults, main, make_table
+from examples.conversation.__main__ import faults, main, make_meeting_table, make_table
+from examples.conversation.both_ends import BothEnds
 from examples.conversation.job import Turn
 from examples.conversation.runner_process import TurnResult
 
@@ -46,6 +47,23 @@ def test_a_good_job_has_no_faults() -> None:
 def test_every_fault_is_named(stored: TurnResult, fault: str) -> None:
     (found,) = faults([turn(1, result(restored=0)), turn(2, stored)])
     assert fault in found
+
+
+@pytest.mark.parametrize(("meeting_token", "shown"), [(36, "token 36"), (None, "-")])
+def test_both_ends_are_shown_beside_each_alone(meeting_token: int | None, shown: str) -> None:
+    both = replace(result(restored=64), meeting_token=meeting_token)
+    ends = BothEnds(
+        bytes_per_s=5e6,
+        history_tokens=100,
+        both=both,
+        loaded=result(restored=100),
+        computed=result(restored=0),
+    )
+    table = make_meeting_table(ends)
+    cells = [list(column.cells) for column in table.columns]
+    assert cells[1:4] == [["64", "100", "0"], ["36", "0", "100"], [shown, "-", "-"]]
+    assert ends.tokens_equal
+    assert not replace(ends, loaded=result(generated=(9,))).tokens_equal
 
 
 def test_nothing_need_be_restored_where_nothing_is_stored() -> None:

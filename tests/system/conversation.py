@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine_adapters.restore import ComputeCost, LoadCost
 from engine_adapters.runner.append_queue import SaveReport
+from engine_adapters.runner.cake_restorer import CakeRestorer
 from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.request import RestoreReport
+from engine_adapters.runner.restore_report import RestoreReport
 from engine_adapters.runner.restorer import StateRestorer
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
@@ -16,6 +18,7 @@ from kvstored_client import Client
 CHUNK_TOKENS = 16
 PROMPT_CHUNKS = 24
 NEW_TOKENS = 12
+TOKEN_BUDGET = 128
 SHAPE = RandomModelShape(
     vocab_size=320,
     hidden_size=64,
@@ -37,9 +40,14 @@ class Outcome:
 
 
 class Laboratory:
-    """A model and a prompt; every run is a fresh engine."""
+    """A model and a prompt; every run is a fresh engine.
 
-    def __init__(self, folder: Path) -> None:
+    With ``is_cake`` histories are restored from both ends, and computing is expected to be so
+    slow that everything is loaded that can be.
+    """
+
+    def __init__(self, folder: Path, *, is_cake: bool = False) -> None:
+        self.is_cake = is_cake
         directory = folder / "model"
         write_random_model(directory, SHAPE, ["the quick brown fox " * 50])
         self.model = Model.from_directory(directory)
@@ -60,6 +68,29 @@ class Laboratory:
         """Keys of the prompt's chunks."""
         return client.prefix_keys(self.format.layout, self.prompt)
 
+    def restored_without(self, chunk: int) -> int:
+        """Tokens that are restored when only this chunk is lost."""
+        return (PROMPT_CHUNKS - 1 if self.is_cake else chunk) * CHUNK_TOKENS
+
+    def _restorer(
+        self, client: Client, span_bytes: int, timeout_s: float
+    ) -> StateRestorer | CakeRestorer:
+        if not self.is_cake:
+            return StateRestorer(
+                client, self.format, self.model, span_bytes=span_bytes, timeout_s=timeout_s
+            )
+        return CakeRestorer(
+            client,
+            self.format,
+            self.model,
+            compute=ComputeCost(step_s=100.0, token_s=10.0, attention_s=0.0),
+            load=LoadCost(chunk_s=0.01),
+            token_budget=TOKEN_BUDGET,
+            span_bytes=span_bytes,
+            timeout_s=timeout_s,
+            opening_s_max=20.0,
+        )
+
     def run(
         self, client: Client | None, *, span_chunks: int = 1000, timeout_s: float = 20.0
     ) -> Outcome:
@@ -67,17 +98,11 @@ class Laboratory:
         saver = restorer = None
         if client is not None:
             saver = StateSaver(client, self.format)
-            restorer = StateRestorer(
-                client,
-                self.format,
-                self.model,
-                span_bytes=span_chunks * self.chunk_bytes,
-                timeout_s=timeout_s,
-            )
+            restorer = self._restorer(client, span_chunks * self.chunk_bytes, timeout_s)
         engine = Engine(
             self.model,
             cache_tokens=len(self.prompt) + NEW_TOKENS,
-            token_budget=128,
+            token_budget=TOKEN_BUDGET,
             sink=saver,
             restorer=restorer,
         )
@@ -87,6 +112,8 @@ class Laboratory:
         if saver is not None:
             save = saver.finish()
             saver.close()
+        if restorer is not None:
+            restorer.close()
         return Outcome(
             generated_ids=completion.generated_ids, restore=completion.restore, save=save
         )

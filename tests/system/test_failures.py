@@ -18,9 +18,12 @@ PROMPT_TOKENS = CHUNK_TOKENS * PROMPT_CHUNKS
 HEADER_BYTES = 4096
 
 
-@pytest.fixture(scope="module")
-def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
-    return Laboratory(tmp_path_factory.mktemp("laboratory"))
+@pytest.fixture(scope="module", params=["layers", "cake"])
+def laboratory(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Laboratory:
+    folder = tmp_path_factory.mktemp("laboratory")
+    return Laboratory(folder, is_cake=request.param == "cake")
 
 
 @pytest.fixture(scope="module")
@@ -106,16 +109,16 @@ def test_daemon_killed_in_the_middle_of_a_restore(
     assert 0 < outcome.restore.restored_tokens < PROMPT_TOKENS
 
 
-def test_chunk_gone_between_match_and_read(
+def test_chunk_gone_between_pin_and_read(
     laboratory: Laboratory, expected_ids: tuple[int, ...], daemon: DaemonProcess, client: Client
 ) -> None:
     laboratory.run(client)
     gone = laboratory.keys(client)[10]
     with Client(daemon.socket_path) as other:
-        victim = InterferingClient(client, "match", 1, lambda: other.delete([gone]))
+        victim = InterferingClient(client, "pin", 1, lambda: other.delete([gone]))
         outcome = laboratory.run(victim)
     assert outcome.generated_ids == expected_ids
-    assert outcome.restore.restored_tokens == 10 * CHUNK_TOKENS
+    assert outcome.restore.restored_tokens == laboratory.restored_without(10)
 
 
 def test_flipped_bit_in_the_device_file(
@@ -132,9 +135,10 @@ def test_flipped_bit_in_the_device_file(
     daemon.start()
     outcome = laboratory.run(client)
     assert outcome.generated_ids == expected_ids
-    assert outcome.restore.restored_tokens == 5 * CHUNK_TOKENS
+    restored_tokens = laboratory.restored_without(5)
+    assert outcome.restore.restored_tokens == restored_tokens
     wait_until(lambda: client.admin.stats().counters.get("quarantined_chunks") == 1)
-    assert outcome.save.saved_tokens == (PROMPT_CHUNKS - 5) * CHUNK_TOKENS
+    assert outcome.save.saved_tokens == PROMPT_TOKENS - restored_tokens
     assert laboratory.run(client).restore.restored_tokens == PROMPT_TOKENS
 
 
@@ -164,7 +168,7 @@ def test_arena_smaller_than_the_history(
     assert outcome.restore.restored_tokens == PROMPT_TOKENS
 
 
-def test_chunks_evicted_between_match_and_read(
+def test_chunks_evicted_between_pin_and_read(
     laboratory: Laboratory, expected_ids: tuple[int, ...], tmp_path: Path
 ) -> None:
     """A history that lost its lease is pushed out of DRAM and devices by other chunks."""
@@ -189,10 +193,12 @@ def test_chunks_evicted_between_match_and_read(
                     other.put(layout, [chunk], source, ack=Ack.DURABLE)
 
         class LeaselessClient(InterferingClient):
-            def match(self, *arguments: Any, **options: Any) -> Any:
-                found = client.match(*arguments, **{**options, "lease_ms": 0})
+            def pin(self, *arguments: Any, **options: Any) -> Any:
+                lease = client.pin(*arguments, **options)
+                if lease is not None:
+                    lease.release()
                 push_out()
-                return found
+                return lease
 
         outcome = laboratory.run(LeaselessClient(client, "", 0, push_out))
         evicted = client.admin.stats().counters["evicted_chunks"]

@@ -12,7 +12,8 @@ from engine_adapters.runner.mode_choice import choose_schedule
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.model_config import Family
 from engine_adapters.runner.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.request import Completion, RestoreReport
+from engine_adapters.runner.request import Completion
+from engine_adapters.runner.restore_report import RestoreReport
 from engine_adapters.runner.restorer import StateRestorer
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat, shape_of
@@ -51,13 +52,12 @@ MHA_SCHEDULES = {
     "hcache, compute-rich": "5 H + 1 RE",
     "hcache, I/O-rich": "5 H + 1 KV",
     "naive_hybrid": "3 KV + 3 RE",
-    "auto, compute-rich": "5 H + 1 RE",
+    "auto, compute-rich": "6 H",
     "auto, I/O-rich": "4 H + 2 KV",
 }
 GQA_SCHEDULES = dict.fromkeys(MODES, "6 KV") | {
     "hidden": "6 H",
     "naive_hybrid": "5 KV + 1 RE",
-    "auto, compute-rich": "5 KV + 1 RE",
 }
 
 
@@ -116,6 +116,8 @@ def run(
     )
     engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
     (completion,) = engine.run()
+    if restorer is not None:
+        restorer.close()
     return completion, engine
 
 

@@ -14,6 +14,7 @@ from benchmarks.interleave import Alternative, Measured, interleave
 from benchmarks.restore.measured.modes import READ_SOURCES, ModeRunner
 from benchmarks.restore.measured.scale import MeasuredSetting, Scale
 from engine_adapters.restore import (
+    LAYER_MODES,
     LayerCosts,
     Mode,
     Source,
@@ -70,7 +71,7 @@ class SettingLab:
         project_s, compute_s = self._computing()
         bytes_per_s = self._setting.bandwidth_share * self._hidden_bytes / project_s
         costs = self._nominal_costs(bytes_per_s, project_s=project_s, compute_s=compute_s)
-        schedules = {mode: schedule_for(mode, costs, self._layers) for mode in Mode}
+        schedules = {mode: schedule_for(mode, costs, self._layers) for mode in LAYER_MODES}
         planned = ", ".join(f"{mode} {schedule}" for mode, schedule in schedules.items())
         self._settings.console.print(f"{self._setting.name}: {planned}")
         runner = ModeRunner(self._model, self._history, schedules)
@@ -80,7 +81,7 @@ class SettingLab:
         with DaemonProcess(limited) as daemon, _client(daemon) as client:
             samples = self._interleaved(daemon, client, runner)
             plain = runner.continuation(client, Mode.RECOMPUTE)
-            equal = [runner.continuation(client, mode) == plain for mode in Mode]
+            equal = [runner.continuation(client, mode) == plain for mode in LAYER_MODES]
         rate = bytes_per_s / 1e6
         return {
             **samples,
@@ -106,7 +107,7 @@ class SettingLab:
         def read(source: Source) -> Measured:
             return {f"io_{source}_s": runner.read(client, source)}
 
-        group = [Alternative(run=partial(restore, mode)) for mode in Mode]
+        group = [Alternative(run=partial(restore, mode)) for mode in LAYER_MODES]
         group += [Alternative(run=partial(read, source)) for source in READ_SOURCES]
         group += [Alternative(run=self._compute)]
 

@@ -148,8 +148,10 @@ class ModeRunner:
         )
         engine.add_request([*self._history, 0], new_tokens_max=NEW_TOKENS, stop_token_ids=())
         (completion,) = engine.run()
-        if restorer is not None and completion.restore.restored_tokens < len(self._history):
-            raise BenchmarkError(f"mode {mode} restored only a part of the history")
+        if restorer is not None:
+            restorer.close()
+            if completion.restore.restored_tokens < len(self._history):
+                raise BenchmarkError(f"mode {mode} restored only a part of the history")
         return completion.generated_ids
 
     def _format(self, use: str) -> StateFormat:

@@ -17,7 +17,7 @@ from benchmarks.restore.measured.scale import (
 )
 from benchmarks.restore.measured.storage import kv_over_stored
 from benchmarks.scratch import scratch_folder
-from engine_adapters.restore import Mode
+from engine_adapters.restore import LAYER_MODES, Mode
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.random_model import write_random_model
 
@@ -86,7 +86,7 @@ def _details(found: dict[MeasuredSetting, Samples]) -> list[Series]:
     """Speeds of all modes, the bound, and the ratio to it."""
     result = []
     for setting, samples in found.items():
-        for mode in Mode:
+        for mode in LAYER_MODES:
             speeds = tuple(setting.token_count / seconds for seconds in samples[f"{mode}_s"])
             result.append(Series(key=f"{setting.name}_{mode}", unit="tokens/s", samples=speeds))
         limits = tuple(setting.token_count / seconds for seconds in samples["bound_s"])

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import example, given
 
 from engine_adapters.restore import (
+    LAYER_MODES,
     LayerCosts,
     LayerSchedule,
     Mode,
@@ -48,7 +49,7 @@ def test_hidden_states_that_are_larger_than_kv_are_not_used() -> None:
 @given(any_costs(), layer_counts)
 def test_auto_is_never_slower_than_any_other_mode(costs: LayerCosts, layer_count: int) -> None:
     auto_s = predicted_s(Mode.AUTO, costs, layer_count)
-    for mode in Mode:
+    for mode in LAYER_MODES:
         assert auto_s <= predicted_s(mode, costs, layer_count) * NOISE, mode
     assert auto_s <= predict_s(hcache_schedule(costs, layer_count), costs) * NOISE
 
@@ -109,3 +110,10 @@ def test_a_model_has_layers() -> None:
     costs = LayerCosts(io_hidden_s=1.0, io_kv_s=2.0, compute_s=6.0, project_s=1.0)
     with pytest.raises(ValueError, match="at least 1 layer, not 0"):
         schedule_for(Mode.KV, costs, 0)
+
+
+def test_cake_divides_tokens_and_is_no_schedule_of_layers() -> None:
+    costs = LayerCosts(io_hidden_s=1.0, io_kv_s=2.0, compute_s=3.0, project_s=0.5)
+    with pytest.raises(ValueError, match="cake divides the tokens"):
+        schedule_for(Mode.CAKE, costs, 8)
+    assert set(Mode) - set(LAYER_MODES) == {Mode.CAKE}

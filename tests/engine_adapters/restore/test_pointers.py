@@ -184,3 +184,30 @@ def test_a_prompt_without_stored_chunks_is_computed() -> None:
     assert running.decide(10) == decision(Action.COMPUTE, 0, 7)
     running.begin_step(7)
     assert running.reached_chunks == 0
+
+
+def test_it_loads_until_nothing_ahead_can_come() -> None:
+    running = pointers(chunk_count=3)
+    assert running.is_loading
+    running.observe(110.0, lost=[0, 1])
+    assert running.is_loading
+    running.observe(120.0, resident=[2])
+    compute(running)
+    compute(running)
+    assert running.is_loading
+    running.jump(10)
+    assert not running.is_loading
+
+
+def test_without_a_plan_to_load_it_never_loads() -> None:
+    assert not pointers(load=LoadCost(chunk_s=1e6)).is_loading
+
+
+def test_what_taking_loaded_tokens_takes_is_measured_too() -> None:
+    """Tokens that take as long to project as to compute are not worth waiting for."""
+    rates = Rates(LOAD, token_budget=10)
+    assert pointers(rates=rates).decide(10).action is Action.COMPUTE
+    fast = Rates(LoadCost(chunk_s=0.1), token_budget=10)
+    assert pointers(load=LoadCost(chunk_s=0.1), rates=fast).decide(10).action is Action.WAIT
+    fast.project_s.add(2.0 * 512, units=512)
+    assert pointers(load=LoadCost(chunk_s=0.1), rates=fast).decide(10).action is Action.COMPUTE

@@ -43,8 +43,9 @@ class FakeStore:
 
 
 class FakeLease:
-    def __init__(self, released: list[int]) -> None:
+    def __init__(self, released: list[int], is_pinned: tuple[bool, ...] = ()) -> None:
         self._released = released
+        self.is_pinned = is_pinned
 
     def release(self) -> None:
         self._released.append(1)
@@ -52,6 +53,8 @@ class FakeLease:
 
 class FakeRead:
     """A read that was settled when it was asked for, or hangs until it is closed.
+
+    A layer of one that ``is_slow`` looks settled only after it was waited for.
 
     ``slices[chunk][layer]`` tells which slices are resident, from the read's first layer on.
     """
@@ -62,12 +65,15 @@ class FakeRead:
         *,
         chunk_bytes: int,
         hangs: bool,
+        is_slow: bool,
         on_wait: Callable[[], None],
         on_close: Callable[[], None],
     ) -> None:
         self._slices = slices
         self._chunk_bytes = chunk_bytes
         self._hangs = hangs
+        self._is_slow = is_slow
+        self._waited_layers: set[int] = set()
         self._on_wait = on_wait
         self._on_close = on_close
 
@@ -88,14 +94,32 @@ class FakeRead:
         )
 
     def is_layer_settled(self, layer: int) -> bool:
-        return not self._hangs or all(layers[layer] for layers in self._slices)
+        if self._hangs:
+            return all(layers[layer] for layers in self._slices)
+        return not self._is_slow or layer in self._waited_layers
 
-    def is_resident(self, chunk: int, layer: int) -> bool:
-        return self._slices[chunk][layer]
+    def is_chunk_settled(self, chunk: int) -> bool:
+        return not self._hangs or all(self._slices[chunk])
+
+    def is_resident(self, chunk: int, layer: int | None = None) -> bool:
+        layers = self._slices[chunk]
+        return all(layers) if layer is None else layers[layer]
+
+    def advance(self, pointer: int) -> None:
+        assert 0 <= pointer <= len(self._slices)
+
+    def cancel(self) -> None:
+        pass
+
+    def wait_for(self, chunk: int, timeout_s: float) -> bool:
+        assert timeout_s >= 0
+        return self.is_resident(chunk)
 
     def wait_layer(self, layer: int, timeout_s: float) -> bool:
         assert timeout_s >= 0
-        self._on_wait()
+        if layer not in self._waited_layers:
+            self._waited_layers.add(layer)
+            self._on_wait()
         return all(layers[layer] for layers in self._slices)
 
     def close(self) -> None:
@@ -131,6 +155,8 @@ class FakeClient:
         self.regions_in_use = 0
         self.reads_in_flight = 0
         self.leases_taken = 0
+        self.connect_threads: list[str] = []
+        self.connecting_allocations = 0
         self.leases_released: list[int] = []
         self._arena = memoryview(bytearray(arena_bytes))
         self._space = FreeSpace(arena_bytes)
@@ -141,8 +167,13 @@ class FakeClient:
             return []
         return prefix_keys(namespace=NAMESPACE, layout=layout, token_ids=token_ids)
 
-    def allocate(self, byte_count: int) -> Region | None:
+    def available(self) -> bool:
+        self.connect_threads.append(threading.current_thread().name)
+        return self.present
+
+    def allocate(self, byte_count: int, *, connects: bool = True) -> Region | None:
         with self._lock:
+            self.connecting_allocations += connects
             offset = self._space.allocate(byte_count) if self.present else None
             if offset is None:
                 return None
@@ -219,6 +250,14 @@ class FakeClient:
         self.leases_taken += 1
         return Match(count, FakeLease(self.leases_released))
 
+    def pin(self, layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int) -> FakeLease | None:
+        is_pinned = tuple(self.present and key in self.store.chunks for key in keys)
+        if not any(is_pinned):
+            return None
+        assert lease_ms > 0
+        self.leases_taken += 1
+        return FakeLease(self.leases_released, is_pinned)
+
     def read(
         self,
         layout: StateLayout,
@@ -245,6 +284,7 @@ class FakeClient:
             slices,
             chunk_bytes=sum(layout.slice_bytes(layer) for layer in layers),
             hangs=self.never_finishes,
+            is_slow=self.wait_s > 0,
             on_wait=self._waited,
             on_close=self._read_closed,
         )

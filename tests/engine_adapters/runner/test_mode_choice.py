@@ -1,6 +1,6 @@
 import pytest
 
-from engine_adapters.restore import CostProfile, Mode
+from engine_adapters.restore import CostProfile, Mode, schedule_for
 from engine_adapters.runner.mode_choice import (
     PLANNED_TOKENS,
     ModeError,
@@ -35,7 +35,7 @@ def test_modes_of_one_source_need_no_profile(mode: Mode, expected: str) -> None:
         assert choice.note == ""
 
 
-@pytest.mark.parametrize("mode", [Mode.HCACHE, Mode.NAIVE_HYBRID])
+@pytest.mark.parametrize("mode", [Mode.HCACHE, Mode.NAIVE_HYBRID, Mode.CAKE])
 def test_modes_that_balance_costs_need_them(mode: Mode) -> None:
     with pytest.raises(ModeError, match=f"mode {mode} balances measured costs.*calibrate MODEL"):
         choose_schedule(mode, MHA, None, now_s=NOW_S)
@@ -56,21 +56,50 @@ def test_old_costs_are_used_and_their_age_is_said() -> None:
     young_s, old_s = (1.0 + days * 24 * 3600 for days in (89.9, 90.1))
     assert choose_schedule(Mode.AUTO, MHA, profile(MHA), now_s=young_s).note == ""
     choice = choose_schedule(Mode.AUTO, MHA, profile(MHA), now_s=old_s)
-    assert str(choice.schedule) == "7 H + 1 RE"
+    assert str(choice.schedule) == "8 H"
     assert "measured 90 days ago" in choice.note
 
 
 def test_auto_by_what_was_measured() -> None:
-    assert str(choose_schedule(Mode.AUTO, MHA, profile(MHA), now_s=NOW_S).schedule) == "7 H + 1 RE"
-    slow = profile(MHA, compute_token_s=1e-3, project_token_s=1e-4)
-    assert str(choose_schedule(Mode.AUTO, MHA, slow, now_s=NOW_S).schedule) == "8 KV"
-    fast = profile(MHA, compute_token_s=1e-9)
-    assert str(choose_schedule(Mode.AUTO, MHA, fast, now_s=NOW_S).schedule) == "8 RE"
+    chosen = {
+        (str(choice.schedule), choice.is_cake)
+        for costs in (
+            profile(MHA),
+            profile(MHA, compute_constant_s=0.01),
+            profile(MHA, compute_token_s=1e-9),
+        )
+        for choice in [choose_schedule(Mode.AUTO, MHA, costs, now_s=NOW_S)]
+    }
+    # Both ends; layers where steps are dear; nothing where computing is quicker.
+    assert chosen == {("8 H", True), ("8 H", False), ("8 RE", False)}
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ({}, "8 H"),
+        ({"compute_token_s": 1e-3, "project_token_s": 1e-4}, "8 KV"),
+        ({"compute_token_s": 1e-9}, "8 H"),
+    ],
+)
+def test_cake_stores_what_is_sooner_restored(costs: dict[str, float], expected: str) -> None:
+    choice = choose_schedule(Mode.CAKE, MHA, profile(MHA, **costs), now_s=NOW_S)
+    assert (str(choice.schedule), choice.is_cake) == (expected, True)
+    grouped = choose_schedule(Mode.CAKE, GQA, profile(GQA, **costs), now_s=NOW_S)
+    assert str(grouped.schedule) == "8 KV"
+
+
+def test_auto_is_never_predicted_to_be_slower_than_any_division_of_layers() -> None:
+    for compute_constant_s in (0.0, 0.01, 0.1):
+        costs = profile(MHA, compute_constant_s=compute_constant_s)
+        layers = schedule_for(Mode.AUTO, costs.costs(PLANNED_TOKENS), MHA.layer_count)
+        choice = choose_schedule(Mode.AUTO, MHA, costs, now_s=NOW_S)
+        assert choice.is_cake or choice.schedule == layers
 
 
 def test_a_plan_is_for_a_history_that_the_model_can_have() -> None:
     """At the planned length computing from tokens is too slow; for a short one it is not."""
     costs = profile(MHA, compute_token_s=1e-9, compute_square_s=8e-6 / PLANNED_TOKENS)
     short = ModelShape(layer_count=8, position_count=4, hidden_bytes=2048, kv_bytes=4096)
-    assert str(choose_schedule(Mode.AUTO, MHA, costs, now_s=NOW_S).schedule) == "7 H + 1 RE"
+    assert str(choose_schedule(Mode.AUTO, MHA, costs, now_s=NOW_S).schedule) == "8 H"
     assert str(choose_schedule(Mode.AUTO, short, costs, now_s=NOW_S).schedule) == "8 RE"

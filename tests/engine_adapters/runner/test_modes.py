@@ -84,6 +84,8 @@ def run(
     )
     engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
     (completion,) = engine.run()
+    if restorer is not None:
+        restorer.close()
     return completion, engine
 
 

@@ -260,6 +260,72 @@ def test_a_fault_of_the_queue_is_not_hidden(
     assert client.regions_in_use == 0
 
 
+def test_requests_that_were_not_announced_are_ignored(
+    client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """As while they are being restored: what is computed then is stored."""
+    step(saver, (7, 0, 16))
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    step(saver, (7, 16, 3), (0, 0, 16))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=16)
+
+
+def test_tokens_before_the_stored_ones_are_not_saved_again(
+    client: FakeClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    tokens = make_tokens(80, 1)
+    saver.begin_request(0, tokens, 2 * CHUNK_TOKENS)
+    step(saver, (0, 4, 3))
+    step(saver, (0, 7, 25))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=2 * CHUNK_TOKENS)
+    keys = client.prefix_keys(state_format.layout, tokens)
+    assert list(client.store.chunks) == keys[2:4]
+    check_chunk(client, keys[2], 2 * CHUNK_TOKENS)
+
+
+def test_saving_goes_on_where_a_jump_ends(
+    client: FakeClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    """The tokens between were loaded, so they are stored already."""
+    tokens = make_tokens(80, 1)
+    saver.begin_request(0, tokens, CHUNK_TOKENS)
+    step(saver, (0, 0, 20))
+    step(saver, (0, 20, 4))
+    step(saver, (0, 5 * CHUNK_TOKENS, 9))
+    step(saver, (0, 5 * CHUNK_TOKENS + 9, 7))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=4 * CHUNK_TOKENS)
+    keys = client.prefix_keys(state_format.layout, tokens)
+    assert list(client.store.chunks) == [keys[1], keys[2], keys[5], keys[6]]
+    for chunk in (1, 2, 5, 6):
+        check_chunk(client, keys[chunk], chunk * CHUNK_TOKENS)
+    assert client.sequences.open == {}
+
+
+def test_a_lost_session_is_connected_again_behind_the_engines_back(
+    client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """Regression: ``allocate`` connected on the engine's thread, within the client's time limit."""
+    client.connect_threads.clear()
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    saver.finish()
+    client.present = False
+    for first in (0, 16, 32):
+        step(saver, (0, first, 16))
+    assert saver.finish() == SaveReport(dropped_tokens=48)
+    assert client.connecting_allocations == 0
+    assert client.connect_threads
+    assert all(name.startswith("append-queue") for name in client.connect_threads)
+    client.present = True
+    saver.begin_request(1, make_tokens(80, 2), 0)
+    step(saver, (1, 0, 16))
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(saved_tokens=16, dropped_tokens=48)
+
+
 def test_stored_tokens_end_on_a_chunk_boundary(saver: StateSaver) -> None:
     with pytest.raises(ValueError, match="do not end on a chunk boundary"):
         saver.begin_request(0, [1, 2, 3], 3)

@@ -1,0 +1,93 @@
+"""What the engine and a restoration that is on its way say to each other."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine_adapters.runner.restore_report import RestoreReport
+
+
+class Restoration(Protocol):
+    """One history on its way into the cache, while the engine does other things.
+
+    In every step the engine calls ``advance``, then ``begin_step`` and ``end_step`` around
+    the forward pass if tokens of the request are in it. No call waits for the store but
+    ``wait``. The engine's thread only. Nothing is raised because of the store.
+    """
+
+    @property
+    def position(self) -> int:
+        """Leading tokens whose states are in the cache, computed or restored."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be restored: what is left is an ordinary prefill."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the last ``advance`` found nothing to do."""
+
+    def advance(self, token_budget: int) -> int:
+        """Takes a bounded part of what has arrived into the cache.
+
+        Returns how many tokens behind ``position`` the next step should compute, which may
+        have ``token_budget`` of them; 0 to wait for the store, or when it is over.
+        """
+
+    def first_unstored(self) -> int:
+        """First token of the first chunk behind ``position`` that is not stored."""
+
+    def begin_step(self, token_count: int) -> None:
+        """A step computes the next ``token_count`` tokens, at most as many as were asked for."""
+
+    def end_step(self, token_count: int, duration_s: float) -> None:
+        """The step is over; it took so long with everything that was in it."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Blocks until ``advance`` may find something new, or the time is up."""
+
+    def report(self) -> RestoreReport:
+        """What was restored so far."""
+
+    def close(self) -> None:
+        """Gives everything back; never waits. Nothing but ``report`` is called afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredHistory:
+    """A restoration that is over: the cache holds the states of ``position`` leading tokens."""
+
+    position: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def is_waiting(self) -> bool:
+        """False."""
+        return False
+
+    def advance(self, token_budget: int) -> int:  # noqa: ARG002 - nothing is left
+        """Nothing is left to do."""
+        return 0
+
+    def first_unstored(self) -> int:
+        """The first token that is not restored."""
+        return self.position
+
+    def begin_step(self, token_count: int) -> None:
+        """Never called: it is over."""
+
+    def end_step(self, token_count: int, duration_s: float) -> None:
+        """Never called: it is over."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Nothing is waited for."""
+
+    def report(self) -> RestoreReport:
+        """What was restored."""
+        return RestoreReport(restored_tokens=self.position)
+
+    def close(self) -> None:
+        """Nothing is held."""

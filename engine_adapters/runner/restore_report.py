@@ -1,0 +1,20 @@
+"""What a restoration gave to one request."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreReport:
+    """What the store gave to one request: leading tokens, and where their bytes came from.
+
+    ``waited_s`` is the part of ``duration_s`` in which nothing could be computed because
+    states had not arrived. ``meeting_token`` is where computing from the front first met what
+    was loaded from the back (Cake); None where it did not.
+    """
+
+    restored_tokens: int = 0
+    device_bytes: int = 0
+    dram_bytes: int = 0
+    duration_s: float = 0.0
+    waited_s: float = 0.0
+    meeting_token: int | None = None

@@ -1,0 +1,282 @@
+"""One history that is restored span after span, layer after layer (HCache, section 4.1)."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from engine_adapters.runner.kv_cache import KvCache
+from engine_adapters.runner.layer_loader import LayerLoader
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.patience import Patience
+from engine_adapters.runner.restore_report import RestoreReport
+from engine_adapters.runner.span import Span
+from engine_adapters.runner.span_reader import SpanReader
+from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.runner.step import NullSink, Segment
+
+
+class SpanSource(Protocol):
+    """Where spans come from, in order."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no span and none will come."""
+
+    def first(self) -> Span | None:
+        """The span to use now; None while there is none."""
+
+    def advance(self) -> None:
+        """Called now and then, between pieces of work."""
+
+    def pop(self) -> None:
+        """Gives the first span back."""
+
+    def wait_news(self, timeout_s: float) -> None:
+        """Blocks until ``first`` may have a span, or the time is up."""
+
+    def read_bytes(self) -> tuple[int, int]:
+        """Bytes that came from devices and from DRAM so far."""
+
+    def close(self) -> None:
+        """Gives everything back."""
+
+
+class StoredPrefix:
+    """The spans of the longest stored prefix, read by a thread: no call waits for the store."""
+
+    def __init__(self, reader: SpanReader) -> None:
+        self._reader = reader
+        self._is_asked_for = False
+
+    @property
+    def is_over(self) -> bool:
+        """As ``SpanSource``."""
+        return self._reader.is_ended and not self._reader.spans
+
+    def first(self) -> Span | None:
+        """As ``SpanSource``; asks for the spans when it is known what is stored."""
+        is_stored = self._reader.is_stored
+        if is_stored is not None and not self._is_asked_for:
+            self._is_asked_for = True
+            prefix = next((n for n, there in enumerate(is_stored) if not there), len(is_stored))
+            self._reader.load([range(prefix)] if prefix else [])
+        spans = self._reader.spans
+        return spans[0] if spans else None
+
+    def advance(self) -> None:
+        """The thread needs no help."""
+
+    def pop(self) -> None:
+        """As ``SpanSource``."""
+        self._reader.give_back(self._reader.spans[0])
+
+    def wait_news(self, timeout_s: float) -> None:
+        """As ``SpanSource``."""
+        self._reader.wait_news(timeout_s)
+
+    def read_bytes(self) -> tuple[int, int]:
+        """As ``SpanSource``."""
+        return self._reader.read_bytes()
+
+    def close(self) -> None:
+        """As ``SpanSource``; returns at once."""
+        self._reader.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where the states of a history go: slots of the cache, and positions in the sequence."""
+
+    token_ids: Sequence[int]
+    cache: KvCache
+    first_slot: int
+    first_position: int = 0
+
+
+class SpanRestoration:
+    """Makes keys and values of the longest prefix that is stored, piece by piece.
+
+    While spans are read, the first layers are recomputed if the layout does not store them;
+    then each layer is made from its stored states as soon as they are there. One layer of a
+    span, or one step of recomputing, is a piece of work.
+
+    What is restored is the longest prefix of chunks that came whole, over all layers.
+    Computing the rest begins when all of it is there.
+    """
+
+    def __init__(
+        self,
+        source: SpanSource,
+        state_format: StateFormat,
+        model: Model,
+        loader: LayerLoader,
+        target: Target,
+        *,
+        step_tokens: int,
+        patience: Patience,
+        clock: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._format = state_format
+        self._model = model
+        self._loader = loader
+        self._target = target
+        self._step_tokens = step_tokens
+        self._patience = patience
+        self._clock = clock
+        self._started_s = self._ended_s = clock()
+        self._wait: Callable[[float], object] = source.wait_news
+        self._restored_chunks = 0
+        self._is_waiting = False
+        self._is_over = False
+        self._pieces = self._run()
+
+    @property
+    def position(self) -> int:
+        """As ``Restoration``: 0 until everything is there."""
+        return self._restored_tokens if self._is_over else 0
+
+    @property
+    def is_over(self) -> bool:
+        """As ``Restoration``."""
+        return self._is_over
+
+    @property
+    def is_waiting(self) -> bool:
+        """As ``Restoration``."""
+        return self._is_waiting
+
+    def advance(self, token_budget: int) -> int:  # noqa: ARG002 - its pieces are its own
+        """As ``Restoration``: does one piece, and asks for no tokens."""
+        is_done = next(self._pieces, None)
+        self._is_waiting = is_done is False
+        if is_done is None and not self._is_over:
+            self._loader.finish()
+            self._ended_s = self._clock()
+            self._is_over = True
+        return 0
+
+    def first_unstored(self) -> int:
+        """As ``Restoration``."""
+        return self.position
+
+    def begin_step(self, token_count: int) -> None:
+        """Never called: it asks for no tokens."""
+
+    def end_step(self, token_count: int, duration_s: float) -> None:
+        """Never called: it asks for no tokens."""
+
+    def wait(self, timeout_s: float) -> None:
+        """As ``Restoration``, no longer than the store may still be waited for."""
+        self._wait(min(timeout_s, self._patience.remaining_s()))
+
+    def report(self) -> RestoreReport:
+        """As ``Restoration``."""
+        device_bytes, dram_bytes = self._source.read_bytes()
+        ended_s = self._ended_s if self._is_over else self._clock()
+        return RestoreReport(
+            restored_tokens=self.position,
+            device_bytes=device_bytes,
+            dram_bytes=dram_bytes,
+            waited_s=self._patience.waited_s,
+            duration_s=ended_s - self._started_s,
+        )
+
+    def close(self) -> None:
+        """As ``Restoration``."""
+        self._source.close()
+
+    @property
+    def _restored_tokens(self) -> int:
+        return self._restored_chunks * self._format.layout.chunk_tokens
+
+    def _run(self) -> Iterator[bool]:
+        """Yields True behind each piece of work, False when there is nothing to do."""
+        source = self._source
+        while True:
+            yield from self._waiting(
+                lambda: source.first() is not None or source.is_over, source.wait_news
+            )
+            span = source.first()
+            if span is None:
+                return
+            yield from self._recompute(span)
+            chunk_count = yield from self._load(span)
+            self._restored_chunks += chunk_count
+            source.pop()
+            if chunk_count < span.chunk_count:
+                return
+
+    def _waiting(
+        self, is_ready: Callable[[], bool], wait: Callable[[float], object]
+    ) -> Iterator[bool]:
+        """Yields False until something is ready, or the store was waited for too long."""
+        if is_ready():
+            return
+        self._wait = wait
+        self._patience.begin_wait()
+        while self._patience.remaining_s() > 0:
+            yield False
+            self._source.advance()
+            if is_ready():
+                break
+        self._patience.end_wait()
+
+    def _recompute(self, span: Span) -> Iterator[bool]:
+        """Computes the layers that are not stored, of the chunks that may still come whole."""
+        target = self._target
+        if not self._format.recomputed_layers:
+            return
+        first = span.first_token
+        while first < (stop := span.first_token + self._possible_tokens(span)):
+            stop = min(stop, first + self._step_tokens)
+            segment = Segment(
+                request_id=-1,
+                first_row=0,
+                token_count=stop - first,
+                first_position=first,
+                first_slot=target.first_slot,
+            )
+            self._model.forward(
+                target.token_ids[first:stop],
+                [segment],
+                cache=target.cache,
+                sink=NullSink(),
+                logit_rows=(),
+                layer_stop=self._format.recomputed_layers,
+            )
+            first = stop
+            self._source.advance()
+            yield True
+
+    def _possible_tokens(self, span: Span) -> int:
+        return span.resident_chunks() * self._format.layout.chunk_tokens
+
+    def _load(self, span: Span) -> Generator[bool, None, int]:
+        """Loads layer after layer; how many leading chunks came whole."""
+        target = self._target
+        chunk_count = span.chunk_count
+        for layer in range(self._format.recomputed_layers, self._format.layout.layer_count):
+            self._source.advance()
+            yield from self._waiting(
+                partial(span.is_layer_settled, layer), partial(self._wait_layer, span, layer)
+            )
+            chunk_count = min(chunk_count, span.wait_layer(layer, 0.0))
+            if chunk_count == 0:
+                return 0
+            self._loader.load(
+                layer,
+                span.states(layer, chunk_count),
+                cache=target.cache,
+                first_slot=target.first_slot + span.first_token,
+                first_position=target.first_position + span.first_token,
+            )
+            yield True
+        return chunk_count
+
+    def _wait_layer(self, span: Span, layer: int, timeout_s: float) -> None:
+        if span.is_layer_asked_for(layer):
+            span.wait_layer(layer, timeout_s)
+        else:
+            self._source.wait_news(timeout_s)

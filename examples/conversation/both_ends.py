@@ -1,0 +1,92 @@
+"""The last turn once more, computed from the front while it is loaded from the back (Cake).
+
+The devices are limited to the bandwidth at which loading the history alone takes as long as
+computing it alone, as on a machine whose storage is slow for its processor.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.daemon_process import DaemonOptions, DaemonProcess
+from engine_adapters.restore import Mode, Source
+from engine_adapters.runner.state_format import CHUNK_TOKENS
+from examples.conversation.runner_process import StoreUse, TurnResult, run_turn
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BothEnds:
+    """The turn from both ends, and each end alone at the same bandwidth of all devices."""
+
+    bytes_per_s: float
+    history_tokens: int
+    both: TurnResult
+    loaded: TurnResult
+    computed: TurnResult
+
+    @property
+    def tokens_equal(self) -> bool:
+        """Whether all three generated the same tokens."""
+        return self.both.generated_ids == self.loaded.generated_ids == self.computed.generated_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastTurn:
+    """What the job has left: a conversation in ``token_file`` and how long computing it took."""
+
+    model: Path
+    token_file: Path
+    token_output: Path
+    new_tokens: int
+    computed: TurnResult
+
+
+def store_for_cake(turn: LastTurn, store: StoreUse) -> TurnResult:
+    """Makes sure that the history is stored as mode cake wants it."""
+    return _run(turn, replace(store, mode=Mode.CAKE))
+
+
+def restore_from_both_ends(
+    turn: LastTurn, store: StoreUse, daemon: DaemonOptions, schedule: str, report: Report
+) -> BothEnds:
+    """Takes the turn on a limited daemon, each way from devices only; nothing is saved."""
+    profile = json.loads(store.profile.read_text())
+    source = Source.HIDDEN if schedule.endswith(" H") else Source.KV
+    layer_count = int(schedule.split(maxsplit=1)[0])
+    chunk_count = (len(json.loads(turn.token_file.read_text())) - 1) // CHUNK_TOKENS
+    history_tokens = chunk_count * CHUNK_TOKENS
+    token_bytes = layer_count * profile[f"{source}_bytes"]
+    bytes_per_s = history_tokens * token_bytes / turn.computed.ttft_s
+    limited = replace(
+        daemon,
+        is_formatted=True,
+        device_bytes_per_s_max=max(1, int(bytes_per_s / daemon.device_count)),
+        sockets=daemon.sockets.with_name(f"{daemon.sockets.name}-limited"),
+    )
+    results = []
+    with DaemonProcess(limited) as process:
+        for mode, what in ((Mode.CAKE, "from both ends"), (Mode(source), "loaded alone")):
+            process.restart()
+            report(f"last turn at {bytes_per_s / 1e6:.0f} MB/s, {what}")
+            use = replace(store, mode=mode, socket=limited.socket, saves=False)
+            results.append(_run(turn, use))
+    return BothEnds(
+        bytes_per_s=bytes_per_s,
+        history_tokens=history_tokens,
+        both=results[0],
+        loaded=results[1],
+        computed=turn.computed,
+    )
+
+
+def _run(turn: LastTurn, store: StoreUse) -> TurnResult:
+    return run_turn(
+        model=turn.model,
+        token_file=turn.token_file,
+        token_output=turn.token_output,
+        new_tokens=turn.new_tokens,
+        store=store,
+    )

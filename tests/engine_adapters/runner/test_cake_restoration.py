@@ -1,0 +1,404 @@
+"""Computing from the front while loading from the back: the tokens never change."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine_adapters.restore import (
+    Action,
+    ComputeCost,
+    LayerSchedule,
+    LoadCost,
+    Rates,
+    Source,
+)
+from engine_adapters.runner.cake_restoration import CakeCosts, CakeRestoration, PointerSample
+from engine_adapters.runner.cake_restorer import CakeRestorer
+from engine_adapters.runner.engine import Engine
+from engine_adapters.runner.layer_loader import LayerLoader
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.request import Completion
+from engine_adapters.runner.saver import StateSaver
+from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.runner.step import NullSink, StateSink
+from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+from tests.engine_adapters.runner.streamed_client import StreamedClient
+from tests.support.waiting import wait_until
+
+CHUNK_TOKENS = 8
+CHUNKS = 14
+NEW_TOKENS = 4
+EXACT = 1e-4
+STEPS_MAX = 2000
+PROMPT = [(31 * n * n + 7 * n) % 97 for n in range(CHUNKS * CHUNK_TOKENS + 1)]
+
+
+class TickingSink:
+    """Lets every step take a second, and passes all on."""
+
+    def __init__(self, client: FakeClient, inner: StateSink) -> None:
+        self._client = client
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def end_step(self) -> None:
+        self._client.now_s += 1.0
+        self._inner.end_step()
+
+
+def has_asked(engine: Engine, client: StreamedClient) -> bool:
+    """Whether what was planned is being read, so that no step depends on when a thread runs."""
+    (request,) = engine._running.values()
+    restoration = request.restoration
+    if not isinstance(restoration, CakeRestoration) or restoration.plan is None:
+        return True
+    is_ended = restoration._reader.is_ended
+    return bool(client.reads or is_ended or not restoration.plan.load_order)
+
+
+@dataclass
+class Lab:
+    """States of ``PROMPT`` in one layout, and restorations of its beginnings."""
+
+    model: Model
+    source: Source
+    store: FakeStore = field(default_factory=FakeStore)
+
+    def __post_init__(self) -> None:
+        schedule = LayerSchedule.of((self.source, self.model.config.layer_count))
+        self.format = StateFormat.of_model(
+            self.model, "cake", schedule=schedule, chunk_tokens=CHUNK_TOKENS
+        )
+        client = FakeClient(self.store)
+        saver = StateSaver(client, self.format)
+        self.run(self.engine(saver=saver), PROMPT)
+        saver.close()
+        self.keys = client.prefix_keys(self.format.layout, PROMPT)
+        self.plain = cache(lambda count: self.run(self.engine(), PROMPT[:count]))
+
+    def engine(
+        self,
+        *,
+        restorer: CakeRestorer | None = None,
+        saver: StateSink | None = None,
+        token_budget: int = 16,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> Engine:
+        return Engine(
+            self.model,
+            cache_tokens=256,
+            token_budget=token_budget,
+            requests_max=1,
+            sink=saver,
+            restorer=restorer,
+            clock=clock,
+        )
+
+    def run(
+        self,
+        engine: Engine,
+        prompt: list[int],
+        *,
+        client: StreamedClient | None = None,
+        arrivals: tuple[int, ...] = (0,),
+    ) -> Completion:
+        """Before each step so many chunks arrive, in turns."""
+        engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
+        for step in range(STEPS_MAX):
+            if client is not None:
+                client.deliver(arrivals[step % len(arrivals)])
+                client.now_s += 0.01
+            if completions := engine.step():
+                return completions[0]
+            if client is not None:
+                wait_until(partial(has_asked, engine, client))
+        raise AssertionError("the request never ended")
+
+    def stored(self, flags: tuple[bool, ...]) -> FakeStore:
+        kept = [key for key, flag in zip(self.keys, flags, strict=False) if flag]
+        return FakeStore(chunks={key: self.store.chunks[key] for key in kept})
+
+
+@dataclass
+class Restored:
+    completion: Completion
+    samples: list[PointerSample]
+    engine: Engine
+
+
+def restore(
+    lab: Lab,
+    client: StreamedClient,
+    *,
+    prompt_tokens: int = len(PROMPT),
+    arrivals: tuple[int, ...] = (1,),
+    token_budget: int = 16,
+    span_chunks: int = 100,
+    chunk_s: float = 1.0,
+    saves: bool = False,
+) -> Restored:
+    """A step of 16 tokens takes as long as two chunks unless ``chunk_s`` says otherwise."""
+    samples: list[PointerSample] = []
+    restorer = CakeRestorer(
+        client,
+        lab.format,
+        lab.model,
+        compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
+        load=LoadCost(chunk_s=chunk_s),
+        token_budget=token_budget,
+        span_bytes=lab.format.span_bytes(span_chunks),
+        opening_s_max=600.0,
+        clock=lambda: client.now_s,
+        observer=samples.append,
+    )
+    saver = StateSaver(client, lab.format) if saves else None
+    sink = TickingSink(client, saver or NullSink())
+    engine = lab.engine(
+        restorer=restorer, saver=sink, token_budget=token_budget, clock=lambda: client.now_s
+    )
+    prompt = PROMPT[:prompt_tokens]
+    completion = lab.run(engine, prompt, client=client, arrivals=arrivals)
+    restorer.close()
+    if saver is not None:
+        saver.close()
+    assert client.regions_in_use == 0
+    assert client.reads_in_flight == 0
+    assert client.leases_taken == len(client.leases_released)
+    return Restored(completion, samples, engine)
+
+
+def check_equal(lab: Lab, restored: Restored, prompt_tokens: int = len(PROMPT)) -> None:
+    plain = lab.plain(prompt_tokens)
+    assert restored.completion.token_ids == plain.token_ids
+    forwarded = prompt_tokens + NEW_TOKENS - 1
+    report = restored.completion.restore
+    assert restored.completion.computed_tokens + report.restored_tokens == forwarded
+
+
+@pytest.fixture(scope="module", params=[Source.KV, Source.HIDDEN])
+def lab(request: pytest.FixtureRequest, model: Model) -> Lab:
+    return Lab(model, request.param)
+
+
+def test_both_sides_meet(lab: Lab) -> None:
+    restored = restore(lab, StreamedClient(lab.store), arrivals=(2,))
+    check_equal(lab, restored)
+    report = restored.completion.restore
+    assert report.meeting_token is not None
+    assert 0 < report.meeting_token < len(PROMPT) - CHUNK_TOKENS
+    assert report.restored_tokens == len(PROMPT) - 1 - report.meeting_token
+    assert [sample.action for sample in restored.samples].count(Action.JUMP) == 1
+
+
+def test_restored_states_are_those_that_were_computed(lab: Lab) -> None:
+    restored = restore(lab, StreamedClient(lab.store), arrivals=(2,))
+    plain = lab.engine()
+    lab.run(plain, PROMPT)
+    for ours, computed in (
+        (restored.engine._cache.keys, plain._cache.keys),
+        (restored.engine._cache.values, plain._cache.values),
+    ):
+        difference = (ours[:, : len(PROMPT)] - computed[:, : len(PROMPT)]).abs().max()
+        assert difference < EXACT
+        assert torch.count_nonzero(computed[:, : len(PROMPT)])
+
+
+def test_a_store_that_has_everything_at_once_leaves_the_last_token_to_compute(lab: Lab) -> None:
+    client = StreamedClient(lab.store)
+    restored = restore(lab, client, arrivals=(100,), chunk_s=0.02)
+    check_equal(lab, restored)
+    assert restored.completion.restore.restored_tokens == len(PROMPT) - 1
+
+
+def test_a_hopeless_store_is_not_asked(lab: Lab) -> None:
+    client = StreamedClient(lab.store)
+    restored = restore(lab, client, chunk_s=1e6)
+    check_equal(lab, restored)
+    assert client.reads == []
+    assert restored.completion.restore.restored_tokens == 0
+
+
+def test_a_store_that_falls_silent_is_not_waited_for(lab: Lab) -> None:
+    client = StreamedClient(lab.store)
+    restored = restore(lab, client, arrivals=(0,))
+    check_equal(lab, restored)
+    assert client.waits == 0
+    assert restored.completion.restore.restored_tokens == 0
+
+
+def test_the_compute_pointer_is_on_the_board(lab: Lab) -> None:
+    """A store that is slower than expected sees the pointer come, a step at a time."""
+    client = StreamedClient(lab.store)
+    restored = restore(lab, client, arrivals=(0,), chunk_s=0.2)
+    check_equal(lab, restored)
+    (read,) = client.reads
+    chunk_count = len(read.states)
+    assert chunk_count > CHUNKS // 2
+    assert len(read.pointers) > 3
+    assert read.pointers == sorted(read.pointers)
+    assert read.pointers[-1] == chunk_count
+
+
+def test_gaps_are_computed_and_stored(lab: Lab) -> None:
+    """Chunks that were missing in the middle are stored afterwards, and none twice."""
+    flags = tuple(chunk not in (3, 4, 9) for chunk in range(CHUNKS))
+    client = StreamedClient(lab.stored(flags))
+    restored = restore(lab, client, arrivals=(3,), saves=True)
+    check_equal(lab, restored)
+    assert restored.completion.restore.restored_tokens > 0
+    assert set(client.store.chunks) >= set(lab.keys)
+    for key in lab.keys:
+        ours, first = (
+            torch.frombuffer(bytearray(b"".join(chunks[key])), dtype=torch.float32)
+            for chunks in (client.store.chunks, lab.store.chunks)
+        )
+        assert (ours - first).abs().max() < EXACT
+
+
+def test_an_arena_of_one_chunk_suffices(lab: Lab) -> None:
+    client = StreamedClient(lab.store, arena_bytes=lab.format.span_bytes(1))
+    restored = restore(lab, client, arrivals=(100,), chunk_s=0.02)
+    check_equal(lab, restored)
+    assert set(client.read_sizes) == {1}
+    assert restored.completion.restore.restored_tokens > 0
+
+
+def test_an_arena_without_room_is_a_miss(lab: Lab) -> None:
+    restored = restore(lab, StreamedClient(lab.store, arena_bytes=0))
+    check_equal(lab, restored)
+    assert restored.completion.restore.restored_tokens == 0
+
+
+def test_an_absent_daemon_is_a_miss(lab: Lab) -> None:
+    restored = restore(lab, StreamedClient(lab.store, present=False))
+    check_equal(lab, restored)
+
+
+def test_nothing_of_a_lost_session_is_used(lab: Lab) -> None:
+    """What has arrived and was not taken yet may be overwritten by the next session."""
+    client = StreamedClient(lab.store)
+    client.dies_after = 5
+    restored = restore(lab, client, arrivals=(0, 0, 0, 100), chunk_s=0.5)
+    check_equal(lab, restored)
+    assert restored.completion.restore.restored_tokens == 0
+
+
+def test_a_chunk_lost_in_the_tail_is_computed_and_stored_again(lab: Lab) -> None:
+    client = StreamedClient(lab.stored((True,) * CHUNKS))
+    gone = lab.keys[CHUNKS - 2]
+    pin = client.pin
+
+    def pin_and_lose(*arguments: Any, **options: Any) -> Any:
+        lease = pin(*arguments, **options)
+        del client.store.chunks[gone]
+        return lease
+
+    client.pin = pin_and_lose  # type: ignore[method-assign]
+    restored = restore(lab, client, arrivals=(100,), chunk_s=0.02, saves=True)
+    check_equal(lab, restored)
+    assert restored.completion.restore.restored_tokens == (CHUNKS - 1) * CHUNK_TOKENS
+    assert gone in client.store.chunks
+
+
+def test_a_fault_of_the_reader_is_a_miss(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    client = StreamedClient(lab.store)
+
+    def fail() -> None:
+        raise RuntimeError("a bug")
+
+    client.pin = lambda *arguments, **options: fail()  # type: ignore[method-assign,assignment]
+    restored = restore(lab, client)
+    check_equal(lab, restored)
+    assert "reading a history failed" in caplog.text
+
+
+class EndedReader:
+    """A reader that found everything stored and ended before it read anything."""
+
+    is_stored = (True,) * CHUNKS
+    is_ended = True
+    spans = ()
+
+    def load(self, runs: object) -> None:
+        pass
+
+    def reach(self, chunk: int) -> None:
+        pass
+
+    def read_bytes(self) -> tuple[int, int]:
+        return 0, 0
+
+
+def test_it_is_over_when_nothing_more_can_come(lab: Lab) -> None:
+    """An ordinary prefill then, which does not stand behind all others any more."""
+    load = LoadCost(chunk_s=0.02)
+    restoration = CakeRestoration(
+        EndedReader(),
+        lab.format,
+        LayerLoader(lab.model, lab.format),
+        CakeCosts(
+            compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
+            load=load,
+            source=lab.source,
+            rates=Rates(load, token_budget=16),
+        ),
+        prompt_tokens=len(PROMPT),
+        cache=lab.model.make_cache(len(PROMPT)),
+        first_slot=0,
+        opening_s_max=1.0,
+        clock=lambda: 0.0,
+        observer=lambda _: None,
+    )
+    assert restoration.advance(16) == 0
+    assert restoration.is_over
+    assert restoration.position == 0
+    # All of it was lost, so all of it is saved again.
+    assert restoration.first_unstored() == 0
+
+
+def test_a_layout_that_is_not_stored_as_a_whole_is_refused(model: Model) -> None:
+    layers = model.config.layer_count
+    schedule = LayerSchedule.of((Source.COMPUTE, 1), (Source.KV, layers - 1))
+    state_format = StateFormat.of_model(model, "cake", schedule=schedule, chunk_tokens=8)
+    with pytest.raises(ValueError, match="1 layers of this layout are not stored"):
+        CakeRestorer(
+            FakeClient(FakeStore()),
+            state_format,
+            model,
+            compute=ComputeCost(step_s=1.0, token_s=1.0, attention_s=0.0),
+            load=LoadCost(chunk_s=1.0),
+            token_budget=16,
+        )
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_whatever_happens_the_tokens_equal_plain_recompute(data: st.DataObject, lab: Lab) -> None:
+    """Random meeting points, gaps, layouts, steps and failures: the tokens never change."""
+    flags = tuple(data.draw(st.lists(st.booleans(), min_size=CHUNKS, max_size=CHUNKS)))
+    client = StreamedClient(
+        lab.stored(flags),
+        arena_bytes=lab.format.span_bytes(data.draw(st.integers(0, 2 * CHUNKS))),
+    )
+    client.lost = set(data.draw(st.lists(st.sampled_from(lab.keys), max_size=4)))
+    client.dies_after = data.draw(st.none() | st.integers(0, CHUNKS))
+    prompt_tokens = data.draw(st.integers(1, len(PROMPT)))
+    restored = restore(
+        lab,
+        client,
+        prompt_tokens=prompt_tokens,
+        arrivals=tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))),
+        token_budget=data.draw(st.sampled_from([1, 5, 8, 16, 64])),
+        span_chunks=data.draw(st.integers(1, CHUNKS)),
+        chunk_s=data.draw(st.sampled_from([0.01, 0.1, 0.5, 1.0, 5.0])),
+        saves=data.draw(st.booleans()),
+    )
+    check_equal(lab, restored, prompt_tokens)
