@@ -1,4 +1,4 @@
-"""Computing and loading at once: in a simulation of the paper's platforms."""
+"""Computing and loading at once: on this machine, and in a simulation of the paper's servers."""
 
 from benchmarks.cake.run import BENCHMARK
 

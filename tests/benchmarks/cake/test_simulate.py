@@ -1,10 +1,9 @@
 import io
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
-from benchmarks.benchmark import BenchmarkError, Settings
+from benchmarks.benchmark import Settings
 from benchmarks.cake import BENCHMARK
 from benchmarks.report import Report
 
@@ -38,8 +37,3 @@ def test_it_prints_every_table_beside_the_papers_and_measures_what_it_promises()
     assert "".join(line for line in lines if " paper " in line).count("!") == 5
     assert not any("!" in line for line in lines if " ours " in line)
     assert all(len(line) <= 120 for line in lines)
-
-
-def test_there_is_no_measurement_yet() -> None:
-    with pytest.raises(BenchmarkError, match="add --simulate"):
-        BENCHMARK.run(settings())

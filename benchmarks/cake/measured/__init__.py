@@ -1,0 +1,1 @@
+"""Cake's evaluation with the runner and a daemon on this machine."""

@@ -1,0 +1,161 @@
+"""Tables 3 to 7 of the paper, those of their cells that were chosen, measured."""
+
+from itertools import groupby
+
+from benchmarks.cake.cell_setting import CellSetting
+from benchmarks.cake.cell_times import CellTimes, mean_speedup
+from benchmarks.cake.chosen_cells import chosen_tables
+from benchmarks.cake.measured.cell_lab import USES, CellLab
+from benchmarks.cake.measured.history import SAVING_BUDGET, StoredHistory
+from benchmarks.cake.measured.stage import Stage, save, slow_device
+from benchmarks.cake.measured.step_timer import measured_cost
+from benchmarks.cake.paper_tables import PaperTable
+from benchmarks.cake.show_measured import show_measured_table, show_times
+from benchmarks.report import Series, Summary
+from benchmarks.scratch import scratch_folder
+from engine_adapters.restore import ComputeCost
+
+FIGURES = (
+    "cake_vs_oracle_median",
+    "cake_vs_oracle_max",
+    "cake_vs_best_baseline_max",
+    "speedup_over_io_mean",
+    "speedup_over_compute_mean",
+)
+BASE_REPEATS = 3
+
+Found = dict[CellSetting, CellTimes]
+
+
+def measure(stage: Stage) -> tuple[list[Series], bool]:
+    """Measures every chosen cell; the series, and whether all tokens were equal."""
+    tables = chosen_tables(dict(stage.scale.choices))
+    found = _Grid(stage).measure(tables)
+    for table in tables:
+        show_measured_table(
+            stage.settings.console,
+            table,
+            found,
+            tokens_max=stage.scale.tokens,
+            notes=_notes(table, stage.scale.tokens),
+        )
+    show_times(stage.settings.console, found)
+    series = [*_figures(tables, found, stage.scale.tokens), *_details(found)]
+    return series, all(times.were_equal for times in found.values())
+
+
+class _Grid:
+    """Everything that is measured once for many cells."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._costs: dict[tuple[bool, int, int], ComputeCost] = {}
+        base = stage.history(stage.scale.tokens)
+        self._base_bytes = base.chunk_bytes * base.chunk_count
+        self._base_s = min(
+            base.take(None, token_budget=SAVING_BUDGET).ttft_s for _ in range(BASE_REPEATS)
+        )
+
+    def measure(self, tables: tuple[PaperTable, ...]) -> Found:
+        """Cells of one stored history follow each other, so that it is stored once."""
+        settings = dict.fromkeys(
+            CellSetting.of(cell, self._stage.scale.tokens)
+            for table in tables
+            for cell in table.cells
+        )
+        found: Found = {}
+        by_history = sorted(settings, key=_history_of)
+        for (is_grouped, tokens), members in groupby(by_history, key=_history_of):
+            stored = self._stage.history(tokens, is_grouped=is_grouped)
+            with scratch_folder(self._stage.folder, 0) as folder:
+                save(stored, folder, USES)
+                for setting in members:
+                    bytes_per_s = setting.bytes_per_s(self._base_bytes, self._base_s)
+                    lab = CellLab(
+                        self._stage,
+                        setting,
+                        stored,
+                        compute=self._cost(setting, stored),
+                        bytes_per_s=bytes_per_s,
+                    )
+                    with slow_device(folder, bytes_per_s) as device:
+                        found[setting] = lab.measure(device)
+        return {setting: found[setting] for setting in settings}
+
+    def _cost(self, setting: CellSetting, stored: StoredHistory) -> ComputeCost:
+        """Measured once for each model, budget and share, at full length."""
+        key = (setting.is_grouped, setting.token_budget, setting.others_tokens)
+        if key not in self._costs:
+            self._costs[key] = measured_cost(
+                stored.model,
+                tokens=self._stage.scale.tokens,
+                token_budget=setting.token_budget,
+                others_tokens=setting.others_tokens,
+            )
+        return self._costs[key]
+
+
+def _history_of(setting: CellSetting) -> tuple[bool, int]:
+    return setting.is_grouped, setting.tokens
+
+
+def _notes(table: PaperTable, tokens_max: int) -> list[str]:
+    notes = [
+        f"the paper's 16k tokens are {tokens_max}, and bandwidths scaled to this machine",
+        "speed-up over loading alone \\ over computing alone; !: slower than one of them",
+    ]
+    if len({cell.bits for cell in table.cells}) > 1:
+        notes.append(
+            "fewer bits: the same states on a device that is faster by as much, without decoding"
+        )
+    return notes
+
+
+def _figures(tables: tuple[PaperTable, ...], found: Found, tokens_max: int) -> list[Series]:
+    first = [found[CellSetting.of(cell, tokens_max)] for cell in tables[0].cells]
+    to_oracle = tuple(times.to_oracle for times in found.values())
+    rows = (
+        ("cake_vs_oracle_median", to_oracle, Summary.MEDIAN),
+        ("cake_vs_oracle_max", to_oracle, Summary.MOST),
+        (
+            "cake_vs_best_baseline_max",
+            tuple(times.to_best_baseline for times in found.values()),
+            Summary.MOST,
+        ),
+        (
+            "speedup_over_io_mean",
+            (mean_speedup([times.over_load for times in first]),),
+            Summary.MEDIAN,
+        ),
+        (
+            "speedup_over_compute_mean",
+            (mean_speedup([times.over_compute for times in first]),),
+            Summary.MEDIAN,
+        ),
+    )
+    return [
+        Series(key=key, unit="ratio", samples=samples, summary=summary, is_figure=True)
+        for key, samples, summary in rows
+    ]
+
+
+def _details(found: Found) -> list[Series]:
+    """Milliseconds of all rounds of every cell."""
+    result = []
+    for setting, times in found.items():
+        ways = {
+            "cake": times.cake_s,
+            "load": times.load_s,
+            "compute": times.compute_s,
+            "oracle": times.oracle_s,
+            **{f"cake_{name}": seconds for name, seconds in times.cake_parts_s.items()},
+        }
+        result += [
+            Series(
+                key=f"{setting.name}_{name}",
+                unit="ms",
+                samples=tuple(1000 * each for each in seconds),
+            )
+            for name, seconds in ways.items()
+        ]
+    return result

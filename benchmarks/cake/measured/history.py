@@ -1,0 +1,196 @@
+"""One history, stored once for each use of it, and restored in each of the ways."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.benchmark import BenchmarkError
+from benchmarks.cake.measured.shared_model import SharedModel, StepRecord
+from benchmarks.cake.traces import ComputeTrace
+from benchmarks.restore.measured.modes import SinkOfAll
+from engine_adapters.restore import ComputeCost, LoadCost
+from engine_adapters.runner.cake_restoration import PointerSample
+from engine_adapters.runner.cake_restorer import CakeRestorer
+from engine_adapters.runner.engine import Engine
+from engine_adapters.runner.request import Completion
+from engine_adapters.runner.restorer import StateRestorer
+from engine_adapters.runner.saver import StateSaver
+from engine_adapters.runner.state_format import StateFormat
+from kvstored_client import Client
+
+NEW_TOKENS = 4
+"""Generated behind the history and compared."""
+
+SAVING_BUDGET = 512
+
+Restorer = CakeRestorer | StateRestorer
+Step = Callable[[Engine], list[Completion]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """One request that was carried out, with its steps until the first token."""
+
+    completion: Completion
+    started_s: float
+    steps: tuple[StepRecord, ...]
+
+    @property
+    def ttft_s(self) -> float:
+        """Seconds from the request to its first token."""
+        return self.completion.ttft_s
+
+    @property
+    def opening_s(self) -> float:
+        """Seconds until the first step began."""
+        return self.steps[0].started_s - self.started_s
+
+    @property
+    def forward_s(self) -> float:
+        """Seconds in forward passes, others' tokens included."""
+        return sum(step.duration_s for step in self.steps)
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds in which there was nothing to compute, the opening's included."""
+        return self.completion.restore.waited_s
+
+    @property
+    def taking_s(self) -> float:
+        """The rest: planning, and taking what was loaded into the cache."""
+        return self.ttft_s - self.forward_s - self.waited_s
+
+    @property
+    def trace(self) -> ComputeTrace:
+        """What was computed when, for a request that nothing was loaded for."""
+        return ComputeTrace(
+            tuple(step.ended_s - self.started_s for step in self.steps),
+            tuple(step.stop_position for step in self.steps),
+        )
+
+
+class StoredHistory:
+    """Random tokens whose states the store holds as keys and values. One thread only.
+
+    A ``use`` is a name: each has states of its own, because the daemon brings what is read
+    twice into DRAM.
+    """
+
+    def __init__(self, model: SharedModel, history: Sequence[int], *, chunk_tokens: int) -> None:
+        self.model = model
+        self.prompt = [*history, 0]
+        """One more token than the history, because the last one is never restored."""
+        self.token_count = len(history)
+        self._chunk_tokens = chunk_tokens
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Of one fetch."""
+        return self._chunk_tokens
+
+    @property
+    def chunk_count(self) -> int:
+        """Chunks of the history."""
+        return self.token_count // self._chunk_tokens
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Of all layers of a chunk."""
+        layout = self._format("").layout
+        return sum(layout.slice_bytes(layer) for layer in range(layout.layer_count))
+
+    def save(self, client: Client, uses: Sequence[str]) -> None:
+        """Prefills the history once and stores it for each use; raises BenchmarkError."""
+        savers = [StateSaver(client, self._format(use)) for use in uses]
+        self.model.begin()
+        engine = Engine(
+            self.model,
+            cache_tokens=len(self.prompt),
+            token_budget=SAVING_BUDGET,
+            requests_max=1,
+            sink=SinkOfAll(savers),
+        )
+        engine.add_request(self.prompt[:-1], new_tokens_max=1)
+        engine.run()
+        for saver in savers:
+            report = saver.finish()
+            saver.close()
+            if report.saved_tokens < self.token_count:
+                raise BenchmarkError(
+                    f"only {report.saved_tokens} of {self.token_count} tokens were saved"
+                )
+
+    def cake_restorer(
+        self,
+        client: Client,
+        use: str,
+        *,
+        compute: ComputeCost,
+        bytes_per_s: float,
+        token_budget: int,
+        observer: Callable[[PointerSample], None] = lambda _: None,
+    ) -> CakeRestorer:
+        """What computes and loads at once; it expects the device's nominal rate at first."""
+        return CakeRestorer(
+            client,
+            self._format(use),
+            self.model,
+            compute=compute,
+            load=LoadCost.of_bytes(self.chunk_bytes, bytes_per_s=bytes_per_s),
+            token_budget=token_budget,
+            observer=observer,
+        )
+
+    def load_restorer(self, client: Client, use: str) -> StateRestorer:
+        """What loads everything."""
+        return StateRestorer(client, self._format(use), self.model)
+
+    def take(
+        self,
+        restorer: Restorer | None,
+        *,
+        token_budget: int,
+        others_tokens: int = 0,
+        step: Step = Engine.step,
+    ) -> Taken:
+        """One request, restored or computed; nothing of it is in flight when this returns.
+
+        Every step has at most ``token_budget`` tokens and ``others_tokens`` of others. Raises
+        BenchmarkError when anything came from DRAM, or when loading alone did not
+        bring the whole history.
+        """
+        step_tokens = token_budget + others_tokens
+        self.model.begin(
+            others_tokens=others_tokens, others_stop_max=len(self.prompt) + step_tokens
+        )
+        engine = Engine(
+            self.model,
+            cache_tokens=len(self.prompt) + NEW_TOKENS,
+            token_budget=token_budget,
+            requests_max=1,
+            restorer=restorer,
+        )
+        started_s = time.perf_counter()
+        engine.add_request(self.prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
+        completions: list[Completion] = []
+        while not engine.is_idle:
+            completions += step(engine)
+        if restorer is not None:
+            restorer.close()
+        (completion,) = completions
+        self._check(restorer, completion)
+        steps = self.model.steps
+        last = next(n for n, each in enumerate(steps) if each.stop_position == len(self.prompt))
+        return Taken(completion=completion, started_s=started_s, steps=tuple(steps[: last + 1]))
+
+    def _check(self, restorer: Restorer | None, completion: Completion) -> None:
+        report = completion.restore
+        if report.dram_bytes:
+            raise BenchmarkError(f"{report.dram_bytes} bytes came from DRAM")
+        if isinstance(restorer, StateRestorer) and report.restored_tokens < self.token_count:
+            raise BenchmarkError(
+                f"only {report.restored_tokens} of {self.token_count} tokens were loaded"
+            )
+
+    def _format(self, use: str) -> StateFormat:
+        return StateFormat.of_model(self.model, f"benchmark {use}", chunk_tokens=self._chunk_tokens)

@@ -1,0 +1,67 @@
+"""The measured parts at a tiny size: they measure what they promise, and leave nothing behind."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.benchmark import Settings
+from benchmarks.cake import BENCHMARK
+from benchmarks.cake.measured.run import PARTS, measure
+from benchmarks.cake.measured.scale import Scale
+from benchmarks.cake.platforms import TWO_A100
+from benchmarks.interleave import Rounds
+from engine_adapters.runner.random_model import RandomModelShape
+
+
+def shape(kv_head_count: int) -> RandomModelShape:
+    return RandomModelShape(
+        vocab_size=512,
+        hidden_size=256,
+        intermediate_size=256,
+        layer_count=2,
+        head_count=4,
+        kv_head_count=kv_head_count,
+        position_count=2048,
+    )
+
+
+TINY = Scale(
+    mha=shape(4),
+    gqa=shape(1),
+    tokens=1024,
+    chunk_tokens=64,
+    choices={
+        3: lambda cell: (cell.gpus, cell.gbit_per_s, cell.share) == (TWO_A100, 32, 1),
+        7: lambda cell: (cell.gbit_per_s, cell.bits) == (32, 16),
+    },
+    rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
+    long_tokens=1024,
+    long_rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
+    check_passes=1,
+    check_step_tokens=256,
+)
+
+
+def settings(folder: Path) -> Settings:
+    return Settings(
+        quick=True,
+        folder=folder / "scratch",
+        seed=1,
+        console=Console(file=io.StringIO(), width=120),
+    )
+
+
+def test_all_figures_and_nothing_left(tmp_path: Path) -> None:
+    chosen = settings(tmp_path)
+    series = measure(chosen, TINY, tuple(PARTS))
+    found = {one.key: one.value for one in series}
+    assert {one.key for one in series if one.is_figure} == set(BENCHMARK.figures)
+    assert found["tokens_equal"] == 1
+    assert all(found[key] > 0 for key in ("cake_vs_oracle_max", "speedup_over_io_mean"))
+    assert list(tmp_path.iterdir()) == []
+    file = chosen.console.file
+    assert isinstance(file, io.StringIO)
+    lines = file.getvalue().splitlines()
+    tables = [line for line in lines if line.startswith("Table ")]
+    assert [line.split(" measured:")[0] for line in tables] == ["Table 3", "Table 7"]

@@ -1,0 +1,45 @@
+from pathlib import Path
+
+from benchmarks.cake.fluctuation import Fluctuation
+from benchmarks.cake.measured.history import Taken
+from benchmarks.cake.measured.plots import plot_batches, plot_pointers
+from benchmarks.cake.measured.shared_model import StepRecord
+from engine_adapters.restore import Action
+from engine_adapters.runner.cake_restoration import PointerSample
+from engine_adapters.runner.request import Completion
+from engine_adapters.runner.restore_report import RestoreReport
+
+PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+
+STEPS = tuple(
+    StepRecord(started_s=100 + n, ended_s=100.5 + n, token_count=64, stop_position=64 * (n + 1))
+    for n in range(3)
+)
+
+
+def test_both_pointers_are_drawn(tmp_path: Path) -> None:
+    completion = Completion(
+        request_id=0,
+        prompt_tokens=400,
+        token_ids=(1,) * 401,
+        computed_tokens=192,
+        restore=RestoreReport(),
+        ttft_s=3.0,
+        duration_s=3.0,
+    )
+    samples = [
+        PointerSample(
+            now_s=100.0 + n, action=Action.COMPUTE, computed_to=64 * n, loaded_from=400 - 50 * n
+        )
+        for n in range(4)
+    ]
+    path = tmp_path / "made" / "pointers.png"
+    rate = Fluctuation(1, most=1e7, interval_s=0.1)
+    plot_pointers(path, Taken(completion=completion, started_s=100.0, steps=STEPS), samples, rate)
+    assert path.read_bytes().startswith(PNG_MAGIC)
+
+
+def test_batches_are_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "batches.png"
+    plot_batches(path, {"adaptive": (100.0, STEPS), "first come": (99.0, STEPS)})
+    assert path.read_bytes().startswith(PNG_MAGIC)
