@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-quick test-long lint check-types protos clean
+VLLM_VENV := .venv-vllm
+VLLM_STAMP := $(VLLM_VENV)/.installed
+VLLM_REQUIREMENTS := $(wildcard engine_adapters/vllm/requirements*.txt)
+
+.PHONY: setup demo test test-quick test-long test-vllm lint check-types protos clean
 
 setup: $(STAMP)
 
@@ -41,8 +45,19 @@ test-quick: lint check-types
 test-long: setup
 	$(BIN)/python -m pytest -m long --timeout 3600 tests/faults
 
+# Real vLLM engines, in an environment of their own (1.8 GB).
+test-vllm: $(VLLM_STAMP)
+	$(VLLM_VENV)/bin/python -m pytest tests/engine_adapters/vllm
+
+$(VLLM_STAMP): pyproject.toml $(VLLM_REQUIREMENTS)
+	@$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet --requirement engine_adapters/vllm/requirements.txt
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement engine_adapters/vllm/requirements-nodeps.txt
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --editable .
+	@touch $(VLLM_STAMP)
+
 protos: setup
 	$(BIN)/python protos/generate.py
 
 clean:
-	rm -rf $(VENV) var
+	rm -rf $(VENV) $(VLLM_VENV) var

@@ -18,7 +18,7 @@ DEFAULT_FOLDER = Path("var/benchmarks")
 TEXT_WIDTH = 120
 """Of what goes into a file instead of to a terminal."""
 SIMULATE = "simulate"
-"""The part of ``restore`` that measures nothing."""
+"""The part of ``restore`` and ``cake`` that measures nothing."""
 _EXIT_FAILED = 1
 _SEED_BITS = 32
 
@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parts=tuple(options.part),
         platforms=tuple(options.platform),
         models=tuple(options.model),
+        plots=None if options.json is None else options.json.parent,
     )
     benchmark = find_benchmark(options.name)
     if options.json is not None:
@@ -83,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
         action="append_const",
         dest="part",
         const=SIMULATE,
-        help="restore: the paper's platforms by the cost model; the same as --part simulate",
+        help="restore, cake: the paper's platforms by the cost model; the same as --part simulate",
     )
     for option, form in (
         ("--platform", "NAME[,TFLOPS,GB_PER_S][,SSDS]"),
@@ -96,7 +97,12 @@ def parser() -> argparse.ArgumentParser:
             metavar=form,
             help="with --simulate: show this one, too; may be given several times",
         )
-    result.add_argument("--json", type=Path, metavar="FILE", help="write figures and samples there")
+    result.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write figures and samples there, pictures beside it",
+    )
     result.add_argument(
         "--folder",
         type=Path,

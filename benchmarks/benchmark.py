@@ -22,7 +22,7 @@ class Settings:
     folders are made; its file system is the one that is measured. ``seed`` decides
     every order and every payload. Progress goes to ``console``. ``parts`` are those that
     were chosen; none are all. ``platforms`` and ``models`` are what the simulation of
-    restorations was asked to show besides the paper's.
+    restorations was asked to show besides the paper's. Pictures go to ``plots``, if anywhere.
     """
 
     quick: bool
@@ -32,6 +32,7 @@ class Settings:
     parts: tuple[str, ...] = ()
     platforms: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    plots: Path | None = None
 
     def random(self) -> random.Random:
         """A generator that starts from the seed."""
@@ -59,4 +60,4 @@ class Benchmark:
             if part not in self.parts:
                 known = ", ".join(self.parts) or "it has none"
                 raise BenchmarkError(f"there is no part {part!r}; its parts: {known}")
-        return tuple(figure for part in dict.fromkeys(parts) for figure in self.parts[part])
+        return tuple(dict.fromkeys(figure for part in parts for figure in self.parts[part]))

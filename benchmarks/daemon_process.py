@@ -43,6 +43,10 @@ class DaemonOptions:
     """Each device is limited to this rate."""
     read_bytes_max: int | None = None
     """Largest read that merges neighbouring slices; None is the daemon's own."""
+    depth_per_device: int | None = None
+    """Transfers in flight at once; None is the daemon's own."""
+    run_module: str = "kvstored"
+    """What serves: a module that takes ``run --config FILE`` as kvstored does."""
     is_formatted: bool = False
     index_map_bytes: int = 1024 * 1024 * 1024
     start_timeout_s: float = _START_TIMEOUT_S
@@ -64,6 +68,7 @@ class DaemonOptions:
         """The configuration as TOML; its paths are relative to the folder."""
         devices = ", ".join(f'"device{index}"' for index in range(self.device_count))
         limit, merged = self.device_bytes_per_s_max, self.read_bytes_max
+        depth = self.depth_per_device
         return "\n".join(
             [
                 "[store]",
@@ -77,6 +82,7 @@ class DaemonOptions:
                 "[io]",
                 *([] if limit is None else [f"device_bytes_per_s_max = {limit}"]),
                 *([] if merged is None else [f"read_bytes_max = {merged}"]),
+                *([] if depth is None else [f"depth_per_device = {depth}"]),
                 "[server]",
                 f'socket = "{self.socket}"',
                 f'grpc_socket = "{self.sockets / "grpc.sock"}"',
@@ -111,7 +117,7 @@ class DaemonProcess:
         """Writes the configuration and formats the devices."""
         self.prepare()
         with self._log.open("ab") as log:
-            status = self._spawn("format", log).wait()
+            status = self._spawn("kvstored", "format", log).wait()
         if status != 0:
             raise self._failure(f"kvstored format ended with status {status}")
 
@@ -120,7 +126,7 @@ class DaemonProcess:
         assert self._child is None
         try:
             with self._log.open("ab") as log:
-                self._child = self._spawn("run", log)
+                self._child = self._spawn(self.options.run_module, "run", log)
             self._wait_until_ready(self._child)
         except BaseException:
             self.kill()
@@ -162,13 +168,13 @@ class DaemonProcess:
         """CPU seconds that the running daemon has used since its start."""
         return process_cpu_s(self.pid)
 
-    def _spawn(self, verb: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _spawn(self, module: str, verb: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("KVSTORED_")
         }
         environment["NOTIFY_SOCKET"] = str(self._notify_address)
         return subprocess.Popen(
-            [sys.executable, "-m", "kvstored", verb, "--config", str(self.options.config)],
+            [sys.executable, "-m", module, verb, "--config", str(self.options.config)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

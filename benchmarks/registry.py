@@ -12,6 +12,7 @@ MODULES = {
     "index_scale": "benchmarks.index_scale",
     "restore": "benchmarks.restore",
     "storage": "benchmarks.storage",
+    "vllm": "benchmarks.vllm",
 }
 """Every module has a ``BENCHMARK``."""
 

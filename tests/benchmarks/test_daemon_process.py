@@ -30,6 +30,8 @@ def test_the_configuration_names_every_device(tmp_path: Path) -> None:
     assert document["io"] == {}
     limited = replace(options(tmp_path), device_bytes_per_s_max=1000)
     assert tomllib.loads(limited.document())["io"] == {"device_bytes_per_s_max": 1000}
+    shallow = replace(options(tmp_path), depth_per_device=1)
+    assert tomllib.loads(shallow.document())["io"] == {"depth_per_device": 1}
 
 
 def test_it_serves_restarts_and_stops(tmp_path: Path) -> None:

@@ -53,3 +53,20 @@ def test_clear_zeroes_everything() -> None:
 def test_words_fit_into_the_head() -> None:
     assert len(set(BoardWord)) == len(BoardWord) <= HEAD_WORDS
     assert max(BoardWord) < HEAD_WORDS
+
+
+def test_lengths_follow_the_states_at_a_whole_word() -> None:
+    size = board_bytes(chunk_count=3, layer_count=3, has_lengths=True)
+    assert size == HEAD_BYTES + 16 + 40
+    buffer = memoryview(bytearray(size))
+    board = Board(buffer, chunk_count=3, layer_count=3, has_lengths=True)
+    assert board.lengths is not None
+    board.lengths[:] = 7
+    board.clear()
+    assert not any(buffer)
+    assert (board.lengths.shape, board.lengths.dtype) == ((3, 3), np.dtype("<u4"))
+    board.lengths[1, 2] = 0x01020304
+    start = HEAD_BYTES + 16 + 4 * (1 * 3 + 2)
+    assert bytes(buffer[start : start + 4]) == b"\x04\x03\x02\x01"
+    assert not board.states.any()
+    assert Board(buffer, chunk_count=3, layer_count=3).lengths is None

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 from kvstored_contract.layout import (
+    RAW,
     LayerState,
     LayoutError,
     Rotary,
@@ -17,6 +18,7 @@ from kvstored_contract.layout import (
 )
 from kvstored_contract.limits import (
     CHUNK_TOKENS_MAX,
+    CODEC_NAME_BYTES_MAX,
     LAYERS_MAX,
     LAYOUT_TEXT_BYTES_MAX,
     SHARDS_MAX,
@@ -58,6 +60,7 @@ def test_different_layouts_have_different_ids(first: StateLayout, second: StateL
         {"shard": Shard(tensor_size=2)},
         {"shard": Shard(pipeline_first_layer=1)},
         {"shard": Shard(pipeline_layer_count=1)},
+        {"codec": "zstd"},
     ],
 )
 def test_every_property_changes_the_id(change: dict[str, object]) -> None:
@@ -76,6 +79,30 @@ def test_the_id_is_what_the_documentation_says() -> None:
     ]
     data = b"".join(struct.pack("<Q", len(field)) + field for field in fields)
     assert LAYOUT.layout_id == hashlib.sha256(data).digest()
+    data += struct.pack("<Q", 4) + b"zstd"
+    assert replace(LAYOUT, codec="zstd").layout_id == hashlib.sha256(data).digest()
+
+
+def test_a_raw_layout_names_no_codec_on_the_wire() -> None:
+    """Its records in the index are those of a version without codecs."""
+    assert (LAYOUT.codec, LAYOUT.is_encoded) == (RAW, False)
+    assert LAYOUT.to_proto().codec == ""
+    assert replace(LAYOUT, codec="zstd").is_encoded
+
+
+@pytest.mark.parametrize("name", ["", "Zstd", "-x", "a b", "zstd\n", "x" * 33, "é", "a/b"])
+def test_names_that_no_codec_has(name: str) -> None:
+    with pytest.raises(LayoutError, match="a codec is named by 1 to 32"):
+        replace(LAYOUT, codec=name)
+    if name:
+        message = LAYOUT.to_proto()
+        message.codec = name
+        with pytest.raises(LayoutError, match="a codec is named"):
+            StateLayout.from_proto(message)
+
+
+def test_the_longest_name_of_a_codec() -> None:
+    assert replace(LAYOUT, codec="x" * CODEC_NAME_BYTES_MAX).is_encoded
 
 
 def test_sizes() -> None:

@@ -1,5 +1,7 @@
 """The layout of a snapshot, which both sides derive."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvstored_contract.layout import LayerState, LayoutError, StateKind, StateLayout
@@ -38,3 +40,8 @@ def test_keys_and_values_are_halves() -> None:
     odd = StateLayout(model="m", dtype="f", layers=(LayerState(StateKind.KV, 3),))
     with pytest.raises(LayoutError, match="cannot be halved"):
         SnapshotGeometry(odd, 1)
+
+
+def test_encoded_chunks_have_no_rows() -> None:
+    with pytest.raises(LayoutError, match="chunks of codec 'zstd' have no rows; put them complete"):
+        SnapshotGeometry(replace(LAYOUT, codec="zstd"), 1)

@@ -1,0 +1,112 @@
+"""A vLLM engine in a process of its own, which obeys lines of JSON.
+
+The first line has the arguments of ``LLM``; each further one a verb, which is answered by one
+line. Whatever vLLM prints goes to the standard error. Run by ``engine_process``, with an
+interpreter that has vLLM.
+"""
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+POLL_S = 0.005
+
+
+class EngineChild:
+    """The engine and its verbs."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        from vllm import LLM
+        from vllm.config import KVTransferConfig
+
+        if (transfer := arguments.pop("kv_transfer_config", None)) is not None:
+            arguments["kv_transfer_config"] = KVTransferConfig(**transfer)
+        self.llm = LLM(**arguments)
+
+    def generate(
+        self, prompts: list[list[int]], max_tokens: int, salt: str | None = None
+    ) -> list[dict[str, Any]]:
+        """All prompts at once, greedily."""
+        from vllm import SamplingParams
+
+        sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+        inputs: list[dict[str, Any]] = [{"prompt_token_ids": prompt} for prompt in prompts]
+        if salt is not None:
+            inputs = [{**one, "cache_salt": salt} for one in inputs]
+        started_s = time.perf_counter()
+        outputs = self.llm.generate(inputs, sampling, use_tqdm=False)
+        duration_s = time.perf_counter() - started_s
+        return [
+            {
+                "tokens": list(output.outputs[0].token_ids),
+                "cached": output.num_cached_tokens,
+                "ttft_s": output.metrics.first_token_latency if output.metrics else None,
+                "duration_s": duration_s,
+            }
+            for output in outputs
+        ]
+
+    def metrics(self) -> dict[str, float]:
+        """Every counter and gauge, summed over labels."""
+        sums: dict[str, float] = {}
+        for metric in self.llm.get_metrics():
+            if (value := getattr(metric, "value", None)) is not None:
+                sums[metric.name] = sums.get(metric.name, 0) + value
+        return sums
+
+    def blocks(self) -> dict[str, int]:
+        """Blocks of the pool, free and in all, without the one that stands for none."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        return {"free": pool.get_num_free_blocks(), "all": pool.num_gpu_blocks - 1}
+
+    def settle(self) -> bool:
+        """Waits until everything that was taken is put."""
+        while self.worker_side.is_saving:
+            time.sleep(POLL_S)
+        return True
+
+    def reconnect(self) -> bool:
+        """Waits until both sides have found the daemon."""
+        side = self.scheduler.connector.scheduler_side
+        while not (self.worker_side.is_connected and side.lookup.is_connected):
+            time.sleep(POLL_S)
+        return True
+
+    @property
+    def scheduler(self) -> Any:
+        """VLLM's scheduler, which is in this process."""
+        return self.llm.llm_engine.engine_core.engine_core.scheduler
+
+    @property
+    def worker_side(self) -> Any:
+        """The connector's side in the worker, which is in this process."""
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        return get_kv_transfer_group().worker_side
+
+
+def obey(child_class: type[EngineChild]) -> None:
+    """Obeys until the input ends."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def answer(value: object) -> None:
+        answers.write(json.dumps(value) + "\n")
+        answers.flush()
+
+    child = child_class(json.loads(sys.stdin.readline()))
+    answer(True)
+    for line in sys.stdin:
+        verb = json.loads(line)
+        answer(getattr(child, verb.pop("verb"))(**verb))
+    child.llm.llm_engine.engine_core.shutdown()
+
+
+if __name__ == "__main__":
+    obey(EngineChild)

@@ -1,0 +1,143 @@
+"""Runs ``engine_child``, with the interpreter that has vLLM."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.benchmark import BenchmarkError
+
+ROOT = Path(__file__).parents[2]
+BLOCK_TOKENS = 32
+ENGINE = {
+    "dtype": "float32",
+    "max_model_len": 2048,
+    "max_num_batched_tokens": 256,
+    "block_size": BLOCK_TOKENS,
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": False,
+    "enforce_eager": True,
+    "seed": 0,
+    "disable_log_stats": False,
+    "distributed_executor_backend": "uni",
+}
+_LOG_SHOWN = 4000
+
+
+def interpreter() -> str:
+    """A Python that has vLLM: this one, or that of ``make test-vllm``; raises BenchmarkError."""
+    if importlib.util.find_spec("vllm") is not None:
+        return sys.executable
+    apart = ROOT / ".venv-vllm" / "bin" / "python"
+    if not apart.exists():
+        raise BenchmarkError("vLLM is not installed; `make test-vllm` makes its environment")
+    return str(apart)
+
+
+def transfer_config(socket: Path, **extra: Any) -> dict[str, Any]:
+    """What a user names in ``--kv-transfer-config``."""
+    return {
+        "kv_connector": "KvstoredConnector",
+        "kv_connector_module_path": "engine_adapters.vllm.connector",
+        "kv_role": "kv_both",
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"socket": str(socket), **extra},
+    }
+
+
+class EngineProcess:
+    """One engine. As a context manager it starts, and ends as an engine should.
+
+    ``changes`` are arguments of ``LLM`` besides those of ENGINE. Raises BenchmarkError with the
+    end of the log when the engine ends by itself.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        log: Path,
+        *,
+        module: str = "benchmarks.vllm.engine_child",
+        **changes: Any,
+    ) -> None:
+        self._arguments = {"model": str(model), **ENGINE, **changes}
+        self._log_path = log
+        self._module = module
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self, verb: str, **arguments: Any) -> Any:
+        """Has the engine do something and returns its answer."""
+        self._write({"verb": verb, **arguments})
+        return self._read()
+
+    def generate(
+        self, *prompts: list[int], max_tokens: int = 8, salt: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Greedy continuations of all prompts at once."""
+        answer: list[dict[str, Any]] = self.ask(
+            "generate", prompts=prompts, max_tokens=max_tokens, salt=salt
+        )
+        return answer
+
+    def tokens(self, *prompts: list[int], max_tokens: int = 8) -> list[list[int]]:
+        """The tokens of ``generate`` alone."""
+        return [answer["tokens"] for answer in self.generate(*prompts, max_tokens=max_tokens)]
+
+    def counted(self, name: str) -> float:
+        """One of the connector's own counters."""
+        metrics: dict[str, float] = self.ask("metrics")
+        return metrics.get(f"vllm:kvstored_{name}", 0.0)
+
+    def __enter__(self) -> Self:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in (".", "client", "protos")),
+        }
+        with self._log_path.open("a") as log:
+            self._process = subprocess.Popen(
+                [interpreter(), "-m", self._module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+            )
+        try:
+            self._write(self._arguments)
+            self._read()
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(60)
+        finally:
+            self._kill()
+
+    def _kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def _write(self, document: object) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(document) + "\n")
+        self._process.stdin.flush()
+
+    def _read(self) -> Any:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            log = self._log_path.read_text(errors="replace")[-_LOG_SHOWN:]
+            raise BenchmarkError(f"the engine ended; its log ends with:\n{log}")
+        return json.loads(line)

@@ -1,0 +1,241 @@
+"""Restoring in real vLLM engines: Cake, HCache, and what an idle connector costs.
+
+Every engine is a process of its own; one works at a time. All take the same prompts in float32
+and are measured in turn. The daemon is restarted before each round, so that what is loaded comes
+from its device, whose rate is limited.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.benchmark import Benchmark, BenchmarkError, Settings
+from benchmarks.interleave import Alternative, Measured, Rounds, interleave, ratios
+from benchmarks.report import Series, Summary
+from benchmarks.scratch import scratch_folder
+from benchmarks.vllm.lab import (
+    CAKE_SCHEDULER,
+    DEVICE_BYTES,
+    HIDDEN_WORKER,
+    MIB,
+    STEP_TOKENS,
+    Lab,
+    random_prompt,
+)
+from benchmarks.vllm.tiny_model import make_model
+
+VOCABULARY = 1024
+LAYERS = 4
+HIDDEN = 512
+HEADS = 8
+ITEM_BYTES = 4
+"""float32: so that all ways give the same tokens."""
+KV_TOKEN_BYTES = LAYERS * 2 * HIDDEN * ITEM_BYTES
+DECODED_TOKENS = 48
+DECODING_REQUESTS = 8
+
+Samples = dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Length of the restored prompt, rates of the sweep as shares of the balanced one."""
+
+    prompt_tokens: int
+    sweep: tuple[float, ...]
+    rounds: Rounds
+    sweep_rounds: Rounds
+
+
+FULL = Scale(
+    prompt_tokens=4 * 1024 + 4,
+    sweep=(1 / 8, 1 / 4, 1 / 2, 2.0, 4.0, 8.0),
+    rounds=Rounds(count=7, count_min=5, time_limit_s=200.0),
+    sweep_rounds=Rounds(count=5, count_min=5, time_limit_s=200.0),
+)
+QUICK = Scale(
+    prompt_tokens=2 * 1024 + 4,
+    sweep=(1 / 2, 8.0),
+    rounds=Rounds(count=5, count_min=5, time_limit_s=60.0),
+    sweep_rounds=Rounds(count=5, count_min=5, time_limit_s=40.0),
+)
+WAYS = {"computed": "plain", "loaded": "prefix", "both": "cake"}
+"""Ways to get a prompt's states, and the engine of each."""
+
+
+class Bench:
+    """The engines, their prompts, and what was generated."""
+
+    def __init__(self, settings: Settings, scale: Scale, folder: Path, stack: ExitStack) -> None:
+        self._scale = scale
+        self._generator = settings.random()
+        self._lab = Lab(folder, stack)
+        # One key and value head for each query head: the case that HCache is for.
+        model = make_model(
+            folder / "model",
+            vocab_size=VOCABULARY,
+            hidden_size=HIDDEN,
+            intermediate_size=2 * HIDDEN,
+            num_hidden_layers=LAYERS,
+            num_attention_heads=HEADS,
+            num_key_value_heads=HEADS,
+            max_position_embeddings=8192,
+        )
+        limits = {"max_model_len": 8192, "max_num_batched_tokens": STEP_TOKENS}
+        self._lab.start("plain", model, mode=None, **limits)
+        self._lab.start("prefix", model, mode="prefix", **limits)
+        self._lab.start("cake", model, mode="cake", scheduler_cls=CAKE_SCHEDULER, **limits)
+        self._lab.start("hcache", model, mode="hcache", worker_cls=HIDDEN_WORKER, **limits)
+        self._prompt = self._new_prompt()
+        self._first_tokens: set[tuple[int, ...]] = set()
+
+    def prepare(self) -> float:
+        """Stores the prompt in both forms; seconds that computing it takes."""
+        for name in ("plain", "prefix", "cake", "hcache"):
+            self._lab.take(name, self._new_prompt())
+        self._lab.store("prefix", self._prompt)
+        self._lab.store("hcache", self._prompt)
+        return min(self._lab.take("plain", self._prompt).ttft_s for _ in range(3))
+
+    def compare(self, prefix: str, ways: dict[str, str], rate: int, rounds: Rounds) -> Samples:
+        """TTFT of the prompt by each way, at a rate of the device."""
+
+        def take(way: str) -> Measured:
+            taken = self._lab.take(ways[way], self._prompt)
+            self._first_tokens.add(taken.tokens)
+            if way == "loaded" and taken.cached_tokens == 0:
+                raise BenchmarkError(f"nothing was restored by {ways[way]}")
+            return {f"{prefix}_{way}": taken.ttft_s}
+
+        stored = [name for name in ways.values() if name != "plain"]
+        return interleave(
+            [[Alternative(run=partial(take, way)) for way in ways]],
+            rounds=rounds,
+            generator=self._generator,
+            announce=lambda _: None,
+            prepare=lambda: self._lab.limit(stored, rate),
+        )
+
+    def idle_cost(self, rounds: Rounds) -> Samples:
+        """Seconds of decoding eight new requests, with a connector and without."""
+
+        def decode(name: str) -> Measured:
+            prompts = [
+                random_prompt(self._generator, 40, VOCABULARY) for _ in range(DECODING_REQUESTS)
+            ]
+            answers = self._lab.engine(name).generate(*prompts, max_tokens=DECODED_TOKENS)
+            return {f"decode_{name}": answers[0]["duration_s"]}
+
+        self._lab.limit(["cake"], None)
+        return interleave(
+            [[Alternative(run=partial(decode, name)) for name in ("plain", "cake")]],
+            rounds=rounds,
+            generator=self._generator,
+            announce=lambda _: None,
+        )
+
+    @property
+    def tokens_equal(self) -> float:
+        """1 when every way gave the same token after the prompt, every time."""
+        return float(len(self._first_tokens) == 1)
+
+    @property
+    def blocks_leaked(self) -> float:
+        """Blocks that nobody holds and that are not free."""
+        return float(self._lab.leaked_blocks())
+
+    def _new_prompt(self) -> list[int]:
+        return random_prompt(self._generator, self._scale.prompt_tokens, VOCABULARY)
+
+
+def best_ratio(samples: Samples, prefix: str) -> tuple[float, ...]:
+    """Computing and loading at once over the faster of computing and loading, round by round."""
+    alone = zip(samples[f"{prefix}_computed"], samples[f"{prefix}_loaded"], strict=True)
+    return ratios(samples[f"{prefix}_both"], [min(pair) for pair in alone])
+
+
+def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
+    """Everything, the balanced comparison first."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder(settings.folder, DEVICE_BYTES + 512 * MIB))
+        status = stack.enter_context(settings.console.status("starting engines"))
+        bench = Bench(settings, scale, folder, stack)
+        status.update("storing the prompt")
+        compute_s = bench.prepare()
+        balanced = int(scale.prompt_tokens * KV_TOKEN_BYTES / compute_s)
+        settings.console.print(
+            f"computing {scale.prompt_tokens} tokens takes {compute_s:.2f} s, loading them as long "
+            f"at {balanced / 1e6:.1f} MB/s"
+        )
+        status.update("computing, loading, both")
+        samples = bench.compare("balanced", WAYS, balanced, scale.rounds)
+        for share in scale.sweep:
+            status.update(f"sweep of rates: x{share:g}")
+            samples |= bench.compare(f"x{share:g}", WAYS, int(share * balanced), scale.sweep_rounds)
+        status.update("hidden states and keys and values")
+        ways = {"hidden": "hcache", "kv": "prefix"}
+        samples |= bench.compare("slow", ways, balanced // 2, scale.rounds)
+        status.update("decoding with a connector that has nothing to do")
+        samples |= bench.idle_cost(scale.rounds)
+        return series(samples, scale, bench)
+
+
+def series(samples: Samples, scale: Scale, bench: Bench) -> tuple[Series, ...]:
+    """The figures, then every sample."""
+    sweep = [best_ratio(samples, f"x{share:g}") for share in scale.sweep]
+    figures: Sequence[Series] = (
+        Series(
+            key="cake_vs_best_baseline_balanced",
+            unit="ratio",
+            samples=best_ratio(samples, "balanced"),
+            is_figure=True,
+        ),
+        Series(
+            key="cake_vs_best_baseline_sweep_max",
+            unit="ratio",
+            samples=tuple(sorted(one)[len(one) // 2] for one in map(list, sweep)),
+            summary=Summary.MOST,
+            is_figure=True,
+        ),
+        Series(
+            key="hcache_vs_kv_restore_x",
+            unit="ratio",
+            samples=ratios(samples["slow_kv"], samples["slow_hidden"]),
+            is_figure=True,
+        ),
+        Series(
+            key="step_overhead",
+            unit="ratio",
+            samples=ratios(samples["decode_cake"], samples["decode_plain"]),
+            is_figure=True,
+        ),
+        Series(key="tokens_equal", unit="1 or 0", samples=(bench.tokens_equal,), is_figure=True),
+        Series(key="blocks_leaked", unit="count", samples=(bench.blocks_leaked,), is_figure=True),
+    )
+    ratio_series = (
+        Series(key=f"cake_vs_best_x{share:g}", unit="ratio", samples=one)
+        for share, one in zip(scale.sweep, sweep, strict=True)
+    )
+    timed = (Series(key=f"{key}_s", unit="s", samples=values) for key, values in samples.items())
+    return (*figures, *ratio_series, *timed)
+
+
+def run(settings: Settings) -> tuple[Series, ...]:
+    """Runs the benchmark at the scale that the settings ask for."""
+    return measure(settings, QUICK if settings.quick else FULL)
+
+
+BENCHMARK = Benchmark(
+    name="vllm",
+    figures=(
+        "cake_vs_best_baseline_balanced",
+        "cake_vs_best_baseline_sweep_max",
+        "hcache_vs_kv_restore_x",
+        "step_overhead",
+        "tokens_equal",
+        "blocks_leaked",
+    ),
+    run=run,
+)

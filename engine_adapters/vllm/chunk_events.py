@@ -1,0 +1,65 @@
+"""Which chunks the store took or lost, for those who route requests by them. Pure."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PENDING_MAX = 4096
+"""Chunks on their way to the store of which the tokens are remembered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChunk:
+    """A chunk that the store has from now on; ``parent_key`` is empty for the first of a prefix."""
+
+    chain_key: bytes
+    parent_key: bytes
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LostChunk:
+    """A chunk that the store had and does not have any more."""
+
+    chain_key: bytes
+
+
+ChunkEvent = StoredChunk | LostChunk
+
+
+class ChunkEvents:
+    """Collects events in the order in which they became known. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._pending: OrderedDict[bytes, StoredChunk] = OrderedDict()
+        self._events: list[ChunkEvent] = []
+
+    def ordered(
+        self, chain_keys: Sequence[bytes], parent_key: bytes, token_ids: Sequence[int]
+    ) -> None:
+        """Consecutive chunks of ``token_ids`` are being saved."""
+        size = len(token_ids) // len(chain_keys)
+        parents = (parent_key, *chain_keys)
+        for index, (key, parent) in enumerate(zip(chain_keys, parents, strict=False)):
+            self._pending[key] = StoredChunk(
+                chain_key=key,
+                parent_key=parent,
+                token_ids=tuple(token_ids[index * size : (index + 1) * size]),
+            )
+        while len(self._pending) > PENDING_MAX:
+            self._pending.popitem(last=False)
+
+    def stored(self, chain_keys: Sequence[bytes]) -> None:
+        """The store has taken chunks; one that is not remembered is left out."""
+        for key in chain_keys:
+            if (chunk := self._pending.pop(key, None)) is not None:
+                self._events.append(chunk)
+
+    def lost(self, chain_key: bytes) -> None:
+        """A chunk was found and did not come."""
+        self._events.append(LostChunk(chain_key))
+
+    def take(self) -> list[ChunkEvent]:
+        """Everything since the last call."""
+        events, self._events = self._events, []
+        return events

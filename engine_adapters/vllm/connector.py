@@ -1,0 +1,333 @@
+"""The connector that vLLM loads. Imports vLLM; everything that decides lies in its two sides."""
+
+import atexit
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from vllm.config import VllmConfig
+from vllm.distributed.kv_events import BlockRemoved, BlockStored, KVCacheEvent
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+)
+from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
+from vllm.v1.kv_cache_interface import KVCacheConfig
+from vllm.v1.outputs import KVConnectorOutput
+
+from engine_adapters.restore import load_profile
+from engine_adapters.vllm.chunk_events import ChunkEvent, LostChunk
+from engine_adapters.vllm.engine_config import (
+    cache_dtype,
+    facts_of,
+    identity_of,
+    open_blocks_max,
+    shard_of,
+    state_shape,
+)
+from engine_adapters.vllm.engine_request import EngineRequest
+from engine_adapters.vllm.lookup import Lookup
+from engine_adapters.vllm.metadata import OrdersMetadata, ReportMetadata
+from engine_adapters.vllm.mode_choice import ModeChoice
+from engine_adapters.vllm.options import AdapterOptions, RestoreMode
+from engine_adapters.vllm.orders import StepOrders
+from engine_adapters.vllm.scheduler_side import SchedulerSide
+from engine_adapters.vllm.state_kinds import StateShape, all_kv, hcache_kinds, state_layout
+from engine_adapters.vllm.statistics import KvstoredPromMetrics, KvstoredStats
+from engine_adapters.vllm.support import Support, supported
+from engine_adapters.vllm.weights import UnknownWeightsError
+from engine_adapters.vllm.worker_side import WorkerSide
+from kvstored_client import Client, StateKind, StateLayout
+
+LOGGER = logging.getLogger("vllm.kvstored")
+MEDIUM = "kvstored"
+"""Where blocks lie, as KV events say it."""
+SCHEDULER_ARENA_BYTES = 1024 * 1024
+"""The scheduler moves no payload."""
+
+
+class KvstoredConnector(KVConnectorBase_V1):
+    """Saves and restores KV blocks through the daemon of this node.
+
+    One instance in the scheduler and one in each worker, as vLLM asks for. Failures of the
+    store are misses: with ``kv_load_failure_policy`` "recompute" a request computes what could
+    not be loaded.
+    """
+
+    def __init__(
+        self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
+    ) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._options = AdapterOptions.parse(self._kv_transfer_config.kv_connector_extra_config)
+        self._support = supported(self._options.mode, facts_of(vllm_config, kv_cache_config))
+        path = self._options.cost_profile
+        self._profile = load_profile(Path(path)) if path else None
+        self.scheduler_side: SchedulerSide | None = None
+        self.worker_side: WorkerSide | None = None
+        if role is KVConnectorRole.SCHEDULER:
+            self._say(self._support.reason)
+            if self._kv_transfer_config.kv_load_failure_policy != "recompute":
+                self._say(
+                    'kvstored: set kv_load_failure_policy to "recompute", or a request ends with '
+                    "an error when what it loads is lost."
+                )
+        if self._support.mode is RestoreMode.OFF:
+            return
+        if role is KVConnectorRole.SCHEDULER:
+            self.scheduler_side = self._make_scheduler_side()
+        else:
+            self.worker_side = self._make_worker_side()
+            # An engine inside a script is not always shut down; what it saved is put all the same.
+            atexit.register(self.worker_side.close)
+
+    # The scheduler's side.
+
+    def on_new_request(self, request: Any) -> None:
+        """A request arrived."""
+        if self.scheduler_side is not None:
+            self.scheduler_side.add_request(request)
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """Tokens to load before the request runs, and whether that happens between steps."""
+        if self.scheduler_side is None:
+            return 0, False
+        return self.scheduler_side.matched_tokens(request, num_computed_tokens)
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        """The request has blocks."""
+        if self.scheduler_side is not None:
+            self.scheduler_side.allocated(request, num_external_tokens, self)
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        """Orders for the workers."""
+        if self.scheduler_side is None:
+            return OrdersMetadata(StepOrders(fingerprint=""))
+        return OrdersMetadata(
+            self.scheduler_side.step_orders(
+                scheduler_output.num_scheduled_tokens,
+                scheduler_output.preempted_req_ids or (),
+                self,
+            )
+        )
+
+    def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
+        """What the workers said."""
+        report = connector_output.kv_connector_worker_meta
+        if self.scheduler_side is not None and isinstance(report, ReportMetadata):
+            self.scheduler_side.take_report(report.report)
+
+    def request_finished(
+        self, request: Any, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """A request ended; its blocks are never held for a save, which has copied them."""
+        if self.scheduler_side is not None:
+            self.scheduler_side.finish_request(request.request_id)
+        return False, None
+
+    def take_events(self) -> Iterable[KVCacheEvent]:
+        """Chunks that the store took or lost since the last call."""
+        if self.scheduler_side is None:
+            return ()
+        return [_vllm_event(event) for event in self.scheduler_side.events.take()]
+
+    # What the scheduler's side may ask of the scheduler.
+
+    def ids_of(self, request_id: str) -> Sequence[int]:
+        """Numbers of all blocks of a request."""
+        assert self._kv_cache_manager is not None
+        ids: Sequence[int] = self._kv_cache_manager.get_block_ids(request_id)[0]
+        return ids
+
+    def reserve_all(self, request: EngineRequest) -> bool:
+        """Blocks for all tokens of a request: a load needs its last blocks at once."""
+        assert self._kv_cache_manager is not None
+        reserved = self._kv_cache_manager.allocate_slots(
+            request, request.num_tokens, delay_cache_blocks=True
+        )
+        return reserved is not None
+
+    # The workers' side.
+
+    def register_kv_caches(self, kv_caches: dict[str, Tensor]) -> None:
+        """The engine has made its KV cache."""
+        if self.worker_side is not None:
+            self.worker_side.use_caches(kv_caches)
+
+    def use_model(self, model: nn.Module) -> None:
+        """The worker class of mode ``hcache`` shows its model."""
+        if self.worker_side is not None:
+            self.worker_side.use_model(model)
+
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        """Before every step: what is computed from here on is not loaded any more."""
+        super().bind_connector_metadata(connector_metadata)
+        if self.worker_side is not None:
+            self.worker_side.begin_step(self._orders)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Nothing: loads began with the step."""
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Nothing: no forward depends on a load of the same step."""
+
+    def save_kv_layer(
+        self, layer_name: str, kv_layer: Tensor, attn_metadata: Any, **kwargs: Any
+    ) -> None:
+        """Nothing: complete blocks are copied behind the forward."""
+
+    def wait_for_save(self) -> None:
+        """Behind every forward: copies what is complete."""
+        if self.worker_side is not None:
+            self.worker_side.end_forward(self._orders)
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+        """Requests whose load has ended."""
+        if self.worker_side is None:
+            return None, None
+        return None, self.worker_side.take_finished(is_idle=self._orders.is_idle) or None
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """Blocks of such requests that have to be computed."""
+        return set() if self.worker_side is None else self.worker_side.take_bad_blocks()
+
+    def build_connector_worker_meta(self) -> ReportMetadata | None:
+        """What the scheduler's side should know."""
+        report = None if self.worker_side is None else self.worker_side.take_report()
+        return None if report is None or report.is_empty else ReportMetadata(report)
+
+    # Both sides.
+
+    def get_kv_connector_stats(self) -> KvstoredStats | None:
+        """What was counted since the last call."""
+        if self.scheduler_side is not None:
+            counts = self.scheduler_side.tally.take()
+        elif self.worker_side is not None:
+            counts = self.worker_side.take_counts()
+        else:
+            return None
+        return KvstoredStats(data=dict(counts)) if counts else None
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KvstoredStats:
+        """Counts that came from another process."""
+        return KvstoredStats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(
+        cls,
+        vllm_config: VllmConfig,
+        metric_types: Any,
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> KvstoredPromMetrics:
+        """One Prometheus counter for each of ours."""
+        return KvstoredPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+    def shutdown(self) -> None:
+        """Ends all threads; what was taken is saved first, within a bounded time."""
+        if self.scheduler_side is not None:
+            self.scheduler_side.close()
+        if self.worker_side is not None:
+            atexit.unregister(self.worker_side.close)
+            self.worker_side.close()
+
+    @property
+    def _orders(self) -> StepOrders:
+        metadata = self._get_connector_metadata()
+        assert isinstance(metadata, OrdersMetadata)
+        return metadata.orders
+
+    def _make_scheduler_side(self) -> SchedulerSide | None:
+        config, spec = self._vllm_config, self._kv_cache_config.kv_cache_groups[0].kv_cache_spec
+        try:
+            fingerprint = identity_of(config, self._kv_cache_config).fingerprint()
+        except (UnknownWeightsError, OSError) as error:
+            self._support = Support(mode=RestoreMode.OFF)
+            self._say(f"kvstored is off: {error}.")
+            return None
+        worker_count = config.parallel_config.tensor_parallel_size
+        layouts = [self._layout(fingerprint, rank) for rank in range(worker_count)]
+        client = Client(
+            self._options.socket or None,
+            arena_bytes=SCHEDULER_ARENA_BYTES,
+            name="vllm scheduler",
+            salt=self._options.salt,
+        )
+        return SchedulerSide(
+            self._options,
+            mode=self._support.mode,
+            fingerprint=fingerprint,
+            lookup=Lookup(
+                client,
+                layouts,
+                fingerprint=fingerprint,
+                timeout_s=self._options.match_timeout_s,
+                lease_ms=self._options.lease_ms,
+            ),
+            choice=ModeChoice(
+                profile=self._profile,
+                layer_count=layouts[0].layer_count,
+                chunk_tokens=layouts[0].chunk_tokens,
+                step_tokens=config.scheduler_config.max_num_batched_tokens,
+            ),
+            block_tokens=spec.block_size,
+            worker_count=worker_count,
+        )
+
+    def _make_worker_side(self) -> WorkerSide:
+        config, group = self._vllm_config, self._kv_cache_config.kv_cache_groups[0]
+        rank = get_tensor_model_parallel_rank()
+        return WorkerSide(
+            Client(
+                self._options.socket or None,
+                arena_bytes=self._options.arena_bytes,
+                name="vllm worker",
+                salt=self._options.salt,
+            ),
+            self._options,
+            lambda fingerprint: self._layout(fingerprint, rank),
+            dtype=config.model_config.dtype,
+            block_tokens=group.kv_cache_spec.block_size,
+            layer_names=tuple(group.layer_names),
+            open_blocks_max=open_blocks_max(config, group.kv_cache_spec.block_size),
+        )
+
+    def _layout(self, fingerprint: str, rank: int) -> StateLayout:
+        shape = state_shape(self._vllm_config, self._kv_cache_config)
+        return state_layout(
+            fingerprint,
+            dtype=cache_dtype(self._vllm_config),
+            shape=shape,
+            kinds=self._kinds(shape),
+            chunk_tokens=self._options.chunk_tokens_for(shape.block_tokens),
+            shard=shard_of(self._vllm_config, rank),
+        )
+
+    def _kinds(self, shape: StateShape) -> tuple[StateKind, ...]:
+        if self._support.mode is not RestoreMode.HCACHE:
+            return all_kv(shape)
+        return hcache_kinds(shape, self._profile)
+
+    @staticmethod
+    def _say(sentence: str) -> None:
+        if sentence:
+            LOGGER.warning("%s", sentence)
+
+
+def _vllm_event(event: ChunkEvent) -> KVCacheEvent:
+    if isinstance(event, LostChunk):
+        return BlockRemoved(block_hashes=[event.chain_key], medium=MEDIUM)
+    return BlockStored(
+        block_hashes=[event.chain_key],
+        parent_block_hash=event.parent_key or None,
+        token_ids=list(event.token_ids),
+        block_size=len(event.token_ids),
+        lora_id=None,
+        medium=MEDIUM,
+        lora_name=None,
+    )

@@ -1,0 +1,121 @@
+"""The decoder layers of a running model: their inputs, and keys and values made from them.
+
+Imports vLLM.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from vllm.forward_context import get_forward_context, is_forward_context_available
+
+TakeRows = Callable[[Tensor, list[int]], None]
+
+
+class LayerShapeError(ValueError):
+    """A model whose layers are not built as the projection needs them; the message says how."""
+
+
+class _CutOffError(Exception):
+    """Ends a layer's own attention module where the attention itself would begin."""
+
+
+class HiddenLayers:
+    """Hooks on the layers of a model of the Llama family. The engine's thread only.
+
+    Every layer is made of ``input_layernorm`` and ``self_attn``, which projects, rotates and
+    then calls ``self_attn.attn(q, k, v)``. ``take_rows`` is called once a forward with the
+    inputs of ``layers`` [len(layers), row_count, hidden_size] and the slots of the rows.
+    """
+
+    def __init__(self, model: nn.Module, layers: Sequence[int], take_rows: TakeRows) -> None:
+        inner: Any = getattr(model, "model", None)
+        modules = list(getattr(inner, "layers", ()))
+        for module in modules:
+            attention = getattr(module, "self_attn", None)
+            if not (hasattr(module, "input_layernorm") and hasattr(attention, "attn")):
+                raise LayerShapeError(
+                    f"layers of {type(model).__name__} have no input_layernorm and self_attn.attn"
+                )
+        if not modules:
+            raise LayerShapeError(f"{type(model).__name__} has no model.layers")
+        self._modules: list[Any] = modules
+        self._layers = list(layers)
+        self._take_rows = take_rows
+        self._inputs: list[Tensor] = []
+        for layer in self._layers:
+            modules[layer].register_forward_pre_hook(self._note_input, with_kwargs=True)
+
+    def _note_input(
+        self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        del module
+        slots = self._slots()
+        if slots is None:
+            # Warming up: nothing of it is in the cache.
+            self._inputs.clear()
+            return
+        hidden, residual = _input_of(arguments, named)
+        self._inputs.append(hidden.clone() if residual is None else hidden + residual)
+        if len(self._inputs) == len(self._layers):
+            rows = torch.stack([one[: len(slots)] for one in self._inputs])
+            self._inputs.clear()
+            self._take_rows(rows, slots)
+
+    def _slots(self) -> list[int] | None:
+        """The places in the cache of the rows that run; None where none are."""
+        if not is_forward_context_available():
+            return None
+        metadata = get_forward_context().attn_metadata
+        if not isinstance(metadata, dict):
+            return None
+        first = self._modules[0].self_attn.attn.layer_name
+        slots: list[int] = metadata[first].slot_mapping.tolist()
+        return slots
+
+    def project(self, layer: int, inputs: Tensor, positions: Tensor, slots: Tensor) -> None:
+        """Writes keys and values made from a layer's inputs into the cache (HCache, section 3).
+
+        ``inputs`` [token_count, hidden_size], ``positions`` and ``slots`` [token_count]. The
+        layer's own modules normalise, project and rotate; only the attention is left out.
+        """
+        module = self._modules[layer]
+        attention = module.self_attn.attn
+        keys, values = _keys_values(module, attention, inputs, positions)
+        shape = (len(inputs), attention.num_kv_heads, attention.head_size)
+        attention.impl.do_kv_cache_update(
+            attention, keys.view(shape), values.view(shape), attention.kv_cache, slots
+        )
+
+
+def _input_of(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+    """``hidden_states`` and ``residual`` of ``layer(positions, hidden_states, residual)``."""
+    _, hidden, residual, *_ = (*arguments, None, None, None)
+    hidden = named.get("hidden_states", hidden)
+    residual = named.get("residual", residual)
+    assert hidden is not None, "a decoder layer is called with hidden states"
+    return hidden, residual
+
+
+def _keys_values(
+    module: Any, attention: Any, inputs: Tensor, positions: Tensor
+) -> tuple[Tensor, Tensor]:
+    caught: list[Tensor] = []
+
+    def cut(query: Tensor, keys: Tensor, values: Tensor, *rest: Any, **named: Any) -> Tensor:
+        del query, rest, named
+        caught.extend((keys, values))
+        raise _CutOffError
+
+    # An attribute of the instance hides the method of its class.
+    attention.forward = cut
+    try:
+        with torch.inference_mode():
+            module.self_attn(positions=positions, hidden_states=module.input_layernorm(inputs))
+    except _CutOffError:
+        pass
+    finally:
+        del attention.forward
+    keys, values = caught
+    return keys, values

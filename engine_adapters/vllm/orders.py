@@ -1,0 +1,119 @@
+"""What the scheduler's side tells the workers with each step, and what they answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from engine_adapters.vllm.block_span import BlockSpan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveOrder:
+    """Complete chunks of one request, to be stored after this step's forward.
+
+    ``chain_keys`` (32 bytes each) are those of consecutive chunks from ``first_chunk`` on,
+    ``parent_key`` that of the one before, empty for the first of a request. ``block_ids`` are
+    the engine's blocks of all of them, in order.
+    """
+
+    request_id: str
+    first_chunk: int
+    parent_key: bytes
+    chain_keys: tuple[bytes, ...]
+    block_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOrder:
+    """Blocks of one request that a worker fills from the store.
+
+    ``load_id`` is never used again; ``chain_keys`` are those of ``span.chunks``. A load that is
+    ``overtaken`` goes from the back while the engine computes from the front (Cake, section 4);
+    any other one is waited for.
+    """
+
+    load_id: int
+    request_id: str
+    span: BlockSpan
+    chain_keys: tuple[bytes, ...]
+    overtaken: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOrders:
+    """Orders of one step.
+
+    ``claims``: by load, the leading chunks of the request whose blocks belong to computing from
+    this step on. ``cancels``: loads whose blocks may not be written any more. ``is_idle``:
+    nothing is computed in this step.
+    """
+
+    fingerprint: str
+    is_idle: bool = False
+    saves: tuple[SaveOrder, ...] = ()
+    loads: tuple[LoadOrder, ...] = ()
+    claims: Mapping[int, int] = field(default_factory=dict)
+    cancels: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProgress:
+    """How far some workers are with an overtaken load.
+
+    ``workers`` of them have all chunks of the load from ``first_loaded`` on in their blocks.
+    """
+
+    first_loaded: int
+    workers: int = 1
+
+    def joined(self, other: "LoadProgress") -> "LoadProgress":
+        """What both groups of workers have."""
+        return LoadProgress(
+            first_loaded=max(self.first_loaded, other.first_loaded),
+            workers=self.workers + other.workers,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadEnd:
+    """A load that has ended in one worker: what it brought and from where, and how long it took.
+
+    ``lost_chunks`` are those that were found and did not come, or came too late.
+    """
+
+    load_id: int
+    loaded_blocks: int
+    lost_chunks: tuple[int, ...] = ()
+    device_bytes: int = 0
+    dram_bytes: int = 0
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """What workers say behind a step.
+
+    ``ends`` are loads that ended since the last report, of any worker. ``stored_keys`` are chain
+    keys of chunks that are in the store since then, of any worker.
+    """
+
+    progress: Mapping[int, LoadProgress] = field(default_factory=dict)
+    ends: tuple[LoadEnd, ...] = ()
+    stored_keys: tuple[bytes, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to tell."""
+        return not (self.progress or self.ends or self.stored_keys)
+
+    def joined(self, other: "WorkerReport") -> "WorkerReport":
+        """The report of both groups of workers."""
+        progress = dict(self.progress)
+        for load_id, theirs in other.progress.items():
+            ours = progress.get(load_id)
+            progress[load_id] = theirs if ours is None else ours.joined(theirs)
+        return replace(
+            self,
+            progress=progress,
+            ends=self.ends + other.ends,
+            stored_keys=self.stored_keys + other.stored_keys,
+        )

@@ -1,0 +1,205 @@
+"""Saves complete chunks: one copy on the engine's thread, everything else behind it."""
+
+import logging
+import queue
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from engine_adapters.vllm.block_rows import BlockRows
+from engine_adapters.vllm.chunk_keys import rank_key
+from engine_adapters.vllm.chunk_memory import ChunkMemory
+from engine_adapters.vllm.kv_blocks import KvBlocks
+from engine_adapters.vllm.orders import SaveOrder
+from engine_adapters.vllm.tally import Tally
+from kvstored_client import Ack, Client, NewChunk, PutOutcome, PutReport, StateKind, StateLayout
+
+LOGGER = logging.getLogger("vllm.kvstored")
+QUEUED_MAX = 64
+"""Snapshots that wait for the daemon; behind these saves are dropped."""
+PUT_TIMEOUT_MS = 5000
+DRAIN_S = 10.0
+"""Longest that the end of the engine waits for saves on their way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Chunks that lie in the arena, ready to be put."""
+
+    memory: ChunkMemory
+    chunks: tuple[NewChunk, ...]
+    chain_keys: tuple[bytes, ...]
+
+
+class Saver:
+    """Copies blocks into the arena after a forward and has a thread put them.
+
+    When the arena is full, too much waits, or there is no daemon, the save is dropped and
+    counted: a later request that computes these chunks again saves them.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        layout: StateLayout,
+        blocks: KvBlocks,
+        *,
+        span_chunks: int,
+        rows: BlockRows | None = None,
+    ) -> None:
+        self._client = client
+        self._layout = layout
+        self._blocks = blocks
+        self._span_chunks = span_chunks
+        self._rows = rows
+        self._hidden = [
+            layer for layer, state in enumerate(layout.layers) if state.kind is StateKind.HIDDEN
+        ]
+        self._queue: queue.Queue[Snapshot | None] = queue.Queue()
+        self._lock = threading.Lock()
+        self._stored: list[bytes] = []
+        self._tally = Tally()
+        self._thread = threading.Thread(target=self._run, name="kvstored-saver", daemon=True)
+        self._thread.start()
+
+    def save(self, orders: Iterable[SaveOrder]) -> None:
+        """Takes the bytes of all chunks of a step."""
+        pieces = [piece for order in orders for piece in self._complete(order)]
+        for first in range(0, len(pieces), self._span_chunks):
+            self._snapshot(pieces[first : first + self._span_chunks])
+
+    def take_stored(self) -> tuple[bytes, ...]:
+        """Chain keys of chunks that are in the store since the last call."""
+        with self._lock:
+            stored, self._stored = self._stored, []
+        return tuple(stored)
+
+    def take_counts(self) -> dict[str, float]:
+        """What was counted since the last call."""
+        with self._lock:
+            return self._tally.take()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something taken is not put yet."""
+        return self._queue.unfinished_tasks > 0
+
+    def drain(self) -> None:
+        """Waits until what was taken is put, dropped, or DRAIN_S are over; ends the thread."""
+        self._queue.put(None)
+        self._thread.join(DRAIN_S)
+
+    def _complete(self, order: SaveOrder) -> list["_Piece"]:
+        """The chunks of an order of which every state is at hand."""
+        pieces = _pieces(order, self._layout)
+        if self._rows is None:
+            return pieces
+        complete = []
+        for piece in pieces:
+            rows = self._rows.take(piece.block_ids)
+            if rows is None:
+                self._count("dropped_saves", 1)
+            else:
+                complete.append(replace(piece, rows=torch.cat(rows, dim=1)))
+        return complete
+
+    def _snapshot(self, pieces: Sequence["_Piece"]) -> None:
+        # No session, no call: connecting could block, and belongs to the thread.
+        region = None
+        if self._client.epoch and self._queue.qsize() < QUEUED_MAX:
+            region = self._client.allocate(
+                ChunkMemory.byte_count(self._layout, len(pieces)), connects=False
+            )
+        if region is None:
+            self._count("dropped_saves", len(pieces))
+            return
+        memory = ChunkMemory(region, self._layout, len(pieces))
+        ids = torch.tensor([block for piece in pieces for block in piece.block_ids])
+        for layer, state in enumerate(self._layout.layers):
+            slices = memory.slices(layer)
+            if state.kind is StateKind.KV:
+                self._blocks.gather(layer, ids, slices)
+                continue
+            for target, piece in zip(slices, pieces, strict=True):
+                assert piece.rows is not None, "only complete chunks are taken"
+                target.copy_(piece.rows[self._hidden.index(layer)].view(torch.uint8).flatten())
+        self._queue.put(
+            Snapshot(
+                memory=memory,
+                chunks=tuple(piece.chunk for piece in pieces),
+                chain_keys=tuple(piece.chain_key for piece in pieces),
+            )
+        )
+
+    def _run(self) -> None:
+        while True:
+            try:
+                snapshot = self._queue.get(timeout=1.0)
+            except queue.Empty:
+                if not self._client.epoch:
+                    self._client.available()
+                continue
+            if snapshot is None:
+                self._queue.task_done()
+                return
+            try:
+                self._put(snapshot)
+            except Exception:
+                LOGGER.exception("kvstored: a save failed and is dropped")
+                self._count("dropped_saves", len(snapshot.chunks))
+            finally:
+                snapshot.memory.region.release()
+                self._queue.task_done()
+
+    def _put(self, snapshot: Snapshot) -> None:
+        report: PutReport = self._client.put(
+            self._layout,
+            snapshot.chunks,
+            snapshot.memory.placement,
+            ack=Ack.STAGED,
+            timeout_ms=PUT_TIMEOUT_MS,
+        )
+        stored = [
+            key
+            for key, result in zip(snapshot.chain_keys, report.results, strict=True)
+            if result.outcome is PutOutcome.STORED
+        ]
+        with self._lock:
+            self._stored += stored
+        self._count("saved_tokens", len(stored) * self._layout.chunk_tokens)
+        self._count("dropped_saves", report.rejected_count)
+
+    def _count(self, name: str, amount: float) -> None:
+        with self._lock:
+            self._tally.add(name, amount)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """One chunk of an order; ``rows`` are its layer inputs [layer_count, chunk_tokens, width]."""
+
+    chunk: NewChunk
+    chain_key: bytes
+    block_ids: tuple[int, ...]
+    rows: Tensor | None = None
+
+
+def _pieces(order: SaveOrder, layout: StateLayout) -> list[_Piece]:
+    blocks = len(order.block_ids) // len(order.chain_keys)
+    parents = (order.parent_key, *order.chain_keys)
+    return [
+        _Piece(
+            chunk=NewChunk(
+                key=rank_key(key, layout.layout_id),
+                parent_key=rank_key(parent, layout.layout_id) if parent else b"",
+                token_count=layout.chunk_tokens,
+                stripe=order.first_chunk + index,
+            ),
+            chain_key=key,
+            block_ids=order.block_ids[index * blocks : (index + 1) * blocks],
+        )
+        for index, (key, parent) in enumerate(zip(order.chain_keys, parents, strict=False))
+    ]

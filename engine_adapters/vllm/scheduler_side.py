@@ -1,0 +1,377 @@
+"""What the connector does in the scheduler: decides what is loaded and saved, for each step."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from engine_adapters.vllm.block_span import BlockSpan, claimed_chunks, usable_tokens
+from engine_adapters.vllm.chunk_events import ChunkEvents
+from engine_adapters.vllm.engine_request import BlockTables, EngineRequest
+from engine_adapters.vllm.lookup import Found, Lookup, PendingLookup
+from engine_adapters.vllm.mode_choice import ModeChoice
+from engine_adapters.vllm.options import AdapterOptions, RestoreMode
+from engine_adapters.vllm.orders import LoadEnd, LoadOrder, SaveOrder, StepOrders, WorkerReport
+from engine_adapters.vllm.overtaking import Overtaking
+from engine_adapters.vllm.request_identity import UnknownIdentityError, identity_of
+from engine_adapters.vllm.request_track import RequestTrack
+from engine_adapters.vllm.tally import Tally
+
+LOGGER = logging.getLogger("vllm.kvstored")
+
+
+@dataclass(slots=True, kw_only=True)
+class _RunningLoad:
+    """A load that has not ended in ``workers_left`` workers."""
+
+    request_id: str
+    found: Found
+    workers_left: int
+    is_overtaken: bool
+
+
+Jump = Callable[[EngineRequest, int], None]
+
+
+class SchedulerSide:
+    """One for each engine.
+
+    Everything here runs in the scheduler's thread and never waits longer than
+    ``match_wait_ms`` for one request in one step. ``jump`` moves a request to a position; the
+    default sets it, which suffices where the model runner looks at it in every step. It may be
+    replaced before the first request.
+    """
+
+    def __init__(
+        self,
+        options: AdapterOptions,
+        *,
+        mode: RestoreMode,
+        fingerprint: str,
+        lookup: Lookup,
+        choice: ModeChoice,
+        block_tokens: int,
+        worker_count: int,
+    ) -> None:
+        self._options = options
+        self._mode = mode
+        self._fingerprint = fingerprint
+        self.lookup = lookup
+        self._block_tokens = block_tokens
+        self._choice = choice
+        self._chunk_tokens = choice.chunk_tokens
+        self._worker_count = worker_count
+        self._tracks: dict[str, RequestTrack] = {}
+        self._requests: dict[str, EngineRequest] = {}
+        self._pending: dict[str, PendingLookup] = {}
+        self._found: dict[str, Found] = {}
+        self._running: dict[int, _RunningLoad] = {}
+        self._overtaken: dict[int, str] = {}
+        self._next_load_id = 1
+        self._new_loads: list[LoadOrder] = []
+        self._cancels: set[int] = set()
+        self._unknown: set[str] = set()
+        self.jump: Jump = _set_position
+        self.tally = Tally()
+        self.events = ChunkEvents()
+
+    def add_request(self, request: EngineRequest) -> None:
+        """A request arrived: the store is asked at once."""
+        try:
+            identity = identity_of(request)
+        except UnknownIdentityError as error:
+            self.tally.add("unknown_requests")
+            if str(error) not in self._unknown:
+                self._unknown.add(str(error))
+                LOGGER.warning("kvstored bypasses request %s: %s", request.request_id, error)
+            return
+        track = RequestTrack(identity=identity, chunk_tokens=self._chunk_tokens)
+        self._tracks[request.request_id] = track
+        self._requests[request.request_id] = request
+        self._ask(request, track)
+
+    def matched_tokens(
+        self, request: EngineRequest, computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """Tokens beyond ``computed_tokens`` to load before the request runs; None: ask again.
+
+        In the overtaken modes none, since the request runs while it is loaded.
+        """
+        track = self._tracks.get(request.request_id)
+        if track is None or request.skip_reading_prefix_cache:
+            return 0, False
+        found = self._answer(request, track)
+        if found is None:
+            return None, False
+        usable = self._usable_tokens(request, found)
+        if usable - computed_tokens < self._options.least_load_tokens:
+            self._forget(request.request_id)
+            return 0, False
+        track.mode = self._mode_of(request, found)
+        if track.mode is RestoreMode.OFF:
+            self._forget(request.request_id)
+        if track.mode in (RestoreMode.OFF, RestoreMode.CAKE):
+            return 0, False
+        return usable - computed_tokens, True
+
+    def allocated(
+        self, request: EngineRequest, load_tokens: int, block_tables: BlockTables
+    ) -> None:
+        """The request has blocks for ``load_tokens`` that are to be loaded, or runs from now on."""
+        track = self._tracks.get(request.request_id)
+        found = self._found.pop(request.request_id, None)
+        if track is None or found is None:
+            return
+        usable = self._usable_tokens(request, found)
+        if load_tokens:
+            first_block = (usable - load_tokens) // self._block_tokens
+        elif track.mode is RestoreMode.CAKE and block_tables.reserve_all(request):
+            first_block = 0
+            track.overtaking = Overtaking(stop_token=usable, chunk_tokens=self._chunk_tokens)
+        else:
+            self.lookup.release(found)
+            return
+        ids = block_tables.ids_of(request.request_id)
+        span = BlockSpan(
+            first_block=first_block,
+            block_ids=tuple(ids[first_block : usable // self._block_tokens]),
+            chunk_blocks=self._chunk_tokens // self._block_tokens,
+        )
+        self._order_load(request, track, found, span)
+
+    def step_orders(
+        self,
+        scheduled: Mapping[str, int],
+        preempted: Iterable[str],
+        block_tables: BlockTables,
+    ) -> StepOrders:
+        """Orders for the step that computes ``scheduled`` tokens of each request."""
+        for request_id in preempted:
+            self._cancel(request_id)
+        claims: dict[int, int] = {}
+        saves: list[SaveOrder] = []
+        for request_id, token_count in scheduled.items():
+            track = self._tracks.get(request_id)
+            if track is None:
+                continue
+            request = self._requests[request_id]
+            computed = request.num_computed_tokens + token_count
+            if track.load_id is not None:
+                claims[track.load_id] = claimed_chunks(
+                    computed_tokens=computed, chunk_tokens=self._chunk_tokens
+                )
+            saves += self._saves(request, track, computed, block_tables)
+        self.tally.add("computed_tokens", sum(scheduled.values()))
+        loads, self._new_loads = tuple(self._new_loads), []
+        cancels, self._cancels = frozenset(self._cancels), set()
+        return StepOrders(
+            fingerprint=self._fingerprint,
+            is_idle=not scheduled,
+            saves=tuple(saves),
+            loads=loads,
+            claims=claims,
+            cancels=cancels,
+        )
+
+    def take_report(self, report: WorkerReport) -> None:
+        """What the workers said behind a step."""
+        for load_id, progress in report.progress.items():
+            request_id = self._overtaken.get(load_id)
+            if request_id is not None and progress.workers == self._worker_count:
+                self._overtaking(request_id).loaded_from(progress.first_loaded)
+        for request_id in list(self._overtaken.values()):
+            self._try_jump(self._requests[request_id])
+        for end in report.ends:
+            self._end_load(end)
+        self.events.stored(report.stored_keys)
+
+    def finish_request(self, request_id: str) -> None:
+        """A request has ended, or is aborted; its blocks are freed."""
+        self._cancel(request_id)
+        self._forget(request_id)
+        self._pending.pop(request_id, None)
+        self._tracks.pop(request_id, None)
+        self._requests.pop(request_id, None)
+
+    def clipped_tokens(self, request_id: str, computed_tokens: int, new_tokens: int) -> int:
+        """How many of ``new_tokens`` a step should compute: none that is loaded already."""
+        track = self._tracks.get(request_id)
+        if track is None or track.overtaking is None:
+            return new_tokens
+        return track.overtaking.clipped(computed_tokens, new_tokens)
+
+    def close(self) -> None:
+        """Asks nothing any more."""
+        self.lookup.close()
+
+    def _mode_of(self, request: EngineRequest, found: Found) -> RestoreMode:
+        if self._mode is not RestoreMode.AUTO:
+            return self._mode
+        return self._choice.mode(prompt_tokens=request.num_tokens, stored_chunks=found.chunk_count)
+
+    def _ask(self, request: EngineRequest, track: RequestTrack) -> None:
+        track.tried_admission = request.num_preemptions
+        # The chain is the look-up's until it answers.
+        chain, track.chain = track.chain, None
+        self._pending[request.request_id] = self.lookup.ask(
+            track.identity, list(request.all_token_ids), chain=chain
+        )
+
+    def _answer(self, request: EngineRequest, track: RequestTrack) -> Found | None:
+        """What the store has; nothing while a load runs or was tried; None while unknown."""
+        request_id = request.request_id
+        if request_id in self._found:
+            return self._found[request_id]
+        if request_id not in self._pending:
+            if track.tried_admission == request.num_preemptions:
+                return Found()
+            self._ask(request, track)
+        found = self._pending[request_id].result(self._options.match_wait_s)
+        if found is None:
+            return None
+        del self._pending[request_id]
+        track.chain = found.chain
+        track.saved_chunks = max(track.saved_chunks, found.chunk_count)
+        self._found[request_id] = found
+        return found
+
+    def _usable_tokens(self, request: EngineRequest, found: Found) -> int:
+        return usable_tokens(
+            stored_tokens=found.chunk_count * self._chunk_tokens,
+            request_tokens=request.num_tokens,
+            block_tokens=self._block_tokens,
+        )
+
+    def _order_load(
+        self, request: EngineRequest, track: RequestTrack, found: Found, span: BlockSpan
+    ) -> None:
+        assert found.chain is not None, "chunks were found, so there is a chain"
+        chain_keys = found.chain.extend(())
+        order = LoadOrder(
+            load_id=self._next_load_id,
+            request_id=request.request_id,
+            span=span,
+            chain_keys=tuple(chain_keys[span.chunks.start : span.chunks.stop]),
+            overtaken=track.overtaking is not None,
+        )
+        self._next_load_id += 1
+        track.load_id = order.load_id
+        self._running[order.load_id] = _RunningLoad(
+            request_id=request.request_id,
+            found=found,
+            workers_left=self._worker_count,
+            is_overtaken=order.overtaken,
+        )
+        if order.overtaken:
+            self._overtaken[order.load_id] = request.request_id
+        self._new_loads.append(order)
+        self.tally.add("loads")
+
+    def _saves(
+        self,
+        request: EngineRequest,
+        track: RequestTrack,
+        computed_tokens: int,
+        block_tables: BlockTables,
+    ) -> list[SaveOrder]:
+        chunks = track.chunks_to_save(
+            computed_tokens=computed_tokens, known_tokens=request.num_tokens
+        )
+        if not chunks:
+            return []
+        track.saved_chunks = chunks.stop
+        if not self._options.saves or track.chain is None:
+            return []
+        chain_keys = track.chain.extend(request.all_token_ids)
+        chunk_blocks = self._chunk_tokens // self._block_tokens
+        ids = block_tables.ids_of(request.request_id)
+        order = SaveOrder(
+            request_id=request.request_id,
+            first_chunk=chunks.start,
+            parent_key=chain_keys[chunks.start - 1] if chunks.start else b"",
+            chain_keys=tuple(chain_keys[chunks.start : chunks.stop]),
+            block_ids=tuple(ids[chunks.start * chunk_blocks : chunks.stop * chunk_blocks]),
+        )
+        first, stop = chunks.start * self._chunk_tokens, chunks.stop * self._chunk_tokens
+        self.events.ordered(order.chain_keys, order.parent_key, request.all_token_ids[first:stop])
+        return [order]
+
+    def _overtaking(self, request_id: str) -> Overtaking:
+        overtaking = self._tracks[request_id].overtaking
+        assert overtaking is not None, "whoever is in _overtaken has one"
+        return overtaking
+
+    def _try_jump(self, request: EngineRequest) -> None:
+        position = request.num_computed_tokens
+        target = self._overtaking(request.request_id).jump_from(position)
+        if target is None:
+            return
+        self.tally.add("jumps")
+        self.tally.add("jumped_tokens", target - position)
+        self.tally.add("restored_tokens", target - position)
+        stats = request.prefill_stats
+        if stats is not None and request.num_preemptions == 0:
+            stats.set(
+                num_prompt_tokens=request.num_prompt_tokens,
+                num_local_cached_tokens=stats.num_local_cached_tokens,
+                num_external_cached_tokens=target - position,
+            )
+        self._cancel(request.request_id)
+        self.jump(request, target)
+
+    def _end_load(self, end: LoadEnd) -> None:
+        load = self._running.get(end.load_id)
+        if load is None:
+            return
+        track = self._tracks.get(load.request_id)
+        self._count(end, is_overtaken=load.is_overtaken)
+        if track is not None and end.lost_chunks:
+            # They are computed again, and worth storing again.
+            track.saved_chunks = min(track.saved_chunks, *end.lost_chunks)
+        self._tell_lost(load, end)
+        load.workers_left -= 1
+        if load.workers_left:
+            return
+        del self._running[end.load_id]
+        self.lookup.release(load.found)
+        if track is not None and track.load_id == end.load_id and not load.is_overtaken:
+            track.load_id = None
+
+    def _tell_lost(self, load: _RunningLoad, end: LoadEnd) -> None:
+        assert load.found.chain is not None, "what is loaded was found by its chain"
+        chain_keys = load.found.chain.extend(())
+        for chunk in end.lost_chunks:
+            self.events.lost(chain_keys[chunk])
+
+    def _count(self, end: LoadEnd, *, is_overtaken: bool) -> None:
+        tokens = end.loaded_blocks * self._block_tokens / self._worker_count
+        byte_count = end.device_bytes + end.dram_bytes
+        self.tally.add("load_seconds", end.duration_s)
+        self.tally.add("load_bytes", byte_count)
+        if end.lost_chunks:
+            self.tally.add("failed_loads")
+        if byte_count:
+            self.tally.add("hit_tokens_dram", tokens * end.dram_bytes / byte_count)
+            self.tally.add("hit_tokens_device", tokens * end.device_bytes / byte_count)
+        if not is_overtaken:
+            self.tally.add("restored_tokens", tokens)
+        if self._mode is RestoreMode.HCACHE:
+            self.tally.add("projected_tokens", tokens)
+
+    def _cancel(self, request_id: str) -> None:
+        """Ends the load of a request, if one runs: its blocks are not written any more."""
+        track = self._tracks.get(request_id)
+        if track is None or track.load_id is None:
+            return
+        self._cancels.add(track.load_id)
+        self._overtaken.pop(track.load_id, None)
+        track.load_id = None
+        track.overtaking = None
+
+    def _forget(self, request_id: str) -> None:
+        found = self._found.pop(request_id, None)
+        if found is not None:
+            self.lookup.release(found)
+
+
+def _set_position(request: EngineRequest, position: int) -> None:
+    request.num_computed_tokens = position

@@ -1,0 +1,81 @@
+"""Which modes an engine's configuration allows. Pure."""
+
+from dataclasses import dataclass
+
+from engine_adapters.vllm.options import RestoreMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What the engine is like, as far as a mode depends on it.
+
+    ``attention`` are the kinds of state of its layers, "full" where each token's keys and
+    values are kept for good. ``jumps_positions`` tells whether the model runner looks at a
+    running request's position in every step, or the scheduler takes a detour that makes it.
+    ``has_hidden_hooks``: the worker class hands out the inputs of the layers.
+    """
+
+    device: str
+    attention: frozenset[str]
+    has_window: bool
+    has_speculation: bool
+    pipeline_size: int
+    context_parallel_size: int
+    jumps_positions: bool
+    has_hidden_hooks: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Support:
+    """The mode that is used, and one sentence where it is not the one that was asked for."""
+
+    mode: RestoreMode
+    reason: str = ""
+
+
+def supported(asked: RestoreMode, facts: EngineFacts) -> Support:
+    """The mode for an engine; falls back to ``prefix`` or ``off`` and says why."""
+    refusal = _refusal(facts)
+    if refusal:
+        return Support(mode=RestoreMode.OFF, reason=f"kvstored is off: {refusal}.")
+    if asked in (RestoreMode.OFF, RestoreMode.PREFIX):
+        return Support(mode=asked)
+    if facts.has_window:
+        return _prefix(asked, "layers with a sliding window keep to whole prefixes")
+    if asked is RestoreMode.HCACHE and not facts.has_hidden_hooks:
+        return _prefix(
+            asked,
+            "hidden states come from the worker class "
+            "engine_adapters.vllm.worker.HiddenStatesWorker, which is not named",
+        )
+    if asked in (RestoreMode.CAKE, RestoreMode.AUTO) and not facts.jumps_positions:
+        return _prefix(
+            asked,
+            "this model runner moves a running request only by the scheduler class "
+            "engine_adapters.vllm.scheduler.CakeScheduler (or CakeAsyncScheduler), which is "
+            "not named",
+        )
+    return Support(mode=asked)
+
+
+def _prefix(asked: RestoreMode, why: str) -> Support:
+    return Support(
+        mode=RestoreMode.PREFIX, reason=f"kvstored uses mode prefix, not {asked}: {why}."
+    )
+
+
+def _refusal(facts: EngineFacts) -> str:
+    if facts.device != "cpu":
+        return f"it has been run on CPU engines only, and this one is on {facts.device}"
+    if facts.attention != {"full"}:
+        return (
+            "it stores layers of full attention in one group only, and this model has "
+            f"{', '.join(sorted(facts.attention))}"
+        )
+    if facts.has_speculation:
+        return "speculative decoding leaves states of rejected tokens behind"
+    if facts.pipeline_size > 1:
+        return "pipeline parallelism is not supported"
+    if facts.context_parallel_size > 1:
+        return "context parallelism is not supported"
+    return ""

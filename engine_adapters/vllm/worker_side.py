@@ -1,0 +1,189 @@
+"""What the connector does in a worker: carries out the orders of each step."""
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor, nn
+
+from engine_adapters.vllm.block_filler import BlockFiller, Projection
+from engine_adapters.vllm.block_rows import BlockRows
+from engine_adapters.vllm.engine_turn import EngineTurn
+from engine_adapters.vllm.kv_blocks import BlockShapeError, KvBlocks
+from engine_adapters.vllm.load_job import LoadPlace
+from engine_adapters.vllm.loader import Loader
+from engine_adapters.vllm.options import AdapterOptions
+from engine_adapters.vllm.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
+from engine_adapters.vllm.saver import Saver
+from kvstored_client import Client, StateKind, StateLayout
+
+LOGGER = logging.getLogger("vllm.kvstored")
+IDLE_S = 0.001
+"""How long a step that computes nothing leaves the interpreter to the loader."""
+READ_THREADS = 4
+
+
+class WorkerSide:
+    """One for each worker. All methods run in the engine's thread and never wait for the store.
+
+    Begins when the caches are there and the first orders have named the model's fingerprint.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: AdapterOptions,
+        layout_of: Callable[[str], StateLayout],
+        *,
+        dtype: torch.dtype,
+        block_tokens: int,
+        layer_names: tuple[str, ...],
+        open_blocks_max: int,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._layout_of = layout_of
+        self._dtype = dtype
+        self._block_tokens = block_tokens
+        self._layer_names = layer_names
+        self._open_blocks_max = open_blocks_max
+        self._model: nn.Module | None = None
+        self._turn = EngineTurn()
+        self._blocks: KvBlocks | None = None
+        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="kvstored-read")
+        # By the time that the model is loaded there is a session.
+        self._threads.submit(client.available)
+        self._refused: list[LoadOrder] = []
+        self._loader: Loader | None = None
+        self._saver: Saver | None = None
+
+    def use_caches(self, caches: Mapping[str, Tensor]) -> None:
+        """The engine has made its KV cache."""
+        try:
+            self._blocks = KvBlocks(caches, self._layer_names)
+        except (BlockShapeError, KeyError) as error:
+            LOGGER.warning("kvstored is off in this worker: %s", error)
+
+    def use_model(self, model: nn.Module) -> None:
+        """The engine has loaded its model, of which layer inputs are to be saved."""
+        self._model = model
+
+    def begin_step(self, orders: StepOrders) -> None:
+        """Takes the orders of a step, before anything of it is computed."""
+        if not orders.fingerprint:
+            return
+        if self._loader is None and not self._open(orders.fingerprint):
+            self._refused += orders.loads
+            return
+        assert self._loader is not None
+        for load_id in orders.cancels:
+            self._loader.cancel(load_id)
+        self._turn.serve()
+        for load in orders.loads:
+            self._loader.start(load)
+        for load_id, chunk_count in orders.claims.items():
+            self._loader.claim(load_id, chunk_count)
+
+    def end_forward(self, orders: StepOrders) -> None:
+        """The step is computed: its complete chunks are copied."""
+        if self._saver is not None and orders.saves:
+            self._saver.save(orders.saves)
+
+    def take_finished(self, *, is_idle: bool) -> set[str]:
+        """Requests whose load has ended; an idle step gives the loader time first."""
+        if self._loader is None:
+            return {load.request_id for load in self._refused if not load.overtaken}
+        if is_idle:
+            self._loader.wait(IDLE_S)
+            self._turn.serve()
+        return self._loader.take_finished()
+
+    def take_bad_blocks(self) -> set[int]:
+        """Blocks of such requests that were not filled."""
+        if self._loader is None:
+            return {block for load in self._refused for block in load.span.block_ids}
+        return self._loader.take_bad_blocks()
+
+    def take_report(self) -> WorkerReport:
+        """What the scheduler's side should know; the last thing that is taken behind a step."""
+        if self._loader is None or self._saver is None:
+            refused, self._refused = self._refused, []
+            return WorkerReport(
+                ends=tuple(
+                    LoadEnd(
+                        load_id=load.load_id,
+                        loaded_blocks=0,
+                        lost_chunks=(load.span.chunks.start,),
+                    )
+                    for load in refused
+                )
+            )
+        return WorkerReport(
+            progress=self._loader.progress(),
+            ends=self._loader.take_ends(),
+            stored_keys=self._saver.take_stored(),
+        )
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a session with the daemon lives."""
+        return self._client.epoch != 0
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether something that was taken is not in the store yet."""
+        return self._saver is not None and self._saver.is_busy
+
+    def take_counts(self) -> dict[str, float]:
+        """What was counted since the last call."""
+        return {} if self._saver is None else self._saver.take_counts()
+
+    def close(self) -> None:
+        """Ends all threads; what was taken is saved first, within a bounded time."""
+        self._turn.close()
+        if self._loader is not None:
+            self._loader.close()
+        if self._saver is not None:
+            self._saver.drain()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def _open(self, fingerprint: str) -> bool:
+        if self._blocks is None:
+            return False
+        layout = self._layout_of(fingerprint)
+        span_chunks = max(1, self._options.span_bytes // (layout.layer_count * layout.layer_stride))
+        rows, projection = self._hook(layout)
+        self._saver = Saver(self._client, layout, self._blocks, span_chunks=span_chunks, rows=rows)
+        self._loader = Loader(
+            LoadPlace(
+                client=self._client,
+                layout=layout,
+                filler=BlockFiller(
+                    self._blocks,
+                    layout,
+                    block_tokens=self._block_tokens,
+                    dtype=self._dtype,
+                    projection=projection,
+                ),
+                turn=self._turn,
+                threads=self._threads,
+                span_chunks=span_chunks,
+                timeout_s=self._options.load_timeout_s,
+            )
+        )
+        return True
+
+    def _hook(self, layout: StateLayout) -> tuple[BlockRows | None, Projection | None]:
+        """Where layer inputs are gathered, and what makes keys and values of them."""
+        hidden = [
+            layer for layer, state in enumerate(layout.layers) if state.kind is StateKind.HIDDEN
+        ]
+        if not hidden:
+            return None, None
+        from engine_adapters.vllm.hidden_layers import HiddenLayers
+
+        assert self._model is not None, "the mode is chosen only where the worker shows its model"
+        rows = BlockRows(capacity=self._open_blocks_max, block_tokens=self._block_tokens)
+        return rows, HiddenLayers(self._model, hidden, rows.add)

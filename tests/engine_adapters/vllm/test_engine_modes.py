@@ -1,0 +1,87 @@
+"""Modes cake and hcache in real engines: the tokens are those of an engine without a store."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from benchmarks.vllm.engine_process import EngineProcess, transfer_config
+from benchmarks.vllm.tiny_model import make_model
+from tests.support.daemon import DaemonProcess
+
+PROMPT_TOKENS = 700
+NEW_TOKENS = 48
+POOL_BLOCKS = 120
+"""Five requests with all their prompts fit, and not all of what they generate."""
+HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
+SCHEDULER = "engine_adapters.vllm.scheduler.CakeScheduler"
+
+
+def prompts(count: int, *, seed: int) -> list[list[int]]:
+    generator = random.Random(seed)
+    return [[generator.randrange(4, 512) for _ in range(PROMPT_TOKENS)] for _ in range(count)]
+
+
+PROMPTS = prompts(8, seed=2)
+
+Start = Callable[..., EngineProcess]
+
+
+@pytest.fixture(scope="module")
+def heads_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose keys and values are larger than its layer inputs."""
+    return make_model(tmp_path_factory.mktemp("heads"), num_key_value_heads=4)
+
+
+@pytest.fixture(scope="module")
+def expected(heads_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
+    with EngineProcess(heads_model, tmp_path_factory.mktemp("plain") / "engine.log") as engine:
+        return [engine.tokens(prompt, max_tokens=NEW_TOKENS)[0] for prompt in PROMPTS]
+
+
+@pytest.fixture
+def start(heads_model: Path, shared_daemon: DaemonProcess, tmp_path: Path) -> Iterator[Start]:
+    with ExitStack() as stack:
+
+        def make(mode: str, **changes: object) -> EngineProcess:
+            config = transfer_config(
+                shared_daemon.socket_path, mode=mode, salt=mode, match_timeout_ms=3000
+            )
+            return stack.enter_context(
+                EngineProcess(heads_model, tmp_path / "log", kv_transfer_config=config, **changes)
+            )
+
+        yield make
+
+
+def test_cake_jumps_and_preempted_requests_are_equal(
+    start: Start, expected: list[list[int]]
+) -> None:
+    """Eight restored requests in a pool that holds fewer than five to their end."""
+    engine = start("cake", scheduler_cls=SCHEDULER, num_gpu_blocks_override=POOL_BLOCKS)
+    assert engine.tokens(*PROMPTS, max_tokens=NEW_TOKENS) == expected
+    assert engine.ask("settle")
+    assert engine.tokens(*PROMPTS, max_tokens=NEW_TOKENS) == expected
+    assert engine.counted("jumps") > 0
+    assert engine.counted("jumped_tokens") > 0
+    assert engine.ask("metrics")["vllm:num_preemptions"] > 0
+    blocks = engine.ask("blocks")
+    assert blocks["free"] == blocks["all"]
+
+
+def test_projected_keys_and_values_give_the_same_tokens(
+    start: Start, expected: list[list[int]]
+) -> None:
+    engine = start("hcache", worker_cls=HIDDEN_WORKER)
+    assert [engine.tokens(prompt, max_tokens=NEW_TOKENS)[0] for prompt in PROMPTS[:2]] == expected[
+        :2
+    ]
+    assert engine.ask("settle")
+    answers = [engine.generate(prompt, max_tokens=NEW_TOKENS)[0] for prompt in PROMPTS[:2]]
+    assert [answer["tokens"] for answer in answers] == expected[:2]
+    assert all(answer["cached"] == PROMPT_TOKENS // 64 * 64 for answer in answers)
+    assert engine.counted("projected_tokens") == 2 * (PROMPT_TOKENS // 64 * 64)
+    blocks = engine.ask("blocks")
+    assert blocks["free"] == blocks["all"]

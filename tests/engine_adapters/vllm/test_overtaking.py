@@ -1,0 +1,78 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_adapters.vllm.overtaking import Overtaking
+
+
+def overtaking(first_loaded: int | None = None, stop_token: int = 640) -> Overtaking:
+    result = Overtaking(stop_token=stop_token, chunk_tokens=64)
+    if first_loaded is not None:
+        result.loaded_from(first_loaded)
+    return result
+
+
+def test_no_jump_before_anything_is_loaded() -> None:
+    assert overtaking().jump_from(639) is None
+
+
+def test_no_jump_over_a_gap() -> None:
+    assert overtaking(5).jump_from(319) is None
+
+
+def test_jump_where_the_pointers_meet() -> None:
+    pointers = overtaking(5)
+    assert pointers.jump_from(320) == 640
+    assert pointers.has_jumped
+
+
+def test_one_jump_only() -> None:
+    pointers = overtaking(0)
+    pointers.jump_from(0)
+    assert pointers.jump_from(0) is None
+
+
+def test_no_jump_from_behind_what_is_loaded() -> None:
+    """The request has computed everything itself: its position must not move back."""
+    assert overtaking(0).jump_from(640) is None
+
+
+def test_pointer_of_loading_never_rises() -> None:
+    pointers = overtaking(3)
+    pointers.loaded_from(5)
+    assert pointers.frontier_token == 192
+
+
+def test_step_ends_at_the_frontier() -> None:
+    assert overtaking(5).clipped(256, 128) == 64
+
+
+def test_step_is_whole_while_nothing_is_loaded_or_after_the_jump() -> None:
+    assert overtaking().clipped(256, 128) == 128
+    pointers = overtaking(5)
+    pointers.jump_from(400)
+    assert pointers.clipped(256, 128) == 128
+
+
+def test_step_is_never_empty() -> None:
+    assert overtaking(4).clipped(256, 128) == 128
+
+
+@given(st.data())
+def test_every_token_is_computed_or_loaded(data: st.DataObject) -> None:
+    """Whatever the speeds: no token between the start and the prompt's end is left out."""
+    pointers = overtaking()
+    position, first_loaded, covered = 0, 10, [False] * 641
+    while position < 641:
+        count = pointers.clipped(position, min(data.draw(st.integers(1, 128)), 641 - position))
+        covered[position : position + count] = [True] * count
+        position += count
+        claimed = -(-position // 64)
+        first_loaded = max(first_loaded - data.draw(st.integers(0, 3)), min(first_loaded, claimed))
+        if first_loaded < 10:
+            pointers.loaded_from(first_loaded)
+        target = pointers.jump_from(position)
+        if target is not None:
+            assert first_loaded * 64 <= position
+            covered[position:target] = [True] * (target - position)
+            position = target
+    assert all(covered)

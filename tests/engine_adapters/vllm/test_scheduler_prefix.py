@@ -1,0 +1,209 @@
+"""Mode prefix in vLLM's real scheduler: loads between steps, and what becomes of failures."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import DaemonProcess
+
+pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import RequestStatus
+
+from engine_adapters.vllm.orders import WorkerReport
+from tests.engine_adapters.vllm.scheduler_bench import CHUNK_TOKENS, SchedulerBench
+from tests.engine_adapters.vllm.stored_prefix import store_prefix
+
+CHUNKS = 5
+PROMPT = CHUNKS * CHUNK_TOKENS + 10
+STORED = CHUNKS * CHUNK_TOKENS
+
+Start = Callable[..., SchedulerBench]
+
+
+@pytest.fixture
+def start(model: Path, shared_daemon: DaemonProcess) -> Iterator[Start]:
+    benches: list[SchedulerBench] = []
+
+    def make(
+        *, stored: int = STORED, scheduler: type = Scheduler, **options: object
+    ) -> SchedulerBench:
+        bench = SchedulerBench(model, shared_daemon.socket_path, scheduler=scheduler, **options)
+        if stored:
+            tokens = [index % 500 for index in range(stored)]
+            store_prefix(shared_daemon.socket_path, bench.side.lookup, tokens, salt=bench.salt)
+        benches.append(bench)
+        return bench
+
+    yield make
+    for bench in benches:
+        bench.close()
+
+
+def test_loaded_prefix_is_not_computed(start: Start) -> None:
+    bench = start()
+    bench.add("a", PROMPT)
+    load = bench.step_until_load()
+    assert not load.overtaken
+    assert "a" not in bench.last.num_scheduled_tokens
+    bench.answer(bench.ended(load), finished=("a",))
+    bench.step()
+    assert bench.position("a") == STORED
+    bench.answer()
+    bench.run()
+    assert bench.free_blocks == bench.all_blocks
+
+
+def test_last_token_of_a_stored_prompt_is_computed(start: Start) -> None:
+    """Its logits are what the request wants; what is loaded ends on a block before it."""
+    bench = start()
+    bench.add("a", STORED)
+    load = bench.step_until_load()
+    assert len(load.span.block_ids) == STORED // 16 - 1
+    assert len(load.chain_keys) == CHUNKS
+
+
+def test_lost_block_is_computed_from_there(start: Start) -> None:
+    bench = start()
+    bench.add("a", PROMPT)
+    load = bench.step_until_load()
+    lost = load.span.block_ids[8:]
+    bench.answer(bench.ended(load, lost=(2,)), finished=("a",), bad_blocks=lost)
+    bench.step()
+    assert bench.position("a") == 2 * CHUNK_TOKENS
+    assert bench.counts["failed_loads"] == 1
+    bench.answer()
+    bench.run()
+    assert bench.free_blocks == bench.all_blocks
+
+
+def test_lost_chunk_is_saved_again(start: Start) -> None:
+    bench = start()
+    bench.add("a", PROMPT)
+    load = bench.step_until_load()
+    lost = load.span.block_ids[8:]
+    bench.answer(bench.ended(load, lost=(2,)), finished=("a",), bad_blocks=lost)
+    (save,) = bench.step().saves
+    assert save.first_chunk == 2
+    assert save.parent_key == load.chain_keys[1]
+
+
+def test_first_block_lost_is_not_asked_for_again(start: Start) -> None:
+    """A chunk that never comes would be asked for in every step."""
+    bench = start()
+    bench.add("a", PROMPT)
+    load = bench.step_until_load()
+    bench.answer(bench.ended(load, lost=(0,)), finished=("a",), bad_blocks=load.span.block_ids)
+    orders = bench.step()
+    assert orders.loads == ()
+    assert bench.position("a") == 0
+    bench.answer()
+    bench.run()
+    assert bench.free_blocks == bench.all_blocks
+
+
+@pytest.mark.parametrize("scheduler", [Scheduler, AsyncScheduler])
+def test_abort_while_loading_frees_when_the_worker_let_go(start: Start, scheduler: type) -> None:
+    bench = start(scheduler=scheduler, is_async=scheduler is AsyncScheduler)
+    bench.add("a", PROMPT)
+    load = bench.step_until_load()
+    bench.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    orders = bench.step()
+    assert orders.cancels == {load.load_id}
+    assert bench.free_blocks < bench.all_blocks
+    bench.answer()
+    bench.answer(bench.ended(load), finished=("a",))
+    bench.run()
+    assert bench.free_blocks == bench.all_blocks
+
+
+def test_complete_chunks_are_saved_once(start: Start) -> None:
+    bench = start(stored=0)
+    bench.add("a", PROMPT, max_tokens=60)
+    saved: list[int] = []
+    while bench.scheduler.has_unfinished_requests():
+        for save in bench.step().saves:
+            assert len(save.block_ids) == len(save.chain_keys) * CHUNK_TOKENS // 16
+            saved += range(save.first_chunk, save.first_chunk + len(save.chain_keys))
+        bench.answer()
+    assert saved == list(range((PROMPT + 59) // CHUNK_TOKENS))
+
+
+def test_stored_chunks_are_not_saved_again(start: Start) -> None:
+    bench = start()
+    bench.add("a", PROMPT)
+    load = bench.step_until_load()
+    bench.answer(bench.ended(load), finished=("a",))
+    saves = bench.step().saves
+    assert saves == ()
+
+
+def test_local_hit_is_not_loaded(start: Start) -> None:
+    bench = start(prefix_caching=True)
+    bench.add("a", 2 * CHUNK_TOKENS + 1, max_tokens=1)
+    load = bench.step_until_load()
+    bench.answer(bench.ended(load), finished=("a",))
+    bench.run()
+    bench.add("b", PROMPT)
+    load = bench.step_until_load()
+    assert load.span.first_block == 2 * CHUNK_TOKENS // 16
+
+
+def test_embeddings_bypass_the_store(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    bench = start()
+    request = bench.add("a", PROMPT)
+    request.request_id = "other"
+    request.prompt_token_ids = None
+    bench.side.add_request(request)
+    bench.side.add_request(request)
+    assert bench.side.tally.counts["unknown_requests"] == 2
+    assert [record.message for record in caplog.records if "bypasses" in record.message] == [
+        "kvstored bypasses request other: its prompt has embeddings instead of tokens"
+    ]
+
+
+def test_absent_daemon_is_a_miss(start: Start, shared_daemon: DaemonProcess) -> None:
+    bench = start()
+    shared_daemon.kill()
+    try:
+        bench.add("a", PROMPT)
+        bench.run()
+    finally:
+        shared_daemon.start()
+    assert bench.counts["computed_tokens"] >= PROMPT
+    assert bench.free_blocks == bench.all_blocks
+
+
+def test_hung_daemon_is_a_miss_after_the_deadline(
+    start: Start, shared_daemon: DaemonProcess
+) -> None:
+    import os
+    import signal
+
+    bench = start()
+    os.kill(shared_daemon.pid, signal.SIGSTOP)
+    try:
+        bench.add("a", PROMPT)
+        bench.run()
+    finally:
+        os.kill(shared_daemon.pid, signal.SIGCONT)
+    assert not bench.scheduler.has_unfinished_requests()
+    assert bench.free_blocks == bench.all_blocks
+
+
+def test_stored_and_lost_chunks_are_told_as_events(start: Start) -> None:
+    bench = start(stored=0)
+    bench.add("a", PROMPT)
+    orders = bench.step_until(lambda orders: orders.saves)
+    (save,) = orders.saves
+    bench.side.take_report(WorkerReport(stored_keys=save.chain_keys[:1]))
+    bench.side.events.lost(b"gone")
+    stored, lost = bench.scheduler.connector.take_events()
+    assert stored.block_hashes == [save.chain_keys[0]]
+    assert stored.token_ids == list(range(CHUNK_TOKENS))
+    assert stored.parent_block_hash is None
+    assert lost.block_hashes == [b"gone"]
+    assert {stored.medium, lost.medium} == {"kvstored"}

@@ -1,0 +1,55 @@
+import pytest
+
+from engine_adapters.restore import CostProfile
+from engine_adapters.vllm.state_kinds import StateShape, all_kv, hcache_kinds, state_layout
+from kvstored_client import Rotary, Shard, StateKind
+
+LAYERS = 8
+MHA = StateShape(block_bytes=(32 * 2048,) * LAYERS, block_tokens=32, hidden_bytes=1024)
+GQA = StateShape(block_bytes=(32 * 512,) * LAYERS, block_tokens=32, hidden_bytes=1024)
+
+
+def profile(*, project_token_s: float, read_bytes_per_s: float) -> CostProfile:
+    return CostProfile(
+        model="m",
+        machine="m",
+        measured_at_s=1.0,
+        hidden_bytes=1024,
+        kv_bytes=2048,
+        compute_token_s=1e-3,
+        project_token_s=project_token_s,
+        read_bytes_per_s=read_bytes_per_s,
+    )
+
+
+def test_smaller_state_without_a_profile() -> None:
+    assert set(hcache_kinds(MHA, None)) == {StateKind.HIDDEN}
+    assert set(hcache_kinds(GQA, None)) == {StateKind.KV}
+
+
+def test_slow_projection_is_balanced_with_loading() -> None:
+    kinds = hcache_kinds(MHA, profile(project_token_s=2e-6, read_bytes_per_s=1e9))
+    assert set(kinds) == {StateKind.HIDDEN, StateKind.KV}
+
+
+def test_layers_that_would_be_computed_are_stored_as_inputs() -> None:
+    kinds = hcache_kinds(MHA, profile(project_token_s=1e-9, read_bytes_per_s=1e6))
+    assert set(kinds) == {StateKind.HIDDEN}
+
+
+@pytest.mark.parametrize("kind", [StateKind.HIDDEN, StateKind.KV])
+def test_layout_holds_what_its_kinds_say(kind: StateKind) -> None:
+    layout = state_layout(
+        "print",
+        dtype="float32",
+        shape=MHA,
+        kinds=(kind,) * LAYERS,
+        chunk_tokens=64,
+        shard=Shard(),
+    )
+    assert layout.slice_bytes(0) == 64 * (1024 if kind is StateKind.HIDDEN else 2048)
+    assert layout.rotary is Rotary.ROTATED
+
+
+def test_prefix_modes_store_blocks() -> None:
+    assert all_kv(MHA) == (StateKind.KV,) * LAYERS

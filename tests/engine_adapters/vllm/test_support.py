@@ -1,0 +1,66 @@
+from dataclasses import replace
+
+import pytest
+
+from engine_adapters.vllm.options import RestoreMode
+from engine_adapters.vllm.support import EngineFacts, supported
+
+FACTS = EngineFacts(
+    device="cpu",
+    attention=frozenset({"full"}),
+    has_window=False,
+    has_speculation=False,
+    pipeline_size=1,
+    context_parallel_size=1,
+    jumps_positions=True,
+    has_hidden_hooks=True,
+)
+
+
+@pytest.mark.parametrize("mode", RestoreMode)
+def test_plain_engine_gets_what_it_asks_for(mode: RestoreMode) -> None:
+    support = supported(mode, FACTS)
+    assert support.mode is mode
+    assert support.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"device": "cuda"}, "on cuda"),
+        ({"attention": frozenset({"full", "Mamba"})}, "Mamba"),
+        ({"attention": frozenset({"SlidingWindow"})}, "SlidingWindow"),
+        ({"has_speculation": True}, "speculative"),
+        ({"pipeline_size": 2}, "pipeline"),
+        ({"context_parallel_size": 2}, "context"),
+    ],
+)
+def test_what_is_not_supported_is_off_with_one_sentence(
+    change: dict[str, object], word: str
+) -> None:
+    support = supported(RestoreMode.AUTO, replace(FACTS, **change))  # type: ignore[arg-type]
+    assert support.mode is RestoreMode.OFF
+    assert word in support.reason
+    assert support.reason.count(".") == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "change", "word"),
+    [
+        (RestoreMode.CAKE, {"has_window": True}, "sliding window"),
+        (RestoreMode.AUTO, {"has_window": True}, "sliding window"),
+        (RestoreMode.HCACHE, {"has_hidden_hooks": False}, "HiddenStatesWorker"),
+        (RestoreMode.CAKE, {"jumps_positions": False}, "CakeScheduler"),
+        (RestoreMode.AUTO, {"jumps_positions": False}, "CakeScheduler"),
+    ],
+)
+def test_what_needs_more_falls_back_to_prefix(
+    mode: RestoreMode, change: dict[str, object], word: str
+) -> None:
+    support = supported(mode, replace(FACTS, **change))  # type: ignore[arg-type]
+    assert support.mode is RestoreMode.PREFIX
+    assert word in support.reason
+
+
+def test_window_keeps_prefix() -> None:
+    assert supported(RestoreMode.PREFIX, replace(FACTS, has_window=True)).reason == ""
