@@ -110,6 +110,15 @@ class StoreSession:
             raise BenchmarkError(f"{sum(report.resident)} of {len(chunks)} chunks were read")
         return ReadTiming(duration_s=duration_s, cpu_s=cpu_s, report=report)
 
+    def miss(self, workload: Workload, chunk: NewChunk) -> float:
+        """Seconds of one call that finds nothing; raises BenchmarkError if it does."""
+        started_s = time.perf_counter()
+        match = self._live.match(workload.layout, [chunk.key])
+        took_s = time.perf_counter() - started_s
+        if match.chunk_count:
+            raise BenchmarkError("a key that nobody stored was found")
+        return took_s
+
     def delete(self, chunks: Sequence[NewChunk]) -> None:
         """Deletes chunks durably."""
         deleted_count = self._live.delete([chunk.key for chunk in chunks])

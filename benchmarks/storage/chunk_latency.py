@@ -60,6 +60,22 @@ class _Gets:
         return list(chain.from_iterable(self._batches[1:]))
 
 
+class _Misses:
+    """Batches of calls that find nothing: what a get costs before it moves anything."""
+
+    name = "get_miss"
+
+    def __init__(self, session: StoreSession, workload: Workload) -> None:
+        self._session = session
+        self._workload = workload
+        self._chunks = workload.new_chunks("nobody's")
+
+    def run(self) -> Measured:
+        """One batch; its median."""
+        batch = [1000 * self._session.miss(self._workload, chunk) for chunk in self._chunks]
+        return {self.name: float(np.percentile(batch, 50))}
+
+
 def chunk_latency(bench: Bench) -> tuple[Series, ...]:
     """Median and 99th percentile of each size, warm and cold."""
     scale = bench.scale
@@ -86,6 +102,8 @@ def chunk_latency(bench: Bench) -> tuple[Series, ...]:
         for workload in workloads:
             session.put(workload, workload.new_chunks("get"), ack=Ack.DURABLE)
 
+        misses = _Misses(session, workloads[0])
+
         def gets(
             temperature: str, tier: Tier, rounds: Rounds, prepare: Callable[[], None]
         ) -> list[Series]:
@@ -94,8 +112,14 @@ def chunk_latency(bench: Bench) -> tuple[Series, ...]:
                 for workload in workloads
             ]
             group = [Alternative(run=one.run, prepare=session.clear_destination) for one in every]
+            if tier is Tier.DRAM:
+                group.append(Alternative(run=misses.run))
             medians = bench.run(f"{temperature} gets", [group], rounds=rounds, prepare=prepare)
-            return [series for one in every for series in _series(one, medians[one.name])]
+            result = [series for one in every for series in _series(one, medians[one.name])]
+            if misses.name in medians:
+                samples = medians[misses.name]
+                result.append(Series(key=f"{misses.name}_p50_ms", unit="ms", samples=samples))
+            return result
 
         # In this order: a restart empties DRAM.
         warm = gets("warm", Tier.DRAM, scale.rounds, lambda: None)
