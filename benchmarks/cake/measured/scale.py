@@ -61,7 +61,7 @@ QUICK = Scale(
     tokens=4096,
     chunk_tokens=128,
     choices=QUICK_CHOICES,
-    rounds=Rounds(count=2, count_min=2, time_limit_s=10.0),
+    rounds=Rounds(count=2, count_min=1, time_limit_s=12.0),
     long_tokens=4096,
     long_rounds=Rounds(count=2, count_min=2, time_limit_s=15.0),
     check_passes=3,

@@ -1,0 +1,43 @@
+from dataclasses import dataclass
+
+from benchmarks.registry import find_benchmark
+from benchmarks.vllm.run import QUICK, Samples, best_ratio, series
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What is left of a bench when all was measured."""
+
+    tokens_equal: float = 1.0
+    blocks_leaked: float = 0.0
+
+
+def samples() -> Samples:
+    ways = {"computed": (2.0, 4.0), "loaded": (3.0, 3.0), "both": (1.0, 1.5)}
+    prefixes = ["balanced", *(f"x{share:g}" for share in QUICK.sweep)]
+    measured = {f"{prefix}_{way}": values for prefix in prefixes for way, values in ways.items()}
+    return measured | {
+        "slow_kv": (4.0, 4.0),
+        "slow_hidden": (2.0, 2.0),
+        "decode_cake": (1.0, 1.0),
+        "decode_plain": (1.0, 2.0),
+    }
+
+
+def test_baseline_is_the_faster_one_of_each_round() -> None:
+    assert best_ratio(samples(), "balanced") == (0.5, 0.5)
+
+
+def test_figures_are_those_that_are_promised() -> None:
+    found = series(samples(), QUICK, Finished())  # type: ignore[arg-type]
+    figures = {one.key: one.value for one in found if one.is_figure}
+    assert sorted(figures) == sorted(find_benchmark("vllm").figures)
+    assert figures["hcache_vs_kv_restore_x"] == 2.0
+    assert figures["step_overhead"] == 0.75
+
+
+def test_sweep_publishes_its_worst_rate() -> None:
+    worse = samples() | {f"x{QUICK.sweep[0]:g}_both": (4.0, 6.0)}
+    found = series(worse, QUICK, Finished())  # type: ignore[arg-type]
+    figures = {one.key: one.value for one in found if one.is_figure}
+    assert figures["cake_vs_best_baseline_sweep_max"] == 2.0
