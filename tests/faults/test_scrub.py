@@ -99,7 +99,7 @@ def test_every_damage_is_found_within_a_pass_and_nothing_else(tmp_path: Path) ->
         assert "read_requests" not in found
         listed = client.admin.list_chunks().chunks
         assert {chunk.key for chunk in listed if chunk.quarantined} == set(map(key_of, damaged))
-        assert daemon.log.count("failed its checksum at") == DAMAGED_CHUNKS
+        assert daemon.log.count("is damaged at") == DAMAGED_CHUNKS
         # DRAM may still have some of the damaged ones: then with their bytes.
         missing = {number for number in range(CHUNKS) if not is_served(client, number)}
         assert missing <= set(damaged)

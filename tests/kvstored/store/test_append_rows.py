@@ -1,5 +1,7 @@
 """Where rows go: checked against a plain computation for each token."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -142,6 +144,13 @@ def test_a_chunk_that_has_no_halves_is_not_cut(token_bytes: int) -> None:
         check_halves(odd)
     with pytest.raises(LayoutError, match="layer 2"):
         head_moves(odd, source_tokens=CHUNK_TOKENS, target_tokens=1, token_count=1)
+
+
+def test_a_chunk_of_a_codec_is_not_cut() -> None:
+    """Its bytes are no rows: nobody but the client can tell where a token begins."""
+    encoded = replace(layout_of([LayerState(StateKind.HIDDEN, 3)]), codec="zstd")
+    with pytest.raises(LayoutError, match="codec 'zstd' cannot be cut"):
+        check_halves(encoded)
 
 
 @given(LAYOUTS, st.integers(1, CHUNK_TOKENS), st.data())
