@@ -27,16 +27,23 @@ def run(options: argparse.Namespace) -> int:
         reply = admin_pb2_grpc.AdminServiceStub(connection.channel).Inspect(
             request, metadata=connection.metadata, timeout=CALL_TIMEOUT_S
         )
+    write_report(report_of(reply), as_json=options.json)
+    return 0
+
+
+def report_of(reply: admin_pb2.InspectReply) -> Report:
+    """What is shown; the index may have lost the chunk's layout, and nothing is said of it then."""
+    codec = (reply.layout.codec or RAW) if reply.HasField("layout") else ""
     row = chunk_row(reply.chunk, is_short=False)
     values: dict[str, Cell] = dict(zip(CHUNK_COLUMNS, row, strict=True))
-    report = Report(
+    return Report(
         title=f"chunk {reply.chunk.key.hex()}",
         values={
             **values,
             "parent_key": reply.parent_key.hex(),
             "model": reply.layout.model,
             "dtype": reply.layout.dtype,
-            "codec": reply.layout.codec or RAW,
+            "codec": codec,
         },
         columns=("layer", "kind", "token_bytes", "bytes", "checksum"),
         rows=[
@@ -44,8 +51,6 @@ def run(options: argparse.Namespace) -> int:
             for layer, part in enumerate(reply.slices)
         ],
     )
-    write_report(report, as_json=options.json)
-    return 0
 
 
 def layer_cells(layout: common_pb2.StateLayout, layer: int) -> tuple[Cell, Cell]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
+from kvstored.format.checksum import entry_checksums
 from kvstored.format.chunk_record import RECORD_BYTES, VERSION
 from kvstored.format.identity import CHUNK_ID_BYTES
 
@@ -25,7 +25,6 @@ _ENTRY = np.dtype(
         ("checksum", "<u8"),
     ]
 )
-_SUMMED_BYTES = _ENTRY.itemsize - 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,9 +56,8 @@ def decode_many(keys: Sequence[bytes], values: Sequence[bytes]) -> ChunkRecords:
         keys, values = [key for key, _ in sized], [value for _, value in sized]
     joined = b"".join([part for entry in zip(keys, values, strict=True) for part in entry])
     entries = np.frombuffer(joined, _ENTRY)
-    is_sound = (entries["checksum"] == _checksums(joined, len(entries))) & (
-        entries["version"] == VERSION
-    )
+    sums = entry_checksums(joined, _ENTRY.itemsize)
+    is_sound = (entries["checksum"] == sums) & (entries["version"] == VERSION)
     if not is_sound.all():
         damaged_keys += [keys[index] for index in np.flatnonzero(~is_sound).tolist()]
         entries = entries[is_sound]
@@ -71,10 +69,3 @@ def decode_many(keys: Sequence[bytes], values: Sequence[bytes]) -> ChunkRecords:
         stamps=np.ascontiguousarray(entries["stamp"]),
         damaged_keys=damaged_keys,
     )
-
-
-def _checksums(joined: bytes, count: int) -> NDArray[np.uint64]:
-    """What the checksum of each of so many entries should be."""
-    size = _ENTRY.itemsize
-    summed = [joined[start : start + _SUMMED_BYTES] for start in range(0, count * size, size)]
-    return np.fromiter(map(xxhash.xxh3_64_intdigest, summed), np.uint64, count)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import le
 
 from kvstored_contract.layout import StateLayout, align_up
 
@@ -69,12 +70,29 @@ def class_bytes_for(layout: StateLayout, geometry: ChunkGeometry) -> int:
     return min(-(-geometry.extent_bytes // step) * step, largest)
 
 
-def lengths_problem(layout: StateLayout, lengths: tuple[int, ...]) -> str | None:
-    """Why the slices of a chunk of a layout, which has a codec, cannot be so long; else None."""
-    if len(lengths) != layout.layer_count:
-        return f"it has {len(lengths)} lengths of slices for {layout.layer_count} layers"
-    for layer, length in enumerate(lengths):
-        most = layout.slice_bytes(layer)
-        if not min(most, 1) <= length <= most:
-            return f"layer {layer} has {length} bytes; this layout allows {min(most, 1)} to {most}"
-    return None
+@dataclass(frozen=True, slots=True)
+class LengthBounds:
+    """How long the slices of a chunk of a layout, which has a codec, may be: for each layer."""
+
+    least: tuple[int, ...]
+    most: tuple[int, ...]
+
+    @classmethod
+    def of(cls, layout: StateLayout) -> "LengthBounds":
+        """From one byte, where anything is stored of a layer, to a complete slice."""
+        most = tuple(layout.slice_bytes(layer) for layer in range(layout.layer_count))
+        return cls(tuple(min(length, 1) for length in most), most)
+
+    def problem(self, lengths: tuple[int, ...]) -> str | None:
+        """Why a chunk cannot have slices of these lengths; None when it can."""
+        if len(lengths) != len(self.most):
+            return f"it has {len(lengths)} lengths of slices for {len(self.most)} layers"
+        if all(map(le, self.least, lengths)) and all(map(le, lengths, self.most)):
+            return None
+        return next(
+            f"layer {layer} has {length} bytes; this layout allows {least} to {most}"
+            for layer, (least, length, most) in enumerate(
+                zip(self.least, lengths, self.most, strict=True)
+            )
+            if not least <= length <= most
+        )

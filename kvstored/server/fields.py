@@ -1,10 +1,10 @@
 """Validation of request fields. Pure: a value, or RefusedError with one sentence."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TypeVar
 
-from kvstored.format.geometry import lengths_problem
+from kvstored.format.geometry import LengthBounds
 from kvstored.server.errors import refuse
 from kvstored.store.append_rows import completed_chunks
 from kvstored.store.placement import Placement
@@ -18,6 +18,7 @@ from kvstored_contract.limits import (
     KEY_BYTES,
     ROWS_PER_APPEND_MAX,
     SEQUENCE_NAME_BYTES_MAX,
+    SLICE_LENGTHS_PER_CALL_MAX,
 )
 from kvstored_contract.reasons import Reason
 from kvstored_contract.snapshot import SnapshotGeometry
@@ -50,14 +51,22 @@ def check_chunk_count(chunk_count: int) -> None:
 
 
 def new_chunks(
-    chunks: Iterable[store_pb2.PutChunk], *, layout: StateLayout
+    chunks: Sequence[store_pb2.PutChunk], *, layout: StateLayout
 ) -> tuple[NewChunk, ...]:
     """The chunks of a put."""
+    lengths_count = sum(len(part.slice_bytes) for part in chunks)
+    if lengths_count > SLICE_LENGTHS_PER_CALL_MAX:
+        refuse(
+            Reason.LIMIT_EXCEEDED,
+            f"the put has {lengths_count} lengths of slices; at most "
+            f"{SLICE_LENGTHS_PER_CALL_MAX} go into one call: put fewer chunks at once",
+        )
     parsed = tuple(
         NewChunk(part.key, part.parent_key, part.token_count, part.stripe, tuple(part.slice_bytes))
         for part in chunks
     )
     checked_keys([chunk.key for chunk in parsed])
+    bounds = LengthBounds.of(layout) if layout.is_encoded else None
     for index, chunk in enumerate(parsed):
         if len(chunk.parent_key) not in (0, KEY_BYTES):
             refuse(
@@ -71,16 +80,19 @@ def new_chunks(
                 f"chunk {index} has {chunk.token_count} tokens; this layout allows 1 to "
                 f"{layout.chunk_tokens}",
             )
-        problem = _lengths_problem(layout, chunk.slice_bytes)
+        problem = _lengths_problem(bounds, chunk.slice_bytes)
         if problem is not None:
             refuse(Reason.FIELD_INVALID, f"chunk {index} cannot be stored: {problem}")
     return parsed
 
 
-def _lengths_problem(layout: StateLayout, lengths: tuple[int, ...]) -> str | None:
-    """Why a put cannot have these lengths of slices; None when it can."""
-    if layout.is_encoded:
-        return lengths_problem(layout, lengths)
+def _lengths_problem(bounds: LengthBounds | None, lengths: tuple[int, ...]) -> str | None:
+    """Why a put cannot have these lengths of slices; None when it can.
+
+    Without a codec there are no bounds.
+    """
+    if bounds is not None:
+        return bounds.problem(lengths)
     return "its layout has no codec, and so no lengths of slices" if lengths else None
 
 

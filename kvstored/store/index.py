@@ -8,7 +8,6 @@ attempted, because LMDB's next commit after a failed sync would succeed.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import lt
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -19,10 +18,12 @@ from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.errors import FormatError
 from kvstored.format.identity import ChunkId
 from kvstored.format.sequence_record import SequenceRecord
+from kvstored.format.slice_lengths_parts import damaged_parts
 from kvstored.store.directory import sync_directory
 from kvstored.store.index_change import IndexChange
 from kvstored.store.index_decoding import IndexDecoding
 from kvstored.store.index_entry import (
+    ENTRY_SIZES,
     META_KEY,
     VERIFY,
     Table,
@@ -36,7 +37,6 @@ from kvstored.store.index_failure import (
     IndexFailure,
     IndexFullError,
     failure_of,
-    miscounted,
     out_of_order,
     write_failure_of,
 )
@@ -44,7 +44,15 @@ from kvstored.store.index_meta import IndexMeta
 from kvstored.store.index_pages import MappedPages
 from kvstored.store.index_room import IndexRoom
 from kvstored.store.index_transaction import EncodedChange
-from kvstored.store.index_walk import chunk_parts, next_chunk_entries, next_entries
+from kvstored.store.index_walk import (
+    Batch,
+    Entry,
+    chunk_parts,
+    counted,
+    next_checked_entries,
+    next_entries,
+    ordered_batches,
+)
 from kvstored_contract.layout import StateLayout
 
 __all__ = [
@@ -235,30 +243,14 @@ class Index:
         """As ``entries``, without the damaged ones."""
         return ((chunk, record) for chunk, record in self.entries() if record is not None)
 
-    def chunk_batches(self) -> Iterator[tuple[tuple[bytes, ...], tuple[bytes, ...]]]:
+    def chunk_batches(self) -> Iterator[Batch]:
         """Keys and values of the whole chunk table, unverified, in key order.
 
         Each batch is a snapshot of its own. Raises IndexDamagedError when the table is
-        out of order or has not as many entries as it claims, if nobody changes it meanwhile.
+        out of order or has not as many entries as it claims, if nobody changes it meanwhile,
+        when an entry has another length than all others, or look-ups do not find it.
         """
-        claimed_count, walked_count, last = self.chunk_count, 0, b""
-        while True:
-            try:
-                with self._environment.begin(self._tables[Table.CHUNKS]) as transaction:
-                    batch = next_chunk_entries(transaction, last + b"\0" if last else b"")
-            except lmdb.Error as error:
-                raise self._unreadable(error) from error
-            if not batch:
-                break
-            self._pages.touched(len(batch) // _ENTRIES_PER_PAGE + 1)
-            keys, values = zip(*batch, strict=True)
-            if keys[0] <= last or not all(map(lt, keys, keys[1:])):
-                raise out_of_order(self.path, Table.CHUNKS)
-            last = keys[-1]
-            walked_count += len(batch)
-            yield keys, values
-        if walked_count != claimed_count:
-            raise miscounted(self.path, Table.CHUNKS, walked_count, claimed_count)
+        return self._checked_batches(Table.CHUNKS)
 
     def quarantined(self) -> Iterator[tuple[ChunkId, ChunkRecord]]:
         """Chunks in quarantine by device and offset; damaged entries are skipped and counted."""
@@ -297,19 +289,16 @@ class Index:
         """Walks tables: table, key and cause of each damaged entry.
 
         Raises IndexFailure when LMDB cannot walk, or when a table is out of order or
-        has not as many entries as it claims.
+        has not as many entries as it claims; for the lengths also as ``chunk_batches``.
         """
         for table in tables:
-            walked_count = 0
-            for key, value in self._walk(table):
-                walked_count += 1
+            # Lengths are looked up and deleted as chunks are, and may be as many.
+            are_many = table is Table.LENGTHS
+            for key, value in self._suspect_parts() if are_many else self._counted(table):
                 try:
                     VERIFY[table](key, value)
                 except FormatError as error:
                     yield table, key, str(error)
-            claimed_count = self.entry_count(table)
-            if walked_count != claimed_count:
-                raise miscounted(self.path, table, walked_count, claimed_count)
 
     def close(self) -> None:
         """Closes the environment; no other method may be called afterwards."""
@@ -359,7 +348,7 @@ class Index:
         except lmdb.Error as error:
             raise self._unreadable(error) from error
 
-    def _walk(self, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    def _walk(self, table: Table, prefix: bytes = b"") -> Iterator[Entry]:
         """Entries whose key starts with ``prefix``; every batch is a snapshot of its own."""
         start, is_last = prefix, table not in self._tables
         while not is_last:
@@ -376,7 +365,31 @@ class Index:
                 start = key + b"\0"
                 yield key, value
 
-    def _batch(self, table: Table, start: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
+    def _counted(self, table: Table) -> Iterator[Entry]:
+        return counted(self.path, table, self.entry_count(table), self._walk(table))
+
+    def _suspect_parts(self) -> Iterator[Entry]:
+        for keys, values in self._checked_batches(Table.LENGTHS):
+            yield from ((keys[place], values[place]) for place in damaged_parts(keys, values))
+
+    def _checked_batches(self, table: Table) -> Iterator[Batch]:
+        """As ``chunk_batches``, of any table whose entries are alike."""
+        if table not in self._tables:
+            return iter(())
+
+        def read(start: bytes) -> list[Entry]:
+            try:
+                with self._environment.begin(self._tables[table]) as transaction:
+                    entries = next_checked_entries(transaction, start, ENTRY_SIZES[table])
+            except lmdb.Error as error:
+                raise self._unreadable(error) from error
+            if entries:
+                self._pages.touched(len(entries) // _ENTRIES_PER_PAGE + 1)
+            return entries
+
+        return ordered_batches(self.path, table, self.entry_count(table), read)
+
+    def _batch(self, table: Table, start: bytes) -> tuple[list[Entry], bool]:
         """Some entries from ``start`` on, and whether they are the last ones."""
         with self._environment.begin(self._tables[table]) as transaction:
             entries, is_last = next_entries(transaction, start)

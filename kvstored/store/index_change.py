@@ -20,8 +20,9 @@ class IndexChange:
     chunk's entry is dropped only while it is still that record. ``releases`` drop the
     quarantine entries that start at an extent. ``puts`` store records, so a chunk that
     is both deleted and put is there afterwards. ``lengths`` are those of the slices of
-    encoded chunks that are put; they go with the chunk. ``sequence_deletes`` come before
-    ``sequence_puts``; both name a sequence by namespace id and name.
+    encoded chunks that are put; they go with the chunk, or with the next put of it.
+    ``sequence_deletes`` come before ``sequence_puts``; both name a sequence by namespace id
+    and name.
     """
 
     deletes: tuple[ChunkId, ...] = ()
@@ -65,7 +66,9 @@ class _Merger:
             self._quarantine(chunk, record)
         for extent in change.releases:
             self._releases[extent.device_index, extent.offset] = extent
-        self._puts.update(change.puts)
+        for chunk, record in change.puts:
+            self._puts[chunk] = record
+            self._lengths.pop(chunk, None)
         self._lengths.update(change.lengths)
         self._layouts.update(dict.fromkeys(change.layouts))
         for name in change.sequence_deletes:

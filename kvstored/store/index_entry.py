@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 
 from kvstored.format import layout_record
-from kvstored.format.chunk_record import ChunkRecord
+from kvstored.format.chunk_record import RECORD_BYTES, ChunkRecord
 from kvstored.format.errors import FormatError
 from kvstored.format.extent import Extent
 from kvstored.format.identity import CHUNK_ID_BYTES, NAMESPACE_ID_BYTES, ChunkId
 from kvstored.format.sequence_record import SequenceRecord
-from kvstored.format.slice_lengths import decode_part
+from kvstored.format.slice_lengths import PART_BYTES, PART_KEY_BYTES, decode_part
 from kvstored.store.index_meta import IndexMeta
 from kvstored_contract.limits import SEQUENCE_NAME_BYTES_MAX
 
@@ -31,6 +31,13 @@ class Table(Enum):
     LAYOUTS = b"layouts"
     SEQUENCES = b"sequences"
     META = b"meta"
+
+
+ENTRY_SIZES: Mapping[Table, tuple[int, int]] = {
+    Table.CHUNKS: (CHUNK_ID_BYTES, RECORD_BYTES),
+    Table.LENGTHS: (PART_KEY_BYTES, PART_BYTES),
+}
+"""Bytes of every key and of every value, for the tables where all entries are alike."""
 
 
 def quarantine_key(extent: Extent) -> bytes:

@@ -5,6 +5,8 @@ evicted before. What counts is entries and not pages in use, because a deletion 
 page: LMDB merges pages that are less than a quarter full.
 """
 
+import math
+
 ENTRY_BYTES = 384
 """Pages for one chunk, generously: an entry has 136 bytes, and a tree whose keys come and go
 at random settles at 330 for each (measured over six turnovers of 200,000 chunks)."""
@@ -22,8 +24,9 @@ CHUNKS_PART_MIN = 1 / 2
 FULL_PART = 15 / 16
 """Of what the map held when it was full all the same: so much is allowed from then on."""
 
-CHUNKS_PART_FLOOR = 1 / 16
-"""So many chunks are allowed however often the map was full: else nothing could come back."""
+ENTRIES_PART_FLOOR = 1 / 16
+"""So much is for chunks and their lengths however often the map was full: else nothing could
+come back."""
 
 
 class IndexRoom:
@@ -31,9 +34,9 @@ class IndexRoom:
 
     def __init__(self, map_bytes: int) -> None:
         room_bytes = map_bytes - min(map_bytes * RESERVE_PART, RESERVE_BYTES_MAX)
-        self._chunks_floor = int(room_bytes / ENTRY_BYTES * CHUNKS_PART_FLOOR)
+        self._floor = int(room_bytes / ENTRY_BYTES * ENTRIES_PART_FLOOR)
         self._entries_max = int(room_bytes / ENTRY_BYTES)
-        """Chunks, and other tables as if they were chunks."""
+        """Chunks, and their lengths and other tables as if they were chunks."""
         self.others_bytes_max = int(room_bytes * (1 - CHUNKS_PART_MIN))
         """What the other tables may take of the map; chunks make way for no more."""
 
@@ -43,9 +46,8 @@ class IndexRoom:
         ``lengths_count`` are the parts of lengths that the chunks have. Below zero so many
         chunks must go.
         """
-        others = self._other_entries(others_bytes) + _lengths_entries(lengths_count)
-        chunks_max = int(self._entries_max - others)
-        return max(chunks_max, self._chunks_floor) - chunk_count
+        entries_max = max(self._entries_max - self._other_entries(others_bytes), self._floor)
+        return math.floor(entries_max - _lengths_entries(lengths_count)) - chunk_count
 
     def is_surely_enough(self, chunk_count: int, lengths_count: int = 0) -> bool:
         """Whether there is room for another chunk, whatever the other tables take."""
@@ -58,6 +60,11 @@ class IndexRoom:
 
     def _other_entries(self, others_bytes: int) -> float:
         return min(others_bytes, self.others_bytes_max) / ENTRY_BYTES
+
+
+def chunk_entries(parts_count: int) -> float:
+    """What a chunk with so many parts of lengths takes, as chunks without any."""
+    return 1 + _lengths_entries(parts_count)
 
 
 def _lengths_entries(lengths_count: int) -> float:

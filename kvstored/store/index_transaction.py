@@ -1,13 +1,14 @@
 """A change of the index inside one LMDB transaction."""
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import lmdb
 
 from kvstored.format import layout_record
 from kvstored.format.identity import ChunkId
-from kvstored.format.slice_lengths import part_key
+from kvstored.format.slice_lengths import part_count, part_key
 from kvstored.store.index_change import IndexChange
 from kvstored.store.index_entry import (
     META_KEY,
@@ -49,12 +50,15 @@ class EncodedChange:
     ) -> None:
         change, chunks, lengths = self._change, tables[Table.CHUNKS], tables[Table.LENGTHS]
         _delete(transaction, chunks, [chunk.encode() for chunk in change.deletes])
-        gone = list(change.deletes)
+        gone = [(chunk, 0) for chunk in change.deletes]
         for chunk, record in change.quarantines:
             # The chunk may have been stored anew elsewhere: that entry stays.
             if transaction.get(chunk.encode(), db=chunks) == record.encode(chunk):
                 transaction.delete(chunk.encode(), db=chunks)
-                gone.append(chunk)
+                gone.append((chunk, 0))
+        # A chunk that is stored anew, by another layout perhaps, may have had more parts.
+        counts = {chunk: part_count(len(one.lengths)) for chunk, one in change.lengths}
+        gone += [(chunk, counts.get(chunk, 0)) for chunk, _ in change.puts]
         _delete_lengths(transaction, lengths, gone)
         quarantines = [
             (quarantine_key(record.extent), encode_quarantine(chunk, record))
@@ -85,12 +89,12 @@ def _delete(transaction: "lmdb.Transaction[bytes]", database: Any, keys: list[by
 
 
 def _delete_lengths(
-    transaction: "lmdb.Transaction[bytes]", database: Any, chunks: list[ChunkId]
+    transaction: "lmdb.Transaction[bytes]", database: Any, firsts: list[tuple[ChunkId, int]]
 ) -> None:
-    """Drops all parts of these chunks; costs nothing while no chunk is encoded."""
-    if not chunks or not transaction.stat(database)["entries"]:
+    """Drops the parts of these chunks, from one each on; costs nothing while none is encoded."""
+    if not firsts or not transaction.stat(database)["entries"]:
         return
-    for chunk in chunks:
-        number = 0
-        while transaction.delete(part_key(chunk, number), db=database):
-            number += 1
+    for chunk, first in firsts:
+        numbers = count(first)
+        while transaction.delete(part_key(chunk, next(numbers)), db=database):
+            pass

@@ -10,21 +10,22 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import accumulate
 
-from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.identity import ChunkId
-from kvstored.format.slice_lengths import SliceLengths
 from kvstored.io.device import DeviceError
 from kvstored.io.memory import ScratchPool
 from kvstored.store.bounded_map import bounded_map
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index, IndexChange, IndexMeta
 from kvstored.store.index_failure import IndexFullError
+from kvstored.store.index_room import chunk_entries
+from kvstored.store.rebuild_batch import RebuildBatch, is_newer, written_at
 from kvstored.store.slab_scan import SCAN_BYTES, ScannedSlab, SlabPlace, scan_slab, slab_places
 
 SCAN_THREADS = 16
 RECORD_BATCH = 100_000
-"""Records that one index transaction stores, in the order of their keys.
+"""Entries that one index transaction stores, in the order of their keys.
 
 Many, because each transaction writes almost every page of a large index that it meets.
 """
@@ -33,10 +34,6 @@ RECORD_PART = 1024
 
 Single ones would take the last free pages, which the meta data behind them needs.
 """
-
-
-Lengths = dict[tuple[ChunkId, int], SliceLengths]
-"""Those of encoded chunks, by the chunk and the checksum of its header."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,8 +71,7 @@ def rebuild_index(
     """
     places = slab_places(device_set)
     index.clear_chunks()
-    batch: dict[ChunkId, ChunkRecord] = {}
-    lengths: Lengths = {}
+    batch = RebuildBatch()
     unread: dict[str, Unread] = {}
     left_out_count = 0
 
@@ -98,15 +94,12 @@ def rebuild_index(
                 unread.setdefault(place.device.name, Unread()).slab_count += 1
             elif found.unread_count:
                 unread.setdefault(place.device.name, Unread()).header_count += found.unread_count
-            for chunk, record in () if found is None else found.chunks:
-                if chunk not in batch or is_newer(record, batch[chunk]):
-                    batch[chunk] = record
-            for chunk, one in () if found is None else found.lengths:
-                lengths[chunk, one.header_checksum] = one
-            if len(batch) >= RECORD_BATCH:
-                left_out_count += _store(index, batch, lengths)
+            if found is not None:
+                batch.add(found)
+            if batch.entry_count >= RECORD_BATCH:
+                left_out_count += _store(index, batch)
             progress(done, len(places))
-    left_out_count += _store(index, batch, lengths)
+    left_out_count += _store(index, batch)
     index.apply(
         IndexChange(meta=IndexMeta(set_id=device_set.set_id, epoch=device_set.epoch, clean=False))
     )
@@ -118,52 +111,40 @@ def rebuild_index(
     )
 
 
-def _store(index: Index, batch: dict[ChunkId, ChunkRecord], lengths: Lengths) -> int:
+def _store(index: Index, batch: RebuildBatch) -> int:
     """Stores and empties a batch; a newer record that an earlier batch stored stays.
 
     Returns how many chunks were left out, the oldest of the batch, because chunks that
     were evicted are found again: there may be more than the index has room for.
     """
-    chunks = sorted(batch, key=ChunkId.encode)
+    records = batch.records
+    chunks = sorted(records, key=ChunkId.encode)
     olds = list(zip(chunks, index.get_many(chunks), strict=True))
-    news = [chunk for chunk, old in olds if old is None]
-    left_out_count = max(0, len(news) - max(0, index.left_chunks))
-    left_out = set(sorted(news, key=lambda chunk: _time(batch[chunk]))[:left_out_count])
-    puts = tuple(
-        (chunk, batch[chunk])
-        for chunk, old in olds
-        if chunk not in left_out and (old is None or is_newer(batch[chunk], old))
+    newest_first = sorted(
+        (chunk for chunk, old in olds if old is None),
+        key=lambda chunk: written_at(records[chunk]),
+        reverse=True,
     )
-    left_out_count += _put(index, puts, lengths)
+    taken = accumulate(chunk_entries(batch.parts_count(chunk)) for chunk in newest_first)
+    left_chunks = index.left_chunks
+    left_out = set(newest_first[sum(entries <= left_chunks for entries in taken) :])
+    puts = [
+        chunk
+        for chunk, old in olds
+        if chunk not in left_out and (old is None or is_newer(records[chunk], old))
+    ]
+    left_out_count = len(left_out) + _put(index, batch, puts)
     batch.clear()
-    lengths.clear()
     return left_out_count
 
 
-def _put(index: Index, puts: tuple[tuple[ChunkId, ChunkRecord], ...], lengths: Lengths) -> int:
+def _put(index: Index, batch: RebuildBatch, chunks: list[ChunkId]) -> int:
     """Stores what the map has room for, in parts if need be; returns how many were left out."""
-    named = ((chunk, lengths.get((chunk, record.header_checksum))) for chunk, record in puts)
     try:
-        index.apply(
-            IndexChange(puts=puts, lengths=tuple((chunk, one) for chunk, one in named if one))
-        )
+        index.apply(batch.change(chunks))
     except IndexFullError:
-        if len(puts) <= RECORD_PART:
-            return len(puts)
-        middle = len(puts) // 2
-        return _put(index, puts[:middle], lengths) + _put(index, puts[middle:], lengths)
+        if len(chunks) <= RECORD_PART:
+            return len(chunks)
+        middle = len(chunks) // 2
+        return _put(index, batch, chunks[:middle]) + _put(index, batch, chunks[middle:])
     return 0
-
-
-def is_newer(record: ChunkRecord, other: ChunkRecord) -> bool:
-    """Which of two extents of one key was written later.
-
-    Stamps grow within an epoch; those of writes that a crash kept from being committed are
-    given out again in the next.
-    """
-    return _time(record) > _time(other)
-
-
-def _time(record: ChunkRecord) -> tuple[int, int]:
-    """When it was written: larger is later."""
-    return record.epoch, record.stamp

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.geometry import ChunkGeometry, lengths_problem
+from kvstored.format.geometry import ChunkGeometry, LengthBounds
 from kvstored.format.identity import ChunkId
 from kvstored.store.index import Index
 from kvstored_contract.layout import StateLayout
@@ -19,9 +19,10 @@ def stored_geometries(
     """
     if not layout.is_encoded:
         return [ChunkGeometry.of(layout, record.token_count) for _, record in entries]
+    bounds = LengthBounds.of(layout)
     return [
         None
-        if lengths is None or lengths_problem(layout, lengths) is not None
+        if lengths is None or bounds.problem(lengths) is not None
         else ChunkGeometry.of_slices(lengths)
         for lengths in index.lengths(entries)
     ]

@@ -45,6 +45,9 @@ SNAPSHOT_ALIGNMENT_BYTES = 64
 BLOCKS_PER_CALL_MAX = 262_144
 """Block offsets in one placement."""
 
+SLICE_LENGTHS_PER_CALL_MAX = 262_144
+"""Lengths of encoded slices in one put: chunks times layers."""
+
 PIECE_BYTES_MIN = 64
 """Length of the pieces that blocks cut a slice into: each costs a copy of its own."""
 

@@ -2,9 +2,10 @@
 
 import functools
 import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,8 @@ from kvstored.store.plan import PlanLimits
 from kvstored.store.reader import ReaderLimits
 from kvstored.store.recover import Recovered
 from kvstored.tiers.hierarchy import RecoveredStore, TieredStore, TierLimits
-from kvstored_contract.board import SliceState
+from kvstored.tiers.requests import NewChunk, PutRequest
+from kvstored_contract.board import Board, SliceState, board_bytes
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
 from tests.support.stores import (
@@ -30,14 +32,15 @@ from tests.support.stores import (
     SLAB_BYTES,
     StoreUnderTest,
     key,
-    new_board,
     open_store,
     superblocks,
 )
+from tests.support.waiting import PATIENCE_S
 
 LAYOUT = StateLayout(
     model="index", dtype="float32", layers=(LayerState(StateKind.KV, 256),), chunk_tokens=16
 )
+ENCODED = replace(LAYOUT, codec="lab")
 CHUNK_BYTES = 4096
 CHUNK_COUNT = 400
 DELETED = range(CHUNK_COUNT - 40, CHUNK_COUNT)
@@ -68,10 +71,16 @@ class Specimen:
         )
 
 
+def is_encoded(number: int) -> bool:
+    """Every second chunk is of a layout with a codec."""
+    return number % 2 == 1
+
+
 @functools.cache
 def payload_of(number: int) -> bytes:
-    """What belongs to this number and to no other one."""
-    return np.random.default_rng(number).bytes(CHUNK_BYTES)
+    """What belongs to this number and to no other one; encoded chunks have many lengths."""
+    byte_count = 1 + number * 37 % CHUNK_BYTES if is_encoded(number) else CHUNK_BYTES
+    return np.random.default_rng(number).bytes(byte_count)
 
 
 def make_specimen(folder: Path, chooser: random.Random) -> Specimen:
@@ -87,7 +96,7 @@ def make_specimen(folder: Path, chooser: random.Random) -> Specimen:
         index.apply(
             IndexChange(
                 meta=IndexMeta(set_id=set_id, epoch=1, clean=False),
-                layouts=(LAYOUT,),
+                layouts=(LAYOUT, ENCODED),
                 sequence_puts=((NAMESPACE, "conversation", sequence),),
             )
         )
@@ -106,9 +115,30 @@ def put_durably(opened: StoreUnderTest, numbers: list[int]) -> None:
 
 def put(opened: StoreUnderTest, numbers: list[int]) -> list[Reason]:
     """Stores chunks: UNSPECIFIED for those that were acknowledged, else why not."""
-    payload = b"".join(map(payload_of, numbers))
-    opened.arena[: len(payload)] = payload
-    tickets = opened.put(numbers, layout=LAYOUT)
+    return [
+        reason for layout, part in by_layout(numbers) for reason in put_of(opened, part, layout)
+    ]
+
+
+def put_of(opened: StoreUnderTest, numbers: list[int], layout: StateLayout) -> list[Reason]:
+    """Stores chunks of one layout."""
+    for place, number in enumerate(numbers):
+        payload = payload_of(number)
+        opened.arena[place * CHUNK_BYTES : place * CHUNK_BYTES + len(payload)] = payload
+    lengths = [(len(payload_of(number)),) if layout.is_encoded else () for number in numbers]
+    tickets = opened.store.put(
+        PutRequest(
+            namespace_id=NAMESPACE,
+            layout=layout,
+            chunks=tuple(
+                NewChunk(key(number), b"", layout.chunk_tokens, stripe, lengths[stripe])
+                for stripe, number in enumerate(numbers)
+            ),
+            source=opened.arena,
+            placement=opened.placement(layout=layout),
+            deadline=time.monotonic() + PATIENCE_S,
+        )
+    )
     return [
         ticket.reason if ticket.durable is None else ticket.durable.result() for ticket in tickets
     ]
@@ -116,17 +146,34 @@ def put(opened: StoreUnderTest, numbers: list[int]) -> list[Reason]:
 
 def readable(opened: StoreUnderTest, numbers: list[int]) -> tuple[set[int], set[int]]:
     """Those of the chunks that can be read, and those of them with wrong bytes."""
-    board = new_board(len(numbers), 1)
-    opened.arena[: len(numbers) * CHUNK_BYTES] = bytes(len(numbers) * CHUNK_BYTES)
-    assert opened.read(numbers, base=0, board=board, layout=LAYOUT).wait()
     found, wrong = set(), set()
-    for place, number in enumerate(numbers):
-        if board.states[place][0] == SliceState.RESIDENT:
-            found.add(number)
-            start = place * CHUNK_BYTES
-            if bytes(opened.arena[start : start + CHUNK_BYTES]) != payload_of(number):
-                wrong.add(number)
+    for layout, part in by_layout(numbers):
+        size = board_bytes(chunk_count=len(part), layer_count=1, has_lengths=layout.is_encoded)
+        board = Board(
+            memoryview(bytearray(size)),
+            chunk_count=len(part),
+            layer_count=1,
+            has_lengths=layout.is_encoded,
+        )
+        opened.arena[: len(part) * CHUNK_BYTES] = bytes(len(part) * CHUNK_BYTES)
+        assert opened.read(part, base=0, board=board, layout=layout).wait()
+        for place, number in enumerate(part):
+            if board.states[place][0] == SliceState.RESIDENT:
+                found.add(number)
+                length = CHUNK_BYTES if board.lengths is None else int(board.lengths[place][0])
+                start = place * CHUNK_BYTES
+                if bytes(opened.arena[start : start + length]) != payload_of(number):
+                    wrong.add(number)
     return found, wrong
+
+
+def by_layout(numbers: list[int]) -> list[tuple[StateLayout, list[int]]]:
+    """The chunks of each layout that any of them has."""
+    parts = [
+        (LAYOUT, [number for number in numbers if not is_encoded(number)]),
+        (ENCODED, [number for number in numbers if is_encoded(number)]),
+    ]
+    return [(layout, part) for layout, part in parts if part]
 
 
 @contextmanager

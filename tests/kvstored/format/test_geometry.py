@@ -9,9 +9,9 @@ from kvstored.format.geometry import (
     CLASS_STEPS,
     HEADER_BYTES,
     ChunkGeometry,
+    LengthBounds,
     class_bytes,
     class_bytes_for,
-    lengths_problem,
 )
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.kvstored.format.strategies import layouts
@@ -65,7 +65,7 @@ def test_an_encoded_chunk_has_the_least_of_few_classes_that_it_fits(
     layout = replace(layout, codec="c")
     most = [layout.slice_bytes(layer) for layer in range(layout.layer_count)]
     lengths = tuple(data.draw(st.integers(min(1, length), length)) for length in most)
-    assert lengths_problem(layout, lengths) is None
+    assert LengthBounds.of(layout).problem(lengths) is None
     geometry = ChunkGeometry.of_slices(lengths)
     size, largest = class_bytes_for(layout, geometry), class_bytes(layout)
     step_max = -(-largest // CLASS_STEPS) + 4095
@@ -99,5 +99,5 @@ def test_an_encoded_layout_has_a_bounded_number_of_classes() -> None:
 def test_lengths_that_no_chunk_of_a_layout_has(
     lengths: tuple[int, ...], problem: str | None
 ) -> None:
-    found = lengths_problem(ENCODED, lengths)
+    found = LengthBounds.of(ENCODED).problem(lengths)
     assert found is None if problem is None else problem in str(found)

@@ -12,7 +12,11 @@ from kvstored.store.plan import Order
 from kvstored.tiers.requests import NewChunk
 from kvstored_contract.board import board_bytes
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
-from kvstored_contract.limits import BLOCKS_PER_CALL_MAX, CHUNKS_PER_CALL_MAX
+from kvstored_contract.limits import (
+    BLOCKS_PER_CALL_MAX,
+    CHUNKS_PER_CALL_MAX,
+    SLICE_LENGTHS_PER_CALL_MAX,
+)
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import common_pb2, store_pb2
 
@@ -160,6 +164,36 @@ def test_encoded_chunks_come_with_the_lengths_of_their_slices() -> None:
 def test_bad_lengths_of_slices(layout: StateLayout, lengths: list[int]) -> None:
     chunk = store_pb2.PutChunk(key=KEY, token_count=4, slice_bytes=lengths)
     assert reason_of(lambda: fields.new_chunks([chunk], layout=layout)) is Reason.FIELD_INVALID
+
+
+def put_of_lengths(*counts: int) -> list[store_pb2.PutChunk]:
+    return [store_pb2.PutChunk(key=KEY, token_count=1, slice_bytes=[1] * count) for count in counts]
+
+
+@pytest.mark.parametrize("layout", [ENCODED, LAYOUT])
+def test_a_put_of_any_number_of_lengths_held_up_the_event_loop(layout: StateLayout) -> None:
+    half = SLICE_LENGTHS_PER_CALL_MAX // 2
+    with pytest.raises(RefusedError, match="put fewer chunks at once") as info:
+        fields.new_chunks(put_of_lengths(half, half, 1), layout=layout)
+    assert info.value.reason is Reason.LIMIT_EXCEEDED
+    most = replace(ENCODED, layers=ENCODED.layers[:1] * 256)
+    chunks = put_of_lengths(*[256] * (SLICE_LENGTHS_PER_CALL_MAX // 256))
+    assert len(fields.new_chunks(chunks, layout=most)) == len(chunks)
+
+
+def test_bounds_of_lengths_were_computed_for_every_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    known = StateLayout.slice_bytes
+
+    def slice_bytes(layout: StateLayout, layer: int, token_count: int | None = None) -> int:
+        asked.append(layer)
+        return known(layout, layer, token_count)
+
+    monkeypatch.setattr(StateLayout, "slice_bytes", slice_bytes)
+    fields.new_chunks(put_of_lengths(3, 3, 3, 3), layout=ENCODED)
+    assert asked == [0, 1, 2]
 
 
 def test_the_board_of_an_encoded_read_has_lengths() -> None:

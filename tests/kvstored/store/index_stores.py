@@ -166,7 +166,7 @@ class WrittenStore:
     def __post_init__(self) -> None:
         self.allocator = allocator_of(self.device_set)
 
-    def write(self, number: int) -> ChunkRecord:
+    def write(self, number: int, *, is_encoded: bool = False) -> ChunkRecord:
         """Writes the chunk of this number with this stamp."""
         allocation = self.allocator.allocate(CLASS_BYTES, number % len(self.device_set.devices))
         assert allocation is not None
@@ -175,6 +175,8 @@ class WrittenStore:
             write_slab_header(
                 self.device_set, device=extent.device_index, slab=allocation.opened_slab
             )
-        record = write_chunk(self.device_set, chunk_id(number), extent, stamp=number)
+        record = write_chunk(
+            self.device_set, chunk_id(number), extent, stamp=number, is_encoded=is_encoded
+        )
         self.records[chunk_id(number)] = record
         return record

@@ -1,13 +1,14 @@
 """Lengths of slices in the index: they come and go with the record of their chunk."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import lmdb
 import pytest
 
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.slice_lengths import SliceLengths, part_key
+from kvstored.format.slice_lengths import SliceLengths, part_count, part_key
 from kvstored.store.index import Index, IndexChange
 from kvstored.store.index_entry import Table
 from kvstored.store.stored_geometry import stored_geometries
@@ -98,6 +99,22 @@ def test_a_group_leaves_what_its_last_change_does(index: Index, is_deleted_first
     index.apply(IndexChange.merged(group))
     assert lengths(index, 1) == (LENGTHS if is_deleted_first else None)
     assert index.entry_count(Table.LENGTHS) == (PARTS if is_deleted_first else 0)
+
+
+@pytest.mark.parametrize("is_one_group", [True, False])
+@pytest.mark.parametrize("lengths_anew", [(5,), LENGTHS[:33], ()], ids=["one", "two", "raw"])
+def test_parts_of_a_longer_chunk_stayed_when_a_shorter_one_took_its_key(
+    index: Index, lengths_anew: tuple[int, ...], is_one_group: bool
+) -> None:
+    """The chunk that was acknowledged last would have been unreadable."""
+    anew = change(1, stamp=2, lengths=lengths_anew)
+    if not lengths_anew:
+        anew = replace(anew, lengths=())
+    for group in [[change(1), anew]] if is_one_group else [[change(1)], [anew]]:
+        index.apply(IndexChange.merged(group))
+    assert lengths(index, 1, stamp=2) == (lengths_anew or None)
+    assert index.entry_count(Table.LENGTHS) == part_count(len(lengths_anew))
+    assert index.damaged_records == 0
 
 
 def test_a_rebuild_begins_without_lengths(index: Index) -> None:

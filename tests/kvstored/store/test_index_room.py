@@ -91,6 +91,15 @@ def test_some_chunks_are_allowed_however_often_the_map_was_full() -> None:
     assert not room.is_surely_enough(FLOOR)
 
 
+def test_the_floor_was_for_chunks_whatever_their_lengths_took() -> None:
+    """So a map that was full stayed so, with nothing evicted."""
+    room = IndexRoom(LARGE)
+    room.was_full(0, 0)
+    entries = 96 * LENGTHS_ENTRY_BYTES // ENTRY_BYTES
+    assert room.left_chunks(FLOOR - entries, 10 * LARGE, 96) == 0
+    assert room.left_chunks(FLOOR, 0, 96) == -entries
+
+
 def change_of(random: Random, old: deque[ChunkId], *, group: int, is_short: bool) -> IndexChange:
     deletes = tuple(old.popleft() for _ in range(group)) if is_short else ()
     encoded = [random.randbytes(CHUNK_ID_BYTES) for _ in range(group)]

@@ -7,6 +7,7 @@ import pytest
 from kvstored.format.chunk_record import RECORD_BYTES
 from kvstored.format.identity import CHUNK_ID_BYTES
 from kvstored.format.sequence_record import SequenceRecord
+from kvstored.format.slice_lengths import PART_BYTES, PART_KEY_BYTES, SliceLengths, part_key
 from kvstored.store import index_walk
 from kvstored.store.index import (
     DATA_FILE,
@@ -16,6 +17,7 @@ from kvstored.store.index import (
     IndexFailure,
 )
 from kvstored.store.index_entry import Table
+from kvstored.store.index_probe import probe
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.kvstored.store.index_stores import (
     LAYOUT_ID,
@@ -34,6 +36,7 @@ FLAGS_OFFSET = 10
 BRANCH_FLAG = 1
 PAGE_HEADER_BYTES = 16
 NODE_HEADER_BYTES = 8
+KEY_LENGTH_OFFSET = 6
 
 
 @pytest.fixture
@@ -141,29 +144,84 @@ def test_an_entry_of_another_length_is_damage_of_its_page(
         list(index.chunk_batches())
 
 
+def change_upper_key(path: Path, key_bytes: int, mask: int) -> None:
+    """Changes a key on an upper page of the first tree with keys of this length.
+
+    Look-ups go by it. The first key of such a page is empty; the second one leads to the
+    second leaf. The byte is the last one of the chunk's identity.
+    """
+    data = bytearray((path / DATA_FILE).read_bytes())
+    page_bytes = 4096
+    for start in range(2 * page_bytes, len(data), page_bytes):
+        if struct.unpack_from("<H", data, start + FLAGS_OFFSET)[0] != BRANCH_FLAG:
+            continue
+        (second,) = struct.unpack_from("<H", data, start + PAGE_HEADER_BYTES + 2)
+        node = start + second
+        if struct.unpack_from("<H", data, node + KEY_LENGTH_OFFSET)[0] == key_bytes:
+            data[node + NODE_HEADER_BYTES + CHUNK_ID_BYTES - 1] ^= mask
+            break
+    (path / DATA_FILE).write_bytes(data)
+
+
 @pytest.mark.parametrize("mask", [1, 3])
 def test_an_entry_that_look_ups_do_not_find_is_damage(index: Index, mask: int) -> None:
     """The keys on the upper pages of the tree, by which look-ups go, are not met by a walk."""
     put(index, *range(100))
     path = index.path
     index.close()
-    data = bytearray((path / DATA_FILE).read_bytes())
-    page_bytes = 4096
-    branch = next(
-        start
-        for start in range(2 * page_bytes, len(data), page_bytes)
-        if struct.unpack_from("<H", data, start + FLAGS_OFFSET)[0] == BRANCH_FLAG
-    )
-    # The first key of a branch page is empty; the second one leads to the second leaf.
-    (second,) = struct.unpack_from("<H", data, branch + PAGE_HEADER_BYTES + 2)
-    data[branch + second + NODE_HEADER_BYTES + CHUNK_ID_BYTES - 1] ^= mask
-    (path / DATA_FILE).write_bytes(data)
+    change_upper_key(path, CHUNK_ID_BYTES, mask)
     damaged = Index.open(path, map_bytes=MAP_BYTES)
     missing = [number for number in range(100) if damaged.get(chunk_id(number)) is None]
     assert missing
     with pytest.raises(IndexDamagedError, match="not found by their keys"):
         list(damaged.chunk_batches())
     damaged.close()
+
+
+def put_encoded(index: Index, *numbers: int) -> None:
+    """In one transaction: others would leave older copies of their pages in the file."""
+    puts = tuple((chunk_id(n), record_at(extent_at(n), stamp=n + 1)) for n in numbers)
+    lengths = tuple(
+        (chunk, SliceLengths(lengths=(4096,), header_checksum=record.header_checksum))
+        for chunk, record in puts
+    )
+    index.apply(IndexChange(puts=puts, lengths=lengths))
+
+
+def test_lengths_that_look_ups_do_not_find_were_taken_for_sound(index: Index) -> None:
+    """Reads would have put intact chunks into quarantine, instead of a rebuild that keeps them."""
+    put_encoded(index, *range(100))
+    path = index.path
+    index.close()
+    assert probe(path) == 0
+    change_upper_key(path, PART_KEY_BYTES, 3)
+    damaged = Index.open(path, map_bytes=MAP_BYTES, readonly=True)
+    records = list(damaged.records())
+    assert (len(records), None in damaged.lengths(records)) == (100, True)
+    damaged.close()
+    with pytest.raises(IndexDamagedError, match="not found by their keys"):
+        probe(path)
+
+
+@pytest.mark.parametrize("byte_count", [PART_BYTES - 1, PART_BYTES + 8])
+def test_lengths_in_an_entry_of_another_length_were_taken_for_one_damaged_value(
+    index: Index, byte_count: int
+) -> None:
+    """Deleting the chunk would have moved the neighbours of the entry by the wrong length."""
+    put_encoded(index, 1, 2, 3)
+    with index._environment.begin(index._tables[Table.LENGTHS], write=True) as transaction:
+        transaction.put(part_key(chunk_id(2), 0), bytes(byte_count))
+    index.close()
+    with pytest.raises(IndexDamagedError, match="other lengths"):
+        probe(index.path)
+
+
+def test_one_damaged_value_of_lengths_is_no_damage_of_the_table(index: Index) -> None:
+    put_encoded(index, 1, 2, 3)
+    with index._environment.begin(index._tables[Table.LENGTHS], write=True) as transaction:
+        transaction.put(part_key(chunk_id(2), 0), bytes(PART_BYTES))
+    index.close()
+    assert probe(index.path) == 1
 
 
 def test_batches_that_are_fewer_than_the_table_claims_are_noticed(

@@ -13,7 +13,9 @@ from kvstored.format.sequence_record import SequenceRecord
 from kvstored.io.device import DeviceError
 from kvstored.store import rebuild as rebuild_module
 from kvstored.store.index import Index, IndexChange
+from kvstored.store.index_entry import Table
 from kvstored.store.index_failure import IndexFullError
+from kvstored.store.index_room import chunk_entries
 from kvstored.store.rebuild import Unread, rebuild_index
 from kvstored.store.recover import recover
 from tests.kvstored.store.index_stores import (
@@ -186,6 +188,50 @@ def test_what_the_map_has_no_room_for_is_left_out_and_the_newest_stay(
     if record_batch == 100:
         assert found.keys() == {chunk_id(number) for number in range(26, 41)}
     assert index.meta() == meta()
+
+
+@pytest.mark.parametrize("record_batch", [10, 100])
+def test_lengths_of_slices_were_not_counted_where_room_is_short(
+    index: Index, monkeypatch: pytest.MonkeyPatch, record_batch: int
+) -> None:
+    """An encoded chunk takes as much as some others; the newest that fit stay."""
+    store = WrittenStore()
+    for number in range(1, 41):
+        store.write(number, is_encoded=number % 2 == 0)
+    monkeypatch.setattr(rebuild_module, "RECORD_BATCH", record_batch)
+    room = 15 * chunk_entries(0) + 15 * chunk_entries(1) + 1
+
+    def left_chunks(index: Index) -> int:
+        lengths_count = index.entry_count(Table.LENGTHS)
+        return int(room - index.chunk_count - lengths_count * (chunk_entries(1) - 1))
+
+    monkeypatch.setattr(Index, "left_chunks", property(left_chunks))
+    rebuilt = rebuild_index(store.device_set, index, no_progress)
+    assert left_chunks(index) >= 0
+    assert rebuilt.chunk_count + rebuilt.left_out_count == 40
+    if record_batch == 100:
+        kept = {chunk_id(number) for number in range(11, 41)}
+        assert {chunk for chunk, _ in index.records()} == kept
+
+
+def test_one_transaction_took_any_number_of_lengths(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = WrittenStore()
+    for number in range(1, 31):
+        store.write(number, is_encoded=True)
+    # A slab has half of the chunks.
+    monkeypatch.setattr(rebuild_module, "RECORD_BATCH", 30)
+    sizes: list[tuple[int, int]] = []
+    apply = Index.apply
+
+    def counted(self: Index, change: IndexChange) -> None:
+        sizes.append((len(change.puts), len(change.lengths)))
+        apply(self, change)
+
+    monkeypatch.setattr(Index, "apply", counted)
+    assert rebuild_index(store.device_set, index, no_progress).chunk_count == 30
+    assert sizes == [(15, 15), (15, 15), (0, 0), (0, 0)]
 
 
 def test_a_map_that_is_full_all_the_same_ends_no_rebuild(
