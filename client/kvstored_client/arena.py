@@ -19,6 +19,11 @@ class ArenaSizeError(ValueError):
     """The descriptor does not hold as many bytes as the daemon announced."""
 
 
+def boards_bytes(arena_bytes: int) -> int:
+    """What an arena of that size keeps for boards."""
+    return min(arena_bytes // BOARDS_SHARE, BOARDS_BYTES_MAX)
+
+
 class Arena:
     """A mapped arena and the space in it, which the client manages alone. Thread-safe.
 
@@ -32,8 +37,7 @@ class Arena:
         self._memory = memory
         self._is_alive = is_alive
         self._lock = threading.Lock()
-        reserved = min(len(memory) // BOARDS_SHARE, BOARDS_BYTES_MAX)
-        self._free = FreeSpace(len(memory), reserved_bytes=reserved)
+        self._free = FreeSpace(len(memory), reserved_bytes=boards_bytes(len(memory)))
 
     def allocate(self, byte_count: int) -> Region | None:
         """A region of ``byte_count`` bytes; None when no free stretch is so large.

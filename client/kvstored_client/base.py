@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Generic
 
+from kvstored_client.arena import boards_bytes
 from kvstored_client.call import ResultT, Verb
 from kvstored_client.connection import Connection, LinkT
 from kvstored_client.counters import Counters
@@ -19,7 +20,7 @@ from kvstored_client.options import (
 )
 from kvstored_client.session import Session
 from kvstored_contract import keys as contract_keys
-from kvstored_contract.layout import StateLayout
+from kvstored_contract.layout import StateLayout, align_up
 
 LOGGER = logging.getLogger("kvstored_client")
 
@@ -71,6 +72,12 @@ class ClientBase(Generic[LinkT]):
         Empty until a daemon was reached. Does not connect.
         """
         return self._connection.namespace or ""
+
+    @property
+    def region_bytes_max(self) -> int:
+        """Bytes that all regions of the arena can have together. Does not connect."""
+        arena_bytes = self._options.arena_bytes
+        return arena_bytes - align_up(boards_bytes(arena_bytes))
 
     def _missed(self, verb: Verb[ResultT], error: StoreError) -> ResultT:
         """The result that stands for a failure, unless that is to be raised."""

@@ -33,3 +33,10 @@ class Rates:
         """Times as long as a step was expected to take."""
         self.step_tokens = RecentMean(token_budget, weight=1, memory=STEPS_REMEMBERED)
         """Tokens that a step may have of the request."""
+
+    def ease(self) -> None:
+        """A plan loads nothing of what is stored, so that no arrival can prove it wrong.
+
+        The next ones expect a little more of the store each, until one tries it again.
+        """
+        self.chunk_s.ease()

@@ -7,9 +7,10 @@ class RecentMean:
     It begins with an expectation that counts as much as ``weight`` units. Not thread-safe.
     """
 
-    __slots__ = ("_amount", "_memory", "_units")
+    __slots__ = ("_amount", "_expected", "_memory", "_units")
 
     def __init__(self, expected: float, *, weight: float, memory: float) -> None:
+        self._expected = expected
         self._amount = expected * weight
         self._units = weight
         self._memory = memory
@@ -22,6 +23,11 @@ class RecentMean:
             self._units = room
         self._amount += amount
         self._units += units
+
+    def ease(self) -> None:
+        """Moves a mean above the expectation back towards it, by as much as one unit weighs."""
+        if self.value > self._expected:
+            self.add(self._expected)
 
     @property
     def value(self) -> float:

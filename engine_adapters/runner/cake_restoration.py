@@ -17,14 +17,11 @@ from engine_adapters.restore import (
 from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.patience import Patience
+from engine_adapters.runner.restoration import PIECE_TOKENS
 from engine_adapters.runner.restore_report import RestoreReport
 from engine_adapters.runner.span import Span
 from engine_adapters.runner.span_reader import SpanReader
 from engine_adapters.runner.state_format import StateFormat
-
-PIECE_TOKENS = 1024
-"""Tokens that are taken into the cache between two steps at most, so that requests that
-decode are not held up by a history that arrived all at once."""
 
 CHUNK_S_MIN = 1e-9
 """Chunks that were seen to arrive at the same time still take some."""
@@ -55,6 +52,16 @@ class CakeCosts:
     load: LoadCost
     source: Source
     rates: Rates
+
+    @property
+    def step_tokens(self) -> float:
+        """Tokens that a step may have of the request."""
+        return max(1.0, self.rates.step_tokens.value)
+
+    def alone_s(self, prompt_tokens: int) -> float:
+        """Seconds of computing a prompt without the store."""
+        compute = self.compute.scaled(self.rates.slowness.value)
+        return compute.compute_s(0, prompt_tokens, self.step_tokens)
 
 
 class CakeRestoration:
@@ -123,6 +130,11 @@ class CakeRestoration:
         return self._is_over
 
     @property
+    def is_loading(self) -> bool:
+        """As ``Restoration``; what was taken and lies behind the meeting is not on its way."""
+        return not self._is_over and (self._plan is None or bool(self._awaited))
+
+    @property
     def is_waiting(self) -> bool:
         """As ``Restoration``."""
         return self._is_waiting
@@ -132,7 +144,7 @@ class CakeRestoration:
         """What was planned; None while it is not known what is stored."""
         return self._plan
 
-    def advance(self, token_budget: int) -> int:
+    def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
         """As ``Restoration`` (Cake, section 4 and appendix A)."""
         now_s = self._clock()
         if self._pointers is None:
@@ -140,7 +152,7 @@ class CakeRestoration:
                 return 0
             assert self._pointers is not None
         pointers = self._pointers
-        resident, lost = self._take()
+        resident, lost = self._take(piece_tokens)
         self._lost |= lost
         self._awaited -= resident | lost
         pointers.observe(self._clock() if resident else now_s, resident=resident, lost=lost)
@@ -229,8 +241,10 @@ class CakeRestoration:
             self._history,
             costs.compute.scaled(rates.slowness.value),
             {costs.source: load},
-            token_budget=max(1.0, rates.step_tokens.value),
+            token_budget=costs.step_tokens,
         )
+        if self._plan.load is None and any(is_stored):
+            rates.ease()
         self._pointers = Pointers(
             self._history, self._plan, costs.compute, rates=rates, now_s=now_s
         )
@@ -238,18 +252,19 @@ class CakeRestoration:
         self._reader.load(self._plan.load_order)
         return True
 
-    def _take(self) -> tuple[set[int], set[int]]:
+    def _take(self, piece_tokens: int) -> tuple[set[int], set[int]]:
         """Takes chunks that have arrived into the cache; which they are, and which are lost."""
         # In this order: what it has handed over before it ended is among the spans.
         is_ended = self._reader.is_ended
         resident: set[int] = set()
         lost: set[int] = set()
-        room = max(1, PIECE_TOKENS // self._history.chunk_tokens)
+        room = max(1, piece_tokens // self._history.chunk_tokens)
         in_spans: set[int] = set()
         for span in self._reader.spans:
             chunks = range(span.first_chunk, span.first_chunk + span.chunk_count)
             in_spans.update(chunks)
-            # Bytes of a lost session may be those of another region in the next one.
+            # A lost session brings nothing more. It may be lost behind this look all the same:
+            # each session has memory of its own, so nobody overwrites what lies here.
             if not span.is_current:
                 lost.update(self._awaited.intersection(chunks))
             else:

@@ -4,17 +4,19 @@ import time
 from collections.abc import Callable, Sequence
 
 from engine_adapters.restore import ComputeCost, LoadCost, Rates, Source
+from engine_adapters.runner.arena_share import ArenaShare
 from engine_adapters.runner.cake_restoration import CakeCosts, CakeRestoration, PointerSample
 from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
+from engine_adapters.runner.restoration import RestoredHistory
 from engine_adapters.runner.restorer import SPAN_BYTES, SPAN_TOKENS, TIMEOUT_S, check_timeout
 from engine_adapters.runner.span_reader import SpanReader
 from engine_adapters.runner.state_format import StateFormat
 from kvstored_client import Client, Order, StateKind
 
 OPENING_S_MAX = 5.0
-"""Longest that a request waits for the store to say what it has; then it is computed."""
+"""Longest that a request waits for the store to say what it has, if computing it takes longer."""
 
 
 class CakeRestorer:
@@ -64,6 +66,7 @@ class CakeRestorer:
         self._opening_s_max = opening_s_max
         self._clock = clock
         self._observer = observer
+        self._share = ArenaShare.of_client(client)
         self._readers: list[SpanReader] = []
 
     @property
@@ -73,11 +76,17 @@ class CakeRestorer:
 
     def begin(
         self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
-    ) -> CakeRestoration:
-        """Begins to restore what is stored of ``token_ids``, the last one never; at once."""
+    ) -> CakeRestoration | RestoredHistory:
+        """Begins to restore what is stored of ``token_ids``, the last one never; at once.
+
+        Nothing can be stored of less than a chunk: that is over at once.
+        """
+        if len(token_ids) <= self._format.layout.chunk_tokens:
+            return RestoredHistory()
         reader = SpanReader(
             self._client,
             self._format,
+            self._share,
             token_ids[:-1],
             order=Order.TAIL_FIRST,
             span_chunks=self._span_chunks,
@@ -93,7 +102,7 @@ class CakeRestorer:
             prompt_tokens=len(token_ids),
             cache=cache,
             first_slot=first_slot,
-            opening_s_max=self._opening_s_max,
+            opening_s_max=min(self._opening_s_max, self._costs.alone_s(len(token_ids))),
             clock=self._clock,
             observer=self._observer,
         )

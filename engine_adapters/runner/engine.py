@@ -13,7 +13,7 @@ from engine_adapters.runner.errors import RequestError
 from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.request import Completion, Request, pending_ids
-from engine_adapters.runner.restoration import Restoration
+from engine_adapters.runner.restoration import PIECE_TOKENS, Restoration
 from engine_adapters.runner.sampling import Sampler, Sampling
 from engine_adapters.runner.scheduler import Progress, plan_step
 from engine_adapters.runner.slot_pool import SlotPool
@@ -27,6 +27,9 @@ REQUESTS_MAX = 64
 
 WAIT_S_MAX = 0.05
 """Longest wait for the store when there is nothing to compute: then all is looked at again."""
+
+WAIT_S_SHARED = 0.005
+"""The same where several restorations wait: only what arrives for one of them ends it."""
 
 
 class Restorer(Protocol):
@@ -212,9 +215,12 @@ class Engine:
         if not any(request.is_restoring for request in running):
             return plan_step([request.progress for request in running], token_budget=token_budget)
         left = token_budget
+        piece_tokens = PIECE_TOKENS // sum(request.is_restoring for request in running)
         planned: list[Progress] = []
         for request in sorted(running, key=self._rank):
-            progress = self._advance(request, left) if request.is_restoring else request.progress
+            progress = request.progress
+            if request.is_restoring:
+                progress = self._advance(request, left, piece_tokens)
             left -= min(left, progress.wanted_count)
             planned.append(progress)
         return plan_step(planned, token_budget=token_budget)
@@ -223,13 +229,17 @@ class Engine:
         return replace(request.progress, is_restoring=self._is_last(request)).rank
 
     def _is_last(self, request: Request) -> bool:
-        return request.is_restoring and self._is_adaptive
+        """Whether it can stand behind all others: what is only computed would starve there."""
+        restoration = request.restoration
+        if restoration is None or not request.is_restoring:
+            return False
+        return self._is_adaptive and restoration.is_loading
 
-    def _advance(self, request: Request, token_budget: int) -> Progress:
+    def _advance(self, request: Request, token_budget: int, piece_tokens: int) -> Progress:
         """Lets a restoration get on, and ends it when it is over."""
         restoration = request.restoration
         assert restoration is not None
-        step_tokens = restoration.advance(token_budget)
+        step_tokens = restoration.advance(token_budget, piece_tokens=piece_tokens)
         request.computed_count = restoration.position
         if not restoration.is_over:
             return replace(
@@ -270,7 +280,7 @@ class Engine:
             if request.restoration is not None and request.is_restoring
         ]
         if restorations and all(each.is_waiting for each in restorations):
-            restorations[0].wait(WAIT_S_MAX / len(restorations))
+            restorations[0].wait(WAIT_S_MAX if len(restorations) == 1 else WAIT_S_SHARED)
 
     def _sample(self, ready: Sequence[Request], logits: Tensor) -> list[Completion]:
         completions: list[Completion] = []

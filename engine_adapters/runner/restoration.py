@@ -5,6 +5,10 @@ from typing import Protocol
 
 from engine_adapters.runner.restore_report import RestoreReport
 
+PIECE_TOKENS = 1024
+"""Tokens that all restorations together take into the cache between two steps, more or less, so
+that requests that decode are not held up by histories that arrived all at once."""
+
 
 class Restoration(Protocol):
     """One history on its way into the cache, while the engine does other things.
@@ -23,13 +27,18 @@ class Restoration(Protocol):
         """Whether nothing more will be restored: what is left is an ordinary prefill."""
 
     @property
+    def is_loading(self) -> bool:
+        """Whether stored states are on their way, so that it gets on without being computed."""
+
+    @property
     def is_waiting(self) -> bool:
         """Whether the last ``advance`` found nothing to do."""
 
-    def advance(self, token_budget: int) -> int:
-        """Takes a bounded part of what has arrived into the cache.
+    def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
+        """Takes of what has arrived about ``piece_tokens`` into the cache, at least one piece.
 
-        Returns how many tokens behind ``position`` the next step should compute, which may
+        A layer of a token counts as so much less of a token. Returns how many tokens behind
+        ``position`` the next step should compute, which may
         have ``token_budget`` of them; 0 to wait for the store, or when it is over.
         """
 
@@ -64,11 +73,21 @@ class RestoredHistory:
         return True
 
     @property
+    def is_loading(self) -> bool:
+        """False."""
+        return False
+
+    @property
     def is_waiting(self) -> bool:
         """False."""
         return False
 
-    def advance(self, token_budget: int) -> int:  # noqa: ARG002 - nothing is left
+    def advance(
+        self,
+        token_budget: int,  # noqa: ARG002 - nothing is left
+        *,
+        piece_tokens: int = PIECE_TOKENS,  # noqa: ARG002
+    ) -> int:
         """Nothing is left to do."""
         return 0
 

@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from engine_adapters.runner.arena_share import ArenaShare
 from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.patience import Patience
 from engine_adapters.runner.read_ahead import ReadAhead
+from engine_adapters.runner.restoration import RestoredHistory
 from engine_adapters.runner.restore_report import RestoreReport
 from engine_adapters.runner.span_reader import SpanReader
 from engine_adapters.runner.span_restoration import (
@@ -82,18 +84,23 @@ class StateRestorer:
         self._step_tokens = step_tokens
         self._timeout_s = timeout_s
         self._clock = clock
+        self._share = ArenaShare.of_client(client)
         self._readers: list[SpanReader] = []
 
     def begin(
         self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
-    ) -> SpanRestoration:
+    ) -> SpanRestoration | RestoredHistory:
         """Begins to restore the longest stored prefix of ``token_ids``; returns at once.
 
-        The last token is never restored: its logits are what the request wants.
+        The last token is never restored: its logits are what the request wants. Nothing can
+        be stored of less than a chunk: that is over at once.
         """
+        if len(token_ids) <= self._format.layout.chunk_tokens:
+            return RestoredHistory()
         reader = SpanReader(
             self._client,
             self._format,
+            self._share,
             token_ids[:-1],
             order=self._order,
             span_chunks=self._span_chunks,

@@ -47,6 +47,7 @@ class Span:
         self._order = order
         self._sections = sections_of(state_format.layout) if sections is None else sections
         self._reads: list[Read] = []
+        self._is_given_up = False
 
     @property
     def token_count(self) -> int:
@@ -79,8 +80,11 @@ class Span:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the daemon has let go of all that was asked for: ``release`` does not wait."""
-        return all(read.finished for read in self._reads)
+        """Whether every section's read was started and is over: ``release`` does not wait.
+
+        Nothing can land in the region any more, nor will it.
+        """
+        return self.is_asked_for and all(read.finished for read in self._reads)
 
     def start_read(self, timeout_ms: int) -> None:
         """Starts the read of the next section."""
@@ -96,8 +100,14 @@ class Span:
         )
         self._reads.append(read)
 
+    def give_up(self) -> None:
+        """No more reads will be started: what was not asked for is lost."""
+        self._is_given_up = True
+
     def resident_chunks(self) -> int:
         """Leading chunks that may still come whole: all but what is known to be lost."""
+        if self._is_given_up:
+            return 0
         reports = [read.report() for read in self._reads if read.finished]
         return min([self.chunk_count, *(report.resident_prefix for report in reports)])
 
@@ -107,7 +117,7 @@ class Span:
 
     def is_lost(self, chunk: int) -> bool:
         """Whether a chunk of this span will never be there as a whole."""
-        return any(
+        return self._is_given_up or any(
             read.is_chunk_settled(chunk) and not read.is_resident(chunk) for read in self._reads
         )
 
@@ -116,10 +126,13 @@ class Span:
         return self._section_of(layer) < len(self._reads)
 
     def is_layer_settled(self, layer: int) -> bool:
-        """Whether waiting for a stored layer brings nothing new; False before it is asked for."""
+        """Whether waiting for a stored layer brings nothing new.
+
+        False before it is asked for, unless it never will be.
+        """
         number = self._section_of(layer)
         if number >= len(self._reads):
-            return False
+            return self._is_given_up
         return self._reads[number].is_layer_settled(layer - self._sections[number].first_layer)
 
     def reach(self, chunk_count: int) -> None:
@@ -161,7 +174,8 @@ class Span:
         if not read.wait_layer(local, timeout_s):
             missing = (n for n in range(self.chunk_count) if not read.is_resident(n, local))
             present = next(missing, self.chunk_count)
-        # Bytes of a lost session may be those of another region in the next one.
+        # As after any failure of the store. The bytes themselves last as long as the region:
+        # each session has memory of its own.
         return present if self._region.is_current else 0
 
     def states(self, layer: int, chunk_count: int, *, first_chunk: int = 0) -> Tensor:

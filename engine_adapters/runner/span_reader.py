@@ -2,8 +2,10 @@
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 
+from engine_adapters.runner.arena_share import LOOK_INTERVAL_S, ArenaShare
 from engine_adapters.runner.span import Span
 from engine_adapters.runner.state_format import StateFormat
 from kvstored_client import Client, Lease, Order, Region
@@ -15,8 +17,8 @@ THREAD_NAME = "span-reader"
 SPANS_IN_FLIGHT = 2
 """Spans in the arena at once: one is used, one is on its way."""
 
-LOOK_INTERVAL_S = 0.1
-"""How often the thread looks whether it is still wanted while it waits for a read."""
+ROOM_INTERVAL_S = 0.01
+"""How often a reader that holds nothing looks for room: snapshots give it back untold."""
 
 
 class SpanReader:
@@ -28,13 +30,15 @@ class SpanReader:
     then ends by itself. Whatever fails ends the reading; nothing is raised.
 
     Invariant: a span belongs to the engine from when it is in ``spans`` until it gives it
-    back or closes the reader; only then its region is released.
+    back or closes the reader; only then its region is released, and never before every read
+    into it is over: while more of them may be started only this thread releases it.
     """
 
     def __init__(
         self,
         client: Client,
         state_format: StateFormat,
+        share: ArenaShare,
         token_ids: Sequence[int],
         *,
         order: Order,
@@ -42,13 +46,18 @@ class SpanReader:
         timeout_s: float,
         from_end: bool = False,
     ) -> None:
-        """``order`` is that of the reads within a span; ``from_end`` cuts the last span first."""
+        """``order`` is that of the reads within a span; ``from_end`` cuts the last span first.
+
+        ``timeout_s`` is that of each read, and how long room in the arena is waited for.
+        """
         self._client = client
         self._format = state_format
+        self._share = share
         self._token_ids = tuple(token_ids)
         self._order = order
         self._span_chunks = span_chunks
         self._timeout_s = timeout_s
+        self._deadline_s = time.monotonic() + timeout_s
         self._from_end = from_end
         self._changed = threading.Condition()
         self._keys: list[bytes] = []
@@ -147,6 +156,7 @@ class SpanReader:
             LOGGER.exception("reading a history failed; what is missing is computed")
         finally:
             self._end()
+            self._share.leave(self)
             if lease is not None:
                 lease.release()
 
@@ -166,7 +176,13 @@ class SpanReader:
         """Reads everything that is still needed."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._runs is not None)
-        for run in self._runs or ():
+        runs = self._runs or ()
+        chunk_count = min(SPANS_IN_FLIGHT * self._span_chunks, sum(map(len, runs)))
+        if not chunk_count or not self._share.enter(
+            self, self._format.span_bytes(chunk_count), is_wanted=self._may_wait
+        ):
+            return
+        for run in runs:
             rest = run
             while rest := range(max(rest.start, self._reached_chunks), rest.stop):
                 region, count = self._allocate(min(self._span_chunks, len(rest)))
@@ -184,8 +200,9 @@ class SpanReader:
                 self._read(span)
 
     def _allocate(self, chunk_count: int) -> tuple[Region | None, int]:
-        """Room for so many chunks or fewer; None when the reader is closed or none ever fits."""
-        while self._wait_room():
+        """Room for so many chunks or fewer; None when the reader is closed or finds none."""
+        is_possible = self._format.span_bytes(1) <= self._client.region_bytes_max
+        while is_possible and self._wait_room():
             region = self._client.allocate(self._format.span_bytes(chunk_count), connects=False)
             if region is not None:
                 return region, chunk_count
@@ -207,15 +224,32 @@ class SpanReader:
                 self._changed.wait()
 
     def _wait_given_back(self) -> bool:
-        """Blocks until there is more room in the arena; False when there never will be."""
+        """Blocks until there may be more room in the arena; False when it waited long enough."""
         with self._changed:
             held = len(self._spans)
             if held:
                 self._changed.wait_for(lambda: self._is_closed or len(self._spans) < held)
-            return bool(held)
+                return True
+            self._changed.wait_for(lambda: self._is_closed, ROOM_INTERVAL_S)
+        # A client without a session has no arena until something connects it again.
+        return self._client.epoch != 0 and self._may_wait()
+
+    def _may_wait(self) -> bool:
+        return not self._is_closed and time.monotonic() < self._deadline_s
 
     def _read(self, span: Span) -> None:
-        """Starts all reads of a span, each when the one before is nearly over."""
+        """Starts all reads of a span; one that cannot be started loses what it would bring."""
+        try:
+            self._start_reads(span)
+        except Exception:
+            span.give_up()
+            with self._changed:
+                if span not in self._spans and span not in self._given_back:
+                    self._given_back.append(span)
+            raise
+
+    def _start_reads(self, span: Span) -> None:
+        """Starts each read of a span when the one before is nearly over."""
         timeout_ms = int(self._timeout_s * 1000)
         is_wanted = is_new = True
         while is_wanted and not span.is_asked_for:
@@ -249,14 +283,21 @@ class SpanReader:
             self._released_bytes = (device_before + device_bytes, dram_before + dram_bytes)
 
     def _end(self) -> None:
-        """Releases what is left when the engine needs it no more."""
+        """Releases everything, each span when the engine needs it no more."""
         with self._changed:
             self._is_ended = True
             self._tell()
-            self._changed.wait_for(lambda: self._is_closed or not self._spans)
-            self._given_back += self._spans
-            self._spans = []
-        self._release_given_back()
+        is_held = True
+        while is_held:
+            self._release_given_back()
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._is_closed or self._given_back or not self._spans
+                )
+                if self._is_closed:
+                    self._given_back += self._spans
+                    self._spans = []
+                is_held = bool(self._given_back or self._spans)
 
 
 def _cut(chunks: range, count: int, *, from_end: bool) -> tuple[range, range]:

@@ -9,6 +9,7 @@ from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.patience import Patience
+from engine_adapters.runner.restoration import PIECE_TOKENS
 from engine_adapters.runner.restore_report import RestoreReport
 from engine_adapters.runner.span import Span
 from engine_adapters.runner.span_reader import SpanReader
@@ -99,7 +100,8 @@ class SpanRestoration:
 
     While spans are read, the first layers are recomputed if the layout does not store them;
     then each layer is made from its stored states as soon as they are there. One layer of a
-    span, or one step of recomputing, is a piece of work.
+    span, or one step of recomputing, is a piece of work; how many are done between two steps
+    of the engine depends on their tokens, so that many layers need no more steps than few.
 
     What is restored is the longest prefix of chunks that came whole, over all layers.
     Computing the rest begins when all of it is there.
@@ -143,15 +145,29 @@ class SpanRestoration:
         return self._is_over
 
     @property
+    def is_loading(self) -> bool:
+        """As ``Restoration``: until it is over."""
+        return not self._is_over
+
+    @property
     def is_waiting(self) -> bool:
         """As ``Restoration``."""
         return self._is_waiting
 
-    def advance(self, token_budget: int) -> int:  # noqa: ARG002 - its pieces are its own
-        """As ``Restoration``: does one piece, and asks for no tokens."""
-        is_done = next(self._pieces, None)
-        self._is_waiting = is_done is False
-        if is_done is None and not self._is_over:
+    def advance(
+        self,
+        token_budget: int,  # noqa: ARG002 - its pieces are its own
+        *,
+        piece_tokens: int = PIECE_TOKENS,
+    ) -> int:
+        """As ``Restoration``; asks for no tokens."""
+        room = piece_tokens * self._format.layout.layer_count
+        work: int | None = 1
+        while work and room > 0:
+            work = next(self._pieces, None)
+            room -= work or 0
+        self._is_waiting = work == 0
+        if work is None and not self._is_over:
             self._loader.finish()
             self._ended_s = self._clock()
             self._is_over = True
@@ -191,8 +207,8 @@ class SpanRestoration:
     def _restored_tokens(self) -> int:
         return self._restored_chunks * self._format.layout.chunk_tokens
 
-    def _run(self) -> Iterator[bool]:
-        """Yields True behind each piece of work, False when there is nothing to do."""
+    def _run(self) -> Iterator[int]:
+        """Yields behind each piece its tokens times its layers; 0 when there is nothing to do."""
         source = self._source
         while True:
             yield from self._waiting(
@@ -210,20 +226,20 @@ class SpanRestoration:
 
     def _waiting(
         self, is_ready: Callable[[], bool], wait: Callable[[float], object]
-    ) -> Iterator[bool]:
-        """Yields False until something is ready, or the store was waited for too long."""
+    ) -> Iterator[int]:
+        """Yields 0 until something is ready, or the store was waited for too long."""
         if is_ready():
             return
         self._wait = wait
         self._patience.begin_wait()
         while self._patience.remaining_s() > 0:
-            yield False
+            yield 0
             self._source.advance()
             if is_ready():
                 break
         self._patience.end_wait()
 
-    def _recompute(self, span: Span) -> Iterator[bool]:
+    def _recompute(self, span: Span) -> Iterator[int]:
         """Computes the layers that are not stored, of the chunks that may still come whole."""
         target = self._target
         if not self._format.recomputed_layers:
@@ -246,14 +262,15 @@ class SpanRestoration:
                 logit_rows=(),
                 layer_stop=self._format.recomputed_layers,
             )
+            work = (stop - first) * self._format.recomputed_layers
             first = stop
             self._source.advance()
-            yield True
+            yield work
 
     def _possible_tokens(self, span: Span) -> int:
         return span.resident_chunks() * self._format.layout.chunk_tokens
 
-    def _load(self, span: Span) -> Generator[bool, None, int]:
+    def _load(self, span: Span) -> Generator[int, None, int]:
         """Loads layer after layer; how many leading chunks came whole."""
         target = self._target
         chunk_count = span.chunk_count
@@ -272,7 +289,7 @@ class SpanRestoration:
                 first_slot=target.first_slot + span.first_token,
                 first_position=target.first_position + span.first_token,
             )
-            yield True
+            yield chunk_count * self._format.layout.chunk_tokens
         return chunk_count
 
     def _wait_layer(self, span: Span, layer: int, timeout_s: float) -> None:

@@ -123,6 +123,15 @@ def test_the_epoch_is_that_of_the_live_session(client: Client) -> None:
     assert not client.available()
 
 
+def test_the_largest_region_leaves_room_for_boards(client: Client) -> None:
+    assert client.available()
+    region_bytes = client.region_bytes_max
+    assert client.allocate(region_bytes + 1) is None
+    region = client.allocate(region_bytes)
+    assert region is not None
+    region.release()
+
+
 def test_an_allocation_need_not_connect(client: Client, daemon: FakeDaemon) -> None:
     assert client.allocate(4096, connects=False) is None
     assert daemon.requests == []

@@ -34,3 +34,18 @@ def test_rates_begin_with_what_is_expected() -> None:
     assert rates.slowness.value == 1
     assert rates.step_tokens.value == 256
     assert Rates(None, token_budget=256).chunk_s.value == 0
+
+
+def test_easing_goes_back_to_what_was_expected_and_not_beyond() -> None:
+    mean = RecentMean(1.0, weight=4, memory=8)
+    mean.ease()
+    assert mean.value == 1.0
+    mean.add(72.0, units=8)
+    values = []
+    for _ in range(3):
+        mean.ease()
+        values.append(mean.value)
+    assert values == pytest.approx([1 + 8 * (7 / 8) ** n for n in (1, 2, 3)])
+    mean.add(4.0, units=8)
+    mean.ease()
+    assert mean.value == 0.5

@@ -158,6 +158,7 @@ class FakeClient:
         self.connect_threads: list[str] = []
         self.connecting_allocations = 0
         self.leases_released: list[int] = []
+        self.region_bytes_max = arena_bytes
         self._arena = memoryview(bytearray(arena_bytes))
         self._space = FreeSpace(arena_bytes)
         self._lock = threading.Lock()
@@ -166,6 +167,10 @@ class FakeClient:
         if not self.present:
             return []
         return prefix_keys(namespace=NAMESPACE, layout=layout, token_ids=token_ids)
+
+    @property
+    def epoch(self) -> int:
+        return int(self.present and self.alive)
 
     def available(self) -> bool:
         self.connect_threads.append(threading.current_thread().name)

@@ -226,6 +226,28 @@ def test_a_hopeless_store_is_not_asked(lab: Lab) -> None:
     assert restored.completion.restore.restored_tokens == 0
 
 
+def test_pessimism_locked_itself_in(lab: Lab) -> None:
+    """Chunks of 40 s were seen, and computing all takes 7.25 s: no plan loads anything."""
+    client = StreamedClient(lab.store)
+    restorer = CakeRestorer(
+        client,
+        lab.format,
+        lab.model,
+        compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
+        load=LoadCost(chunk_s=1.0),
+        token_budget=16,
+        clock=lambda: client.now_s,
+    )
+    restorer.rates.chunk_s.add(8 * 40.0, units=8)
+    attempts = 0
+    while not client.reads and attempts < 20:
+        attempts += 1
+        lab.run(lab.engine(restorer=restorer), PROMPT, client=client, arrivals=(100,))
+    restorer.close()
+    assert client.reads
+    assert attempts > 5
+
+
 def test_a_store_that_falls_silent_is_not_waited_for(lab: Lab) -> None:
     client = StreamedClient(lab.store)
     restored = restore(lab, client, arrivals=(0,))
@@ -283,7 +305,7 @@ def test_an_absent_daemon_is_a_miss(lab: Lab) -> None:
 
 
 def test_nothing_of_a_lost_session_is_used(lab: Lab) -> None:
-    """What has arrived and was not taken yet may be overwritten by the next session."""
+    """Neither what has arrived and was not taken yet, whatever became of its bytes."""
     client = StreamedClient(lab.store)
     client.dies_after = 5
     restored = restore(lab, client, arrivals=(0, 0, 0, 100), chunk_s=0.5)
@@ -306,6 +328,36 @@ def test_a_chunk_lost_in_the_tail_is_computed_and_stored_again(lab: Lab) -> None
     check_equal(lab, restored)
     assert restored.completion.restore.restored_tokens == (CHUNKS - 1) * CHUNK_TOKENS
     assert gone in client.store.chunks
+
+
+def test_opening_stalled_a_request_for_longer_than_computing_takes(lab: Lab) -> None:
+    """17 tokens take two steps of 0.2 s and 0.05 s each; a step of the engine takes 1 s more."""
+    prompt_tokens, alone_s = 2 * CHUNK_TOKENS + 1, 2 * 0.2 + 17 * 0.05
+    client = StreamedClient(lab.store)
+    pin = client.pin
+
+    def pin_late(*arguments: Any, **options: Any) -> Any:
+        wait_until(lambda: client.now_s > 2 * alone_s)
+        return pin(*arguments, **options)
+
+    client.pin = pin_late  # type: ignore[method-assign]
+    restored = restore(lab, client, prompt_tokens=prompt_tokens)
+    check_equal(lab, restored, prompt_tokens)
+    assert restored.completion.restore.waited_s == pytest.approx(alone_s, abs=0.02)
+
+
+def test_a_prompt_without_a_whole_chunk_waited_for_the_store(lab: Lab) -> None:
+    client = StreamedClient(lab.store)
+    prefix_keys = client.prefix_keys
+
+    def answer_late(*arguments: Any, **options: Any) -> Any:
+        wait_until(lambda: client.now_s > 0.5)
+        return prefix_keys(*arguments, **options)
+
+    client.prefix_keys = answer_late  # type: ignore[method-assign]
+    restored = restore(lab, client, prompt_tokens=CHUNK_TOKENS)
+    check_equal(lab, restored, CHUNK_TOKENS)
+    assert restored.completion.restore.waited_s == 0
 
 
 def test_a_fault_of_the_reader_is_a_miss(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:

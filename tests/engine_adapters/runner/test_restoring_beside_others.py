@@ -1,19 +1,27 @@
 """Other requests go on while one is being restored. Steps are counted, not time."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from engine_adapters.restore import ComputeCost, LayerSchedule, LoadCost, Source
+from engine_adapters.runner.cake_restoration import CakeRestoration
 from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.engine import Engine
+from engine_adapters.runner.engine import WAIT_S_MAX, Engine
+from engine_adapters.runner.kv_cache import KvCache
+from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
-from engine_adapters.runner.restorer import StateRestorer
+from engine_adapters.runner.restoration import PIECE_TOKENS, RestoredHistory
+from engine_adapters.runner.restore_report import RestoreReport
+from engine_adapters.runner.restorer import SPAN_BYTES, StateRestorer
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
 from engine_adapters.runner.step import NullSink, Segment
 from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
 from tests.engine_adapters.runner.streamed_client import StreamedClient
+from tests.support.waiting import wait_until
 
 MakeTokens = Callable[[int, int], list[int]]
 CHUNK_TOKENS = 8
@@ -68,7 +76,13 @@ def state_format(request: pytest.FixtureRequest, model: Model) -> StateFormat:
     return format_of(model, SCHEDULES[request.param])
 
 
-def cake_restorer(client: StreamedClient, state_format: StateFormat, model: Model) -> CakeRestorer:
+def cake_restorer(
+    client: StreamedClient,
+    state_format: StateFormat,
+    model: Model,
+    *,
+    span_bytes: int = SPAN_BYTES,
+) -> CakeRestorer:
     """Costs by which computing a chunk takes much longer than loading it."""
     return CakeRestorer(
         client,
@@ -77,8 +91,60 @@ def cake_restorer(client: StreamedClient, state_format: StateFormat, model: Mode
         compute=ComputeCost(step_s=1e6, token_s=1e6, attention_s=0.0),
         load=LoadCost(chunk_s=1.0),
         token_budget=16,
+        span_bytes=span_bytes,
         opening_s_max=600.0,
     )
+
+
+@dataclass
+class ScriptedRestoration:
+    """Wants ``step_tokens`` in each step, and has nothing to do if these are 0."""
+
+    step_tokens: int
+    is_loading: bool
+    is_over: bool = False
+    position: int = 0
+    pieces: list[int] = field(default_factory=list)
+    waits_s: list[float] = field(default_factory=list)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.step_tokens == 0
+
+    def advance(self, token_budget: int, *, piece_tokens: int) -> int:
+        self.pieces.append(piece_tokens)
+        return min(token_budget, self.step_tokens)
+
+    def first_unstored(self) -> int:
+        return self.position
+
+    def begin_step(self, token_count: int) -> None:
+        pass
+
+    def end_step(self, token_count: int, duration_s: float) -> None:
+        self.position += token_count
+
+    def wait(self, timeout_s: float) -> None:
+        self.waits_s.append(timeout_s)
+
+    def report(self) -> RestoreReport:
+        return RestoreReport()
+
+    def close(self) -> None:
+        self.is_over = True
+
+
+class ScriptedRestorer:
+    """Begins these, one after the other, then none."""
+
+    def __init__(self, *restorations: ScriptedRestoration) -> None:
+        self._left = list(restorations)
+
+    def begin(
+        self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
+    ) -> ScriptedRestoration | RestoredHistory:
+        assert (len(token_ids), first_slot) < (len(cache.keys[0]),) * 2
+        return self._left.pop(0) if self._left else RestoredHistory()
 
 
 def run_until(engine: Engine, is_reached: Callable[[], bool]) -> None:
@@ -121,24 +187,79 @@ def test_a_request_decodes_while_another_one_is_restored(
     assert client.regions_in_use == client.reads_in_flight == 0
 
 
-def test_one_layer_of_a_span_is_taken_between_two_steps(
-    model: Model, prompt: list[int], make_tokens: MakeTokens
+@pytest.mark.parametrize(("piece_tokens", "layers"), [(PIECE_TOKENS, 3), (64, 2), (1, 1)])
+def test_one_layer_of_a_span_a_step_was_taken_however_much_had_arrived(
+    piece_tokens: int,
+    layers: int,
+    model: Model,
+    prompt: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A piece of so many tokens over all layers, and one layer of a span at least."""
+    taken: list[int] = []
+    load = LayerLoader.load
+
+    def note_and_load(self: LayerLoader, layer: int, *arguments: Any, **options: Any) -> None:
+        taken.append(layer)
+        load(self, layer, *arguments, **options)
+
+    monkeypatch.setattr(LayerLoader, "load", note_and_load)
     state_format = format_of(model, SCHEDULES["kv"])
     client = StreamedClient(stored(model, state_format, prompt))
     restorer = StateRestorer(client, state_format, model)
-    log = StepLog()
-    engine = Engine(
-        model, cache_tokens=256, token_budget=16, requests_max=2, sink=log, restorer=restorer
-    )
-    other = engine.add_request(make_tokens(5, 2), new_tokens_max=60, stop_token_ids=())
-    restored = engine.add_request(prompt, new_tokens_max=5, stop_token_ids=())
-    run_until(engine, lambda: bool(client.reads))
+    restoration = restorer.begin(prompt, cache=model.make_cache(128), first_slot=0)
+
+    def is_reading() -> bool:
+        assert restoration.advance(16) == 0
+        return bool(client.reads)
+
+    wait_until(is_reading)
     client.deliver(100)
-    first = len(log.steps_of(other))
-    run_until(engine, lambda: bool(log.steps_of(restored)))
-    assert log.steps_of(restored)[0] - first >= model.config.layer_count
+    restoration.advance(16, piece_tokens=piece_tokens)
+    assert taken == list(range(layers))
+    restoration.close()
     restorer.close()
+
+
+@pytest.mark.parametrize("name", ["kv", "cake"])
+def test_restorations_starved_each_other_and_the_saver_of_arena(
+    name: str, model: Model, prompt: list[int], make_tokens: MakeTokens
+) -> None:
+    """Eight of three spans each, and a request that is saved, in an arena of four spans."""
+    state_format = format_of(model, SCHEDULES["kv"])
+    span_bytes = state_format.span_bytes(4)
+    client = StreamedClient(stored(model, state_format, prompt), arena_bytes=4 * span_bytes)
+    restorer = (
+        StateRestorer(client, state_format, model, span_bytes=span_bytes)
+        if name == "kv"
+        else cake_restorer(client, state_format, model, span_bytes=span_bytes)
+    )
+    saver = StateSaver(client, state_format)
+    engine = Engine(
+        model,
+        cache_tokens=1024,
+        token_budget=9,
+        requests_max=9,
+        sink=saver,
+        restorer=restorer,
+    )
+    saved = engine.add_request(make_tokens(CHUNK_TOKENS, 2), new_tokens_max=40, stop_token_ids=())
+    for _ in range(8):
+        engine.add_request(prompt, new_tokens_max=1, stop_token_ids=())
+    completions = {}
+    # Readers that hold nothing look for room meanwhile.
+    wait_until(lambda: engine.step() == [] and bool(client.reads))
+    while not engine.is_idle:
+        completions |= {done.request_id: done for done in engine.step()}
+        client.deliver(1)
+        saver.finish()
+    report = saver.finish()
+    saver.close()
+    restorer.close()
+    del completions[saved]
+    assert [each.restore.restored_tokens for each in completions.values()] == [HISTORY_TOKENS] * 8
+    assert report.dropped_tokens == 0
+    assert client.regions_in_use == client.reads_in_flight == 0
 
 
 def test_nothing_is_computed_while_all_wait(model: Model, prompt: list[int]) -> None:
@@ -186,7 +307,12 @@ def test_a_prefill_goes_before_a_restoration_or_in_order_of_arrival(
         clock=lambda: client.now_s,
     )
     restored = engine.add_request(prompt, new_tokens_max=2, stop_token_ids=())
-    run_until(engine, lambda: bool(client.reads))
+    while not client.reads:
+        engine.step()
+        restoration = engine._running[restored].restoration
+        assert isinstance(restoration, CakeRestoration)
+        if restoration.plan is not None:
+            wait_until(lambda: bool(client.reads))
     other = engine.add_request(make_tokens(100, 7), new_tokens_max=2, stop_token_ids=())
     first = len(log.steps)
     run_until(engine, lambda: len(log.steps) > first + 3)
@@ -241,3 +367,47 @@ def test_a_step_without_tokens_takes_what_has_arrived(model: Model, prompt: list
     (completion,) = engine.run()
     assert completion.restore.restored_tokens == HISTORY_TOKENS
     restorer.close()
+
+
+def test_a_request_whose_loading_was_over_starved_behind_prefills(
+    model: Model, make_tokens: MakeTokens
+) -> None:
+    log = StepLog()
+    restoration = ScriptedRestoration(step_tokens=16, is_loading=True)
+    engine = Engine(
+        model,
+        cache_tokens=512,
+        token_budget=16,
+        requests_max=2,
+        sink=log,
+        restorer=ScriptedRestorer(restoration),
+    )
+    restored = engine.add_request(make_tokens(100, 1), new_tokens_max=1)
+    other = engine.add_request(make_tokens(100, 2), new_tokens_max=1)
+    engine.step()
+    restoration.is_loading = False
+    engine.step()
+    assert log.steps == [[(other, 16)], [(restored, 16)]]
+
+
+def test_each_of_many_restorations_took_as_much_in_a_step_as_one_may(
+    model: Model, make_tokens: MakeTokens
+) -> None:
+    restorations = [ScriptedRestoration(step_tokens=1, is_loading=True) for _ in range(4)]
+    engine = Engine(model, cache_tokens=256, restorer=ScriptedRestorer(*restorations))
+    for _ in restorations:
+        engine.add_request(make_tokens(20, 1), new_tokens_max=1)
+    engine.step()
+    assert [each.pieces for each in restorations] == [[PIECE_TOKENS // 4]] * 4
+
+
+@pytest.mark.parametrize(("count", "wait_s"), [(1, WAIT_S_MAX), (2, 0.005), (3, 0.005)])
+def test_what_arrives_for_another_restoration_was_seen_late(
+    count: int, wait_s: float, model: Model, make_tokens: MakeTokens
+) -> None:
+    restorations = [ScriptedRestoration(step_tokens=0, is_loading=True) for _ in range(count)]
+    engine = Engine(model, cache_tokens=256, restorer=ScriptedRestorer(*restorations))
+    for _ in restorations:
+        engine.add_request(make_tokens(20, 1), new_tokens_max=1)
+    engine.step()
+    assert [wait for each in restorations for wait in each.waits_s] == [wait_s]
