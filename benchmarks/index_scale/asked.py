@@ -25,6 +25,8 @@ _PERCENTILE = 99
 class Asked:
     """So many matches of ``MATCH_KEYS`` random stored keys after each start, and with a lease.
 
+    A match of one key follows each: what the call costs at that moment.
+
     A match does not touch the index. ``put_count`` puts of as many chunks that are stored
     already look each up there, so that the daemon has the memory that serving costs.
     """
@@ -54,34 +56,44 @@ class Asked:
         """
         samples["rss_open_gib"].append(resident_gib(daemon.pid))
         with self.client(daemon) as client:
-            plain = [match_ms(client, keys, generator, None) for _ in range(self.match_count)]
+            plain, single = [], []
+            for _ in range(self.match_count):
+                plain.append(match_ms(client, keys, generator, None))
+                single.append(match_ms(client, keys, generator, None, key_count=1))
             leased = [match_ms(client, keys, generator, LEASE_MS) for _ in range(self.leased_count)]
             for _ in range(self.put_count):
                 put_again(client, keys, generator)
         samples["match256_median_ms"].append(float(np.median(plain)))
         samples["match256_p99_ms"].append(float(np.percentile(plain, _PERCENTILE)))
+        samples["match1_median_ms"].append(float(np.median(single)))
+        samples["match1_p99_ms"].append(float(np.percentile(single, _PERCENTILE)))
         samples["match256_leased_p99_ms"].append(float(np.percentile(leased, _PERCENTILE)))
         samples["rss_asked_gib"].append(resident_gib(daemon.pid))
         samples["rss_gib"].append(max(samples["rss_open_gib"][-1], samples["rss_asked_gib"][-1]))
 
 
-def chosen(keys: NDArray[np.uint8], generator: random.Random) -> list[bytes]:
-    """``MATCH_KEYS`` keys at random; one may come twice."""
-    return [keys[row].tobytes() for row in generator.choices(range(len(keys)), k=MATCH_KEYS)]
+def chosen(keys: NDArray[np.uint8], generator: random.Random, key_count: int) -> list[bytes]:
+    """Keys at random; one may come twice."""
+    return [keys[row].tobytes() for row in generator.choices(range(len(keys)), k=key_count)]
 
 
 def match_ms(
-    client: Client, keys: NDArray[np.uint8], generator: random.Random, lease_ms: int | None
+    client: Client,
+    keys: NDArray[np.uint8],
+    generator: random.Random,
+    lease_ms: int | None,
+    *,
+    key_count: int = MATCH_KEYS,
 ) -> float:
     """Time of one match of random stored keys; raises BenchmarkError when one is missing."""
-    asked = chosen(keys, generator)
+    asked = chosen(keys, generator, key_count)
     start = time.perf_counter()
     match = client.match(LAYOUT, asked, lease_ms=lease_ms or 0)
     duration_ms = (time.perf_counter() - start) * 1000
     if match.lease is not None:
         match.lease.release()
-    if match.chunk_count != MATCH_KEYS:
-        raise BenchmarkError(f"{match.chunk_count} of {MATCH_KEYS} stored keys were matched")
+    if match.chunk_count != key_count:
+        raise BenchmarkError(f"{match.chunk_count} of {key_count} stored keys were matched")
     return duration_ms
 
 
@@ -89,7 +101,7 @@ def put_again(client: Client, keys: NDArray[np.uint8], generator: random.Random)
     """Puts chunks that are stored; raises BenchmarkError when one is taken for new."""
     chunks = [
         NewChunk(key=key, parent_key=b"", token_count=LAYOUT.chunk_tokens)
-        for key in dict.fromkeys(chosen(keys, generator))
+        for key in dict.fromkeys(chosen(keys, generator, MATCH_KEYS))
     ]
     region = client.allocate(len(chunks) * SLICE_BYTES)
     assert region is not None
