@@ -4,14 +4,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from engine_adapters.restore import ComputeCost, LoadCost, Rates, Source
-from engine_adapters.runner.arena_share import ArenaShare
 from engine_adapters.runner.cake_restoration import CakeCosts, CakeRestoration, PointerSample
 from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
+from engine_adapters.runner.readers import Readers
 from engine_adapters.runner.restoration import RestoredHistory
 from engine_adapters.runner.restorer import SPAN_BYTES, SPAN_TOKENS, TIMEOUT_S, check_timeout
-from engine_adapters.runner.span_reader import SpanReader
 from engine_adapters.runner.state_format import StateFormat
 from kvstored_client import Client, Order, StateKind
 
@@ -51,7 +50,6 @@ class CakeRestorer:
                 f"{state_format.recomputed_layers} layers of this layout are not stored: mode "
                 "cake needs every layer as keys and values or as hidden states"
             )
-        self._client = client
         self._format = state_format
         self._loader = LayerLoader(model, state_format)
         kinds = {state.kind for state in state_format.layout.layers}
@@ -61,13 +59,17 @@ class CakeRestorer:
             source=Source.HIDDEN if StateKind.HIDDEN in kinds else Source.KV,
             rates=Rates(load, token_budget=token_budget),
         )
-        self._span_chunks = state_format.span_chunks(span_bytes=span_bytes, span_tokens=span_tokens)
-        self._timeout_s = timeout_s
         self._opening_s_max = opening_s_max
         self._clock = clock
         self._observer = observer
-        self._share = ArenaShare.of_client(client)
-        self._readers: list[SpanReader] = []
+        self._readers = Readers(
+            client,
+            state_format,
+            order=Order.TAIL_FIRST,
+            span_chunks=state_format.span_chunks(span_bytes=span_bytes, span_tokens=span_tokens),
+            timeout_s=timeout_s,
+            from_end=True,
+        )
 
     @property
     def rates(self) -> Rates:
@@ -77,23 +79,10 @@ class CakeRestorer:
     def begin(
         self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
     ) -> CakeRestoration | RestoredHistory:
-        """Begins to restore what is stored of ``token_ids``, the last one never; at once.
-
-        Nothing can be stored of less than a chunk: that is over at once.
-        """
-        if len(token_ids) <= self._format.layout.chunk_tokens:
+        """Begins to restore what is stored of ``token_ids``, the last one never; at once."""
+        reader = self._readers.begin(token_ids)
+        if reader is None:
             return RestoredHistory()
-        reader = SpanReader(
-            self._client,
-            self._format,
-            self._share,
-            token_ids[:-1],
-            order=Order.TAIL_FIRST,
-            span_chunks=self._span_chunks,
-            timeout_s=self._timeout_s,
-            from_end=True,
-        )
-        self._readers = [*(each for each in self._readers if each.is_running), reader]
         return CakeRestoration(
             reader,
             self._format,
@@ -109,8 +98,4 @@ class CakeRestorer:
 
     def close(self) -> None:
         """Ends all restorations and waits until they hold nothing any more."""
-        for reader in self._readers:
-            reader.close()
-        for reader in self._readers:
-            reader.join()
-        self._readers = []
+        self._readers.close()

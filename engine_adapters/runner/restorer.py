@@ -4,15 +4,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from engine_adapters.runner.arena_share import ArenaShare
 from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.patience import Patience
 from engine_adapters.runner.read_ahead import ReadAhead
+from engine_adapters.runner.readers import Readers
 from engine_adapters.runner.restoration import RestoredHistory
 from engine_adapters.runner.restore_report import RestoreReport
-from engine_adapters.runner.span_reader import SpanReader
 from engine_adapters.runner.span_restoration import (
     SpanRestoration,
     SpanSource,
@@ -84,29 +83,24 @@ class StateRestorer:
         self._step_tokens = step_tokens
         self._timeout_s = timeout_s
         self._clock = clock
-        self._share = ArenaShare.of_client(client)
-        self._readers: list[SpanReader] = []
+        self._readers = Readers(
+            client,
+            state_format,
+            order=order,
+            span_chunks=self._span_chunks,
+            timeout_s=timeout_s,
+        )
 
     def begin(
         self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
     ) -> SpanRestoration | RestoredHistory:
         """Begins to restore the longest stored prefix of ``token_ids``; returns at once.
 
-        The last token is never restored: its logits are what the request wants. Nothing can
-        be stored of less than a chunk: that is over at once.
+        The last token is never restored.
         """
-        if len(token_ids) <= self._format.layout.chunk_tokens:
+        reader = self._readers.begin(token_ids)
+        if reader is None:
             return RestoredHistory()
-        reader = SpanReader(
-            self._client,
-            self._format,
-            self._share,
-            token_ids[:-1],
-            order=self._order,
-            span_chunks=self._span_chunks,
-            timeout_s=self._timeout_s,
-        )
-        self._readers = [*(each for each in self._readers if each.is_running), reader]
         target = Target(token_ids=token_ids, cache=cache, first_slot=first_slot)
         return self._restoration(StoredPrefix(reader), target, self._patience())
 
@@ -154,11 +148,7 @@ class StateRestorer:
 
     def close(self) -> None:
         """Ends all restorations that were begun and waits until they hold nothing any more."""
-        for reader in self._readers:
-            reader.close()
-        for reader in self._readers:
-            reader.join()
-        self._readers = []
+        self._readers.close()
 
     def _patience(self) -> Patience:
         return Patience(self._timeout_s, self._clock)

@@ -175,9 +175,10 @@ class Walk:
             self.cut(model, len(model.tokens) - drop)
 
     def cut(self, model: Model, length: int) -> None:
-        """A flushed tail that holds more than is left is gone."""
-        if length < model.safe:
-            model.safe = length // CHUNK_TOKENS * CHUNK_TOKENS
+        """A flushed tail is gone that holds more than is left, or that a chunk has replaced."""
+        complete = length // CHUNK_TOKENS
+        if length < model.safe or complete < len(model.tokens) // CHUNK_TOKENS:
+            model.safe = min(model.safe, complete * CHUNK_TOKENS)
         del model.tokens[length:]
 
     def delete(self) -> None:

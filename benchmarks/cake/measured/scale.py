@@ -1,7 +1,7 @@
 """How much the measured part of the benchmark does."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.cake.chosen_cells import FULL_CHOICES, QUICK_CHOICES, Choice
 from benchmarks.interleave import Rounds
@@ -55,15 +55,11 @@ FULL = Scale(
     check_step_tokens=512,
 )
 
-QUICK = Scale(
-    mha=_shape(8),
-    gqa=_shape(2),
-    tokens=4096,
-    chunk_tokens=128,
+QUICK = replace(
+    FULL,
     choices=QUICK_CHOICES,
     rounds=Rounds(count=2, count_min=1, time_limit_s=12.0),
     long_tokens=4096,
     long_rounds=Rounds(count=2, count_min=2, time_limit_s=15.0),
     check_passes=3,
-    check_step_tokens=512,
 )

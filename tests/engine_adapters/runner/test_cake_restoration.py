@@ -1,8 +1,5 @@
 """Computing from the front while loading from the back: the tokens never change."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -18,169 +15,24 @@ from engine_adapters.restore import (
     Rates,
     Source,
 )
-from engine_adapters.runner.cake_restoration import CakeCosts, CakeRestoration, PointerSample
+from engine_adapters.runner.cake_restoration import CakeCosts, CakeRestoration
 from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
-from engine_adapters.runner.request import Completion
-from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
-from engine_adapters.runner.step import NullSink, StateSink
+from tests.engine_adapters.runner.cake_lab import (
+    CHUNK_TOKENS,
+    CHUNKS,
+    PROMPT,
+    Lab,
+    check_equal,
+    restore,
+)
 from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
 from tests.engine_adapters.runner.streamed_client import StreamedClient
 from tests.support.waiting import wait_until
 
-CHUNK_TOKENS = 8
-CHUNKS = 14
-NEW_TOKENS = 4
 EXACT = 1e-4
-STEPS_MAX = 2000
-PROMPT = [(31 * n * n + 7 * n) % 97 for n in range(CHUNKS * CHUNK_TOKENS + 1)]
-
-
-class TickingSink:
-    """Lets every step take a second, and passes all on."""
-
-    def __init__(self, client: FakeClient, inner: StateSink) -> None:
-        self._client = client
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def end_step(self) -> None:
-        self._client.now_s += 1.0
-        self._inner.end_step()
-
-
-def has_asked(engine: Engine, client: StreamedClient) -> bool:
-    """Whether what was planned is being read, so that no step depends on when a thread runs."""
-    (request,) = engine._running.values()
-    restoration = request.restoration
-    if not isinstance(restoration, CakeRestoration) or restoration.plan is None:
-        return True
-    is_ended = restoration._reader.is_ended
-    return bool(client.reads or is_ended or not restoration.plan.load_order)
-
-
-@dataclass
-class Lab:
-    """States of ``PROMPT`` in one layout, and restorations of its beginnings."""
-
-    model: Model
-    source: Source
-    store: FakeStore = field(default_factory=FakeStore)
-
-    def __post_init__(self) -> None:
-        schedule = LayerSchedule.of((self.source, self.model.config.layer_count))
-        self.format = StateFormat.of_model(
-            self.model, "cake", schedule=schedule, chunk_tokens=CHUNK_TOKENS
-        )
-        client = FakeClient(self.store)
-        saver = StateSaver(client, self.format)
-        self.run(self.engine(saver=saver), PROMPT)
-        saver.close()
-        self.keys = client.prefix_keys(self.format.layout, PROMPT)
-        self.plain = cache(lambda count: self.run(self.engine(), PROMPT[:count]))
-
-    def engine(
-        self,
-        *,
-        restorer: CakeRestorer | None = None,
-        saver: StateSink | None = None,
-        token_budget: int = 16,
-        clock: Callable[[], float] = lambda: 0.0,
-    ) -> Engine:
-        return Engine(
-            self.model,
-            cache_tokens=256,
-            token_budget=token_budget,
-            requests_max=1,
-            sink=saver,
-            restorer=restorer,
-            clock=clock,
-        )
-
-    def run(
-        self,
-        engine: Engine,
-        prompt: list[int],
-        *,
-        client: StreamedClient | None = None,
-        arrivals: tuple[int, ...] = (0,),
-    ) -> Completion:
-        """Before each step so many chunks arrive, in turns."""
-        engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
-        for step in range(STEPS_MAX):
-            if client is not None:
-                client.deliver(arrivals[step % len(arrivals)])
-                client.now_s += 0.01
-            if completions := engine.step():
-                return completions[0]
-            if client is not None:
-                wait_until(partial(has_asked, engine, client))
-        raise AssertionError("the request never ended")
-
-    def stored(self, flags: tuple[bool, ...]) -> FakeStore:
-        kept = [key for key, flag in zip(self.keys, flags, strict=False) if flag]
-        return FakeStore(chunks={key: self.store.chunks[key] for key in kept})
-
-
-@dataclass
-class Restored:
-    completion: Completion
-    samples: list[PointerSample]
-    engine: Engine
-
-
-def restore(
-    lab: Lab,
-    client: StreamedClient,
-    *,
-    prompt_tokens: int = len(PROMPT),
-    arrivals: tuple[int, ...] = (1,),
-    token_budget: int = 16,
-    span_chunks: int = 100,
-    chunk_s: float = 1.0,
-    saves: bool = False,
-) -> Restored:
-    """A step of 16 tokens takes as long as two chunks unless ``chunk_s`` says otherwise."""
-    samples: list[PointerSample] = []
-    restorer = CakeRestorer(
-        client,
-        lab.format,
-        lab.model,
-        compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
-        load=LoadCost(chunk_s=chunk_s),
-        token_budget=token_budget,
-        span_bytes=lab.format.span_bytes(span_chunks),
-        opening_s_max=600.0,
-        clock=lambda: client.now_s,
-        observer=samples.append,
-    )
-    saver = StateSaver(client, lab.format) if saves else None
-    sink = TickingSink(client, saver or NullSink())
-    engine = lab.engine(
-        restorer=restorer, saver=sink, token_budget=token_budget, clock=lambda: client.now_s
-    )
-    prompt = PROMPT[:prompt_tokens]
-    completion = lab.run(engine, prompt, client=client, arrivals=arrivals)
-    restorer.close()
-    if saver is not None:
-        saver.close()
-    assert client.regions_in_use == 0
-    assert client.reads_in_flight == 0
-    assert client.leases_taken == len(client.leases_released)
-    return Restored(completion, samples, engine)
-
-
-def check_equal(lab: Lab, restored: Restored, prompt_tokens: int = len(PROMPT)) -> None:
-    plain = lab.plain(prompt_tokens)
-    assert restored.completion.token_ids == plain.token_ids
-    forwarded = prompt_tokens + NEW_TOKENS - 1
-    report = restored.completion.restore
-    assert restored.completion.computed_tokens + report.restored_tokens == forwarded
 
 
 @pytest.fixture(scope="module", params=[Source.KV, Source.HIDDEN])

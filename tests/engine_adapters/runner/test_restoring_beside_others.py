@@ -1,7 +1,6 @@
 """Other requests go on while one is being restored. Steps are counted, not time."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -10,16 +9,18 @@ from engine_adapters.restore import ComputeCost, LayerSchedule, LoadCost, Source
 from engine_adapters.runner.cake_restoration import CakeRestoration
 from engine_adapters.runner.cake_restorer import CakeRestorer
 from engine_adapters.runner.engine import WAIT_S_MAX, Engine
-from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
-from engine_adapters.runner.restoration import PIECE_TOKENS, RestoredHistory
-from engine_adapters.runner.restore_report import RestoreReport
+from engine_adapters.runner.restoration import PIECE_TOKENS
 from engine_adapters.runner.restorer import SPAN_BYTES, StateRestorer
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
 from engine_adapters.runner.step import NullSink, Segment
 from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+from tests.engine_adapters.runner.scripted_restorations import (
+    ScriptedRestoration,
+    ScriptedRestorer,
+)
 from tests.engine_adapters.runner.streamed_client import StreamedClient
 from tests.support.waiting import wait_until
 
@@ -94,57 +95,6 @@ def cake_restorer(
         span_bytes=span_bytes,
         opening_s_max=600.0,
     )
-
-
-@dataclass
-class ScriptedRestoration:
-    """Wants ``step_tokens`` in each step, and has nothing to do if these are 0."""
-
-    step_tokens: int
-    is_loading: bool
-    is_over: bool = False
-    position: int = 0
-    pieces: list[int] = field(default_factory=list)
-    waits_s: list[float] = field(default_factory=list)
-
-    @property
-    def is_waiting(self) -> bool:
-        return self.step_tokens == 0
-
-    def advance(self, token_budget: int, *, piece_tokens: int) -> int:
-        self.pieces.append(piece_tokens)
-        return min(token_budget, self.step_tokens)
-
-    def first_unstored(self) -> int:
-        return self.position
-
-    def begin_step(self, token_count: int) -> None:
-        pass
-
-    def end_step(self, token_count: int, duration_s: float) -> None:
-        self.position += token_count
-
-    def wait(self, timeout_s: float) -> None:
-        self.waits_s.append(timeout_s)
-
-    def report(self) -> RestoreReport:
-        return RestoreReport()
-
-    def close(self) -> None:
-        self.is_over = True
-
-
-class ScriptedRestorer:
-    """Begins these, one after the other, then none."""
-
-    def __init__(self, *restorations: ScriptedRestoration) -> None:
-        self._left = list(restorations)
-
-    def begin(
-        self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
-    ) -> ScriptedRestoration | RestoredHistory:
-        assert (len(token_ids), first_slot) < (len(cache.keys[0]),) * 2
-        return self._left.pop(0) if self._left else RestoredHistory()
 
 
 def run_until(engine: Engine, is_reached: Callable[[], bool]) -> None:

@@ -1,0 +1,59 @@
+"""Restorations that do what a test says, for tests of the engine's order of work."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from engine_adapters.runner.kv_cache import KvCache
+from engine_adapters.runner.restoration import RestoredHistory
+from engine_adapters.runner.restore_report import RestoreReport
+
+
+@dataclass
+class ScriptedRestoration:
+    """Wants ``step_tokens`` in each step, and has nothing to do if these are 0."""
+
+    step_tokens: int
+    is_loading: bool
+    is_over: bool = False
+    position: int = 0
+    pieces: list[int] = field(default_factory=list)
+    waits_s: list[float] = field(default_factory=list)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.step_tokens == 0
+
+    def advance(self, token_budget: int, *, piece_tokens: int) -> int:
+        self.pieces.append(piece_tokens)
+        return min(token_budget, self.step_tokens)
+
+    def first_unstored(self) -> int:
+        return self.position
+
+    def begin_step(self, token_count: int) -> None:
+        pass
+
+    def end_step(self, token_count: int, duration_s: float) -> None:
+        self.position += token_count
+
+    def wait(self, timeout_s: float) -> None:
+        self.waits_s.append(timeout_s)
+
+    def report(self) -> RestoreReport:
+        return RestoreReport()
+
+    def close(self) -> None:
+        self.is_over = True
+
+
+class ScriptedRestorer:
+    """Begins these, one after the other, then none."""
+
+    def __init__(self, *restorations: ScriptedRestoration) -> None:
+        self._left = list(restorations)
+
+    def begin(
+        self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
+    ) -> ScriptedRestoration | RestoredHistory:
+        assert (len(token_ids), first_slot) < (len(cache.keys[0]),) * 2
+        return self._left.pop(0) if self._left else RestoredHistory()
