@@ -13,7 +13,8 @@ from kvstored_client import Ack
 
 SLICE_BYTES = (256 * KIB, MIB)
 """With 32 layers: chunks of 8 and of 32 MiB."""
-PEERS = ("fio", "fio_1mib_16")
+PEERS = ("fio", "fio_huge_pages", "fio_1mib_16")
+"""Those of cold reads."""
 FIGURES = ("put_durable_vs_fio",)
 
 
@@ -50,6 +51,7 @@ def durable_puts(bench: Bench) -> tuple[Series, ...]:
     scale = bench.scale
     jobs = {
         "fio": bench.fio_best(FioOperation.WRITE),
+        "fio_huge_pages": bench.fio_best(FioOperation.WRITE, huge_pages=True),
         "fio_1mib_16": bench.fio_1mib_16(FioOperation.WRITE),
     }
     workloads = [scale.turn(size) for size in SLICE_BYTES]
