@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LONG := $(BIN)/python -m pytest -m long --timeout 3600
 
 VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 VLLM_REQUIREMENTS := $(wildcard engine_adapters/vllm/requirements*.txt)
 
-.PHONY: setup demo test test-quick test-long test-vllm lint check-types protos clean
+.PHONY: setup demo test test-quick test-long test-long-kills test-long-others test-vllm lint check-types protos clean
 
 setup: $(STAMP)
 
@@ -41,9 +42,17 @@ test: lint check-types
 test-quick: lint check-types
 	$(BIN)/python -m pytest --ignore tests/faults
 
-# The labs at the size that takes minutes each.
+# The labs at the size that takes minutes each, in two halves beside each other: one waits for
+# processes to die and start, the other mostly for time to pass.
 test-long: setup
-	$(BIN)/python -m pytest -m long --timeout 3600 tests/faults
+	$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
+		test-long-kills test-long-others
+
+test-long-kills:
+	$(LONG) tests/faults/kill tests/faults/power tests/system
+
+test-long-others:
+	$(LONG) --ignore tests/faults/kill --ignore tests/faults/power tests/faults
 
 # Real vLLM engines, in an environment of their own (1.8 GB).
 test-vllm: $(VLLM_STAMP)

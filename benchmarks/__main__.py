@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         platforms=tuple(options.platform),
         models=tuple(options.model),
         plots=None if options.json is None else options.json.parent,
+        peer_python=options.peer_python,
     )
     benchmark = find_benchmark(options.name)
     if options.json is not None:
@@ -108,6 +109,12 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         default=DEFAULT_FOLDER,
         help="where scratch folders of up to 10 GB are made (default: %(default)s)",
+    )
+    result.add_argument(
+        "--peer-python",
+        type=Path,
+        metavar="PATH",
+        help="peers: the interpreter of an environment that has LMCache",
     )
     result.add_argument("--seed", type=int, help="repeat the order and payload of an earlier run")
     return result

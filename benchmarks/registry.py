@@ -10,6 +10,7 @@ MODULES = {
     "decode": "benchmarks.decode",
     "engines": "benchmarks.engines",
     "index_scale": "benchmarks.index_scale",
+    "peers": "benchmarks.peers",
     "restore": "benchmarks.restore",
     "storage": "benchmarks.storage",
     "vllm": "benchmarks.vllm",

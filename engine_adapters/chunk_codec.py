@@ -19,11 +19,13 @@ Shape = tuple[int, ...]
 class ChunkCodec:
     """One codec for every stored layer. Immutable: any number of threads may share one.
 
-    ``layout`` is what the store is told: it names the codec, and its ``token_bytes`` bound
-    what a slice may take. ``shapes`` are those of the decoded slices, ``[2, tokens,
-    kv_heads, head_dim]`` or ``[tokens, hidden_size]``, None for layers that store nothing.
+    ``states`` describes the states themselves. ``layout`` is what the store is told: it names
+    the codec, and its ``token_bytes`` bound what a slice may take. ``shapes`` are those of the
+    decoded slices, ``[2, tokens, kv_heads, head_dim]`` or ``[tokens, hidden_size]``, None for
+    layers that store nothing.
     """
 
+    states: StateLayout
     layout: StateLayout
     shapes: tuple[Shape | None, ...]
     dtype: torch.dtype
@@ -54,7 +56,7 @@ class ChunkCodec:
             kind = states.layers[layer].kind
             layers.append(LayerState(kind, -(-most // states.chunk_tokens)))
         layout = replace(states, layers=tuple(layers), codec=name)
-        return cls(layout, tuple(shapes), dtype, codecs)
+        return cls(states, layout, tuple(shapes), dtype, codecs)
 
     def encode(self, slices: Sequence[Tensor | None]) -> tuple[bytes, ...]:
         """The payload of each layer of a complete chunk; empty for layers that store nothing.

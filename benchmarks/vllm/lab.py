@@ -49,7 +49,7 @@ class Lab:
         self._engines: dict[str, EngineProcess] = {}
 
     def start(self, name: str, model: Path, *, mode: str | None, **changes: Any) -> None:
-        """Starts an engine; without a mode it has no connector."""
+        """Starts an engine; without a mode it has no connector of ours."""
         if mode is not None:
             changes["kv_transfer_config"] = transfer_config(
                 self._options.socket,
@@ -60,6 +60,10 @@ class Lab:
             )
         engine = EngineProcess(model, self._folder / f"{name}.log", **changes)
         self._engines[name] = self._stack.enter_context(engine)
+
+    def end(self, name: str) -> None:
+        """Ends an engine; its name is free again."""
+        self._engines.pop(name).__exit__()
 
     def engine(self, name: str) -> EngineProcess:
         """An engine that was started."""

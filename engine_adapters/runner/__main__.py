@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from engine_adapters.codecs.registry import CODEC_NAMES
 from engine_adapters.restore import Mode
 from engine_adapters.runner import calibrate_command, inspect_command
 from engine_adapters.runner.engine import TOKEN_BUDGET
@@ -23,7 +24,7 @@ from engine_adapters.runner.sampling import Sampling
 from engine_adapters.runner.state_format import CHUNK_TOKENS
 from engine_adapters.runner.tokenizer import Tokenizer
 from engine_adapters.runner.turn import StoreOptions, TurnReport, take_turn
-from kvstored_client import Order
+from kvstored_client import RAW, Order
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -61,6 +62,12 @@ def make_parser() -> argparse.ArgumentParser:
         choices=[mode.value for mode in Mode],
         default=Mode.AUTO.value,
         help="what is stored of each layer (default: auto, by the profile of `calibrate`)",
+    )
+    store.add_argument(
+        "--codec",
+        choices=CODEC_NAMES,
+        default=RAW,
+        help="what is stored of the states: all bits (raw, zstd), or fewer (default: raw)",
     )
     store.add_argument("--profile", type=Path, help="cost profile (default: the user's cache)")
     store.add_argument(
@@ -147,6 +154,7 @@ def run(options: argparse.Namespace) -> None:
         chunk_tokens=options.chunk_tokens,
         mode=Mode(options.mode),
         profile=options.profile,
+        codec=options.codec,
         order=Order[options.order.upper()],
         saves=not options.no_save,
     )

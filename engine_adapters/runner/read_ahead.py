@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from engine_adapters.runner.decoded_span import open_span
 from engine_adapters.runner.section import Section, sections_of
 from engine_adapters.runner.span import Span
 from engine_adapters.runner.state_format import StateFormat
@@ -100,7 +101,7 @@ class ReadAhead:
         if region is None:
             return None
         first_chunk, self._next_chunk = self._next_chunk, self._next_chunk + chunk_count
-        return Span(
+        return open_span(
             self._client,
             self._format,
             region,

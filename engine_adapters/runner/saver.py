@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine_adapters.runner.append_queue import AppendQueue, Rows, SavedSequence, SaveReport
+from engine_adapters.runner.append_queue import AppendQueue
+from engine_adapters.runner.encoding_queue import EncodingQueue
+from engine_adapters.runner.save_queue import Rows, SavedSequence, SaveQueue, SaveReport
 from engine_adapters.runner.snapshot import Snapshot, copier_for
 from engine_adapters.runner.state_format import StateFormat
 from engine_adapters.runner.step import Segment
@@ -25,6 +27,8 @@ class StateSaver:
     daemon's DRAM is full the save of that step is dropped as a whole: its sequences end
     there, and everything behind is computed again some day.
 
+    With a codec that thread gathers the chunks and encodes them, and each put is of whole ones.
+
     A lost session is connected again by that thread; what is computed meanwhile is dropped.
 
     ``device`` is the model's. One thread only.
@@ -37,7 +41,11 @@ class StateSaver:
         self._format = state_format
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch has no types here
-        self._queue = AppendQueue(client, state_format.layout)
+        self._queue: SaveQueue
+        if state_format.codec is None:
+            self._queue = AppendQueue(client, state_format.layout)
+        else:
+            self._queue = EncodingQueue(client, state_format)
         # Here it may take its time; later a lost session is connected behind the engine's back.
         client.available()
         # Names are only known to the session, but a client may have several savers.
@@ -130,7 +138,7 @@ class StateSaver:
         self._rows.clear()
 
     def _open_snapshot(self, row_count: int) -> None:
-        geometry = SnapshotGeometry(self._format.layout, row_count)
+        geometry = SnapshotGeometry(self._format.states, row_count)
         region = self._client.allocate(geometry.byte_count, connects=False)
         if region is None:
             # A full arena, or a lost session: that one is connected again behind our back.

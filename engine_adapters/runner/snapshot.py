@@ -1,5 +1,7 @@
 """The states of one step on their way from the engine into the arena: stage 1."""
 
+from collections.abc import Sequence
+from math import prod
 from typing import Protocol
 
 import torch
@@ -7,6 +9,8 @@ from torch import Tensor
 
 from engine_adapters.runner.state_format import StateFormat
 from kvstored_client import Region, SnapshotGeometry, StateKind
+
+_KV_DIMS = 4
 
 
 class Copier(Protocol):
@@ -79,8 +83,7 @@ class Snapshot:
     def __init__(
         self, region: Region, state_format: StateFormat, row_count: int, copier: Copier
     ) -> None:
-        layout = state_format.layout
-        geometry = SnapshotGeometry(layout, row_count)
+        geometry = SnapshotGeometry(state_format.states, row_count)
         self.region = region
         self.row_count = row_count
         self._format = state_format
@@ -95,7 +98,7 @@ class Snapshot:
         Rows behind the last one of the snapshot are nobody's.
         """
         hidden, keys, values = (part[: self.row_count] for part in (hidden, keys, values))
-        match self._format.layout.layers[layer].kind:
+        match self._format.states.layers[layer].kind:
             case StateKind.HIDDEN:
                 self._copy(hidden, self._offsets[layer])
             case StateKind.KV:
@@ -103,6 +106,16 @@ class Snapshot:
                 self._copy(values, self._offsets[layer] + values.numel())
             case StateKind.NONE:
                 pass
+
+    def rows(self, layer: int) -> Tensor:
+        """The states of a stored layer, once settled; aliases the region.
+
+        [rows, hidden_size] of a HIDDEN layer, [2, rows, kv_heads, head_dim] of a KV layer.
+        """
+        shape = list(self._format.slice_shape(layer))
+        shape[token_axis(shape)] = self.row_count
+        first = self._offsets[layer]
+        return self._memory[first : first + prod(shape)].view(shape)
 
     def end(self) -> None:
         """Every layer was taken."""
@@ -114,6 +127,11 @@ class Snapshot:
 
     def _copy(self, source: Tensor, first: int) -> None:
         self._copier.copy(source, self._memory[first : first + source.numel()].view(source.shape))
+
+
+def token_axis(shape: Sequence[int]) -> int:
+    """The axis of the tokens in states of this shape: behind the halves of KV, else the first."""
+    return 1 if len(shape) == _KV_DIMS else 0
 
 
 def copier_for(device: torch.device, stream: torch.cuda.Stream | None) -> Copier:

@@ -158,7 +158,7 @@ class Span:
         last = min(CHUNKS_AHEAD, self.chunk_count - 1)
         if self._order is Order.HEAD_FIRST:
             last = self.chunk_count - 1 - last
-        self.wait_chunk(last, timeout_s)
+        self._reads[-1].wait_for(last, timeout_s=timeout_s)
         return self._reads[-1].is_chunk_settled(last)
 
     def wait_layer(self, layer: int, timeout_s: float) -> int:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from engine_adapters.runner.arena_share import LOOK_INTERVAL_S, ArenaShare
+from engine_adapters.runner.decoded_span import open_span
 from engine_adapters.runner.span import Span
 from engine_adapters.runner.state_format import StateFormat
 from kvstored_client import Client, Lease, Order, Region
@@ -179,7 +180,7 @@ class SpanReader:
         runs = self._runs or ()
         chunk_count = min(SPANS_IN_FLIGHT * self._span_chunks, sum(map(len, runs)))
         if not chunk_count or not self._share.enter(
-            self, self._format.span_bytes(chunk_count), is_wanted=self._may_wait
+            self, self._format.held_bytes(chunk_count), is_wanted=self._may_wait
         ):
             return
         for run in runs:
@@ -189,7 +190,7 @@ class SpanReader:
                 if region is None:
                     return
                 chunks, rest = _cut(rest, count, from_end=self._from_end)
-                span = Span(
+                span = open_span(
                     self._client,
                     self._format,
                     region,

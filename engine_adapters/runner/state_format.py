@@ -1,12 +1,12 @@
 """How the runner's states lie in the chunks of the store."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
+from engine_adapters.chunk_codec import ChunkCodec
 from engine_adapters.restore import LayerSchedule
 from engine_adapters.runner.errors import PositionError
 from engine_adapters.runner.fingerprint import model_fingerprint
@@ -14,7 +14,7 @@ from engine_adapters.runner.mode_choice import ModelShape
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.model_config import ModelConfig
 from engine_adapters.runner.section import first_stored_layer, sections_of
-from kvstored_client import LayerState, Placement, Region, Rotary, StateKind, StateLayout
+from kvstored_client import RAW, LayerState, Placement, Rotary, StateKind, StateLayout
 
 CHUNK_TOKENS = 64
 """Tokens of a chunk unless the caller chooses otherwise."""
@@ -27,6 +27,9 @@ class StateFormat:
     A slice of a HIDDEN layer is [tokens, hidden_size]: the layer's inputs. One of a KV
     layer is [2, tokens, kv_heads, head_dim]: all unrotated keys, then all values. Layers
     that store nothing (NONE) come first: they are computed again from the tokens.
+
+    With a ``codec`` the store holds what it makes of these slices, and ``layout`` is the
+    codec's; without one it holds the slices themselves.
     """
 
     layout: StateLayout
@@ -34,6 +37,7 @@ class StateFormat:
     kv_head_count: int
     head_dim: int
     dtype: torch.dtype
+    codec: ChunkCodec | None = None
 
     @classmethod
     def of_model(
@@ -87,13 +91,37 @@ class StateFormat:
         identity = model_fingerprint(directory, model.config)
         return cls.of_model(model, identity, schedule=schedule, chunk_tokens=chunk_tokens)
 
+    def encoded(self, codec: str) -> "StateFormat":
+        """These states, stored with the codec of that name; ``raw`` stores them as they are.
+
+        For a format without one. Raises CodecError for an unknown name.
+        """
+        if codec == RAW:
+            return self
+        shapes = [
+            None if state.kind is StateKind.NONE else self.slice_shape(layer)
+            for layer, state in enumerate(self.layout.layers)
+        ]
+        made = ChunkCodec.of(self.layout, shapes, self.dtype, codec)
+        return replace(self, layout=made.layout, codec=made)
+
+    @property
+    def states(self) -> StateLayout:
+        """The layout of the states themselves, whatever the codec: what a step computes."""
+        return self.layout if self.codec is None else self.codec.states
+
+    @property
+    def moved_share(self) -> float:
+        """Bytes that the store moves at most, as a share of those of the states."""
+        return self.layout.chunk_bytes() / self.states.chunk_bytes()
+
     @property
     def recomputed_layers(self) -> int:
         """How many leading layers store nothing."""
         return first_stored_layer(self.layout)
 
     def slice_shape(self, layer: int) -> tuple[int, ...]:
-        """Shape of one slice of a stored layer."""
+        """Shape of one slice of a stored layer, decoded."""
         tokens = self.layout.chunk_tokens
         if self.layout.layers[layer].kind is StateKind.HIDDEN:
             return (tokens, self.hidden_size)
@@ -107,24 +135,14 @@ class StateFormat:
         """Bytes of a region for ``chunk_count`` chunks that are read: stored layers only."""
         return sum(section.region_bytes(chunk_count) for section in sections_of(self.layout))
 
+    def held_bytes(self, chunk_count: int) -> int:
+        """What reading ``chunk_count`` chunks holds: of the arena, or decoded if that is more."""
+        return max(self.span_bytes(chunk_count), chunk_count * self.states.chunk_bytes())
+
     def span_chunks(self, *, span_bytes: int, span_tokens: int) -> int:
         """Chunks of a span of at most so many arena bytes and tokens; at least one."""
         by_bytes = span_bytes // self.span_bytes(1)
         return max(1, min(by_bytes, span_tokens // self.layout.chunk_tokens))
-
-    def slices(self, region: Region) -> tuple[Tensor | None, ...]:
-        """The slices of the one chunk in ``region``, as ``Placement.contiguous`` places them.
-
-        CPU tensors of ``slice_shape`` that alias the arena; None for layers that store
-        nothing.
-        """
-        stride = self.layout.layer_stride
-        return tuple(
-            None
-            if state.kind is StateKind.NONE
-            else region.tensor(self.dtype, self.slice_shape(layer), layer * stride)
-            for layer, state in enumerate(self.layout.layers)
-        )
 
     def check_positions(self, first_position: int) -> None:
         """Raises PositionError unless a history may be restored from ``first_position`` on.

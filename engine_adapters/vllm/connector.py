@@ -3,6 +3,7 @@
 import atexit
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ class KvstoredConnector(KVConnectorBase_V1):
     ) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         self._options = AdapterOptions.parse(self._kv_transfer_config.kv_connector_extra_config)
-        self._support = supported(self._options.mode, facts_of(vllm_config, kv_cache_config))
+        facts = facts_of(vllm_config, kv_cache_config)
+        self._support = supported(self._options.mode, facts)
         path = self._options.cost_profile
         self._profile = load_profile(Path(path)) if path else None
         self.scheduler_side: SchedulerSide | None = None
@@ -76,6 +78,7 @@ class KvstoredConnector(KVConnectorBase_V1):
                 )
         if self._support.mode is RestoreMode.OFF:
             return
+        self._choice = self._make_choice(has_hidden_hooks=facts.has_hidden_hooks)
         if role is KVConnectorRole.SCHEDULER:
             self.scheduler_side = self._make_scheduler_side()
         else:
@@ -269,15 +272,25 @@ class KvstoredConnector(KVConnectorBase_V1):
                 timeout_s=self._options.match_timeout_s,
                 lease_ms=self._options.lease_ms,
             ),
-            choice=ModeChoice(
-                profile=self._profile,
-                layer_count=layouts[0].layer_count,
-                chunk_tokens=layouts[0].chunk_tokens,
-                step_tokens=config.scheduler_config.max_num_batched_tokens,
-            ),
+            choice=self._choice,
             block_tokens=spec.block_size,
             worker_count=worker_count,
         )
+
+    def _make_choice(self, *, has_hidden_hooks: bool) -> ModeChoice:
+        shape = state_shape(self._vllm_config, self._kv_cache_config)
+        choice = ModeChoice(
+            profile=self._profile,
+            layer_count=len(shape.block_bytes),
+            chunk_tokens=self._options.chunk_tokens_for(shape.block_tokens),
+            step_tokens=self._vllm_config.scheduler_config.max_num_batched_tokens,
+        )
+        mode = self._support.mode
+        if mode is RestoreMode.AUTO:
+            stores_hidden = has_hidden_hooks and choice.prefers_hidden
+        else:
+            stores_hidden = mode is RestoreMode.HCACHE
+        return replace(choice, stores_hidden=stores_hidden)
 
     def _make_worker_side(self) -> WorkerSide:
         config, group = self._vllm_config, self._kv_cache_config.kv_cache_groups[0]
@@ -309,7 +322,7 @@ class KvstoredConnector(KVConnectorBase_V1):
         )
 
     def _kinds(self, shape: StateShape) -> tuple[StateKind, ...]:
-        if self._support.mode is not RestoreMode.HCACHE:
+        if not self._choice.stores_hidden:
             return all_kv(shape)
         return hcache_kinds(shape, self._profile)
 

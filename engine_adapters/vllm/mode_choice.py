@@ -3,49 +3,83 @@
 from dataclasses import dataclass
 
 from engine_adapters.restore import (
+    CakePlan,
     ComputeCost,
     CostProfile,
     History,
     LoadCost,
+    Mode,
     Source,
     plan_cake,
+    predict_s,
+    schedule_for,
 )
 from engine_adapters.vllm.options import RestoreMode
+from engine_adapters.vllm.state_kinds import PLANNED_TOKENS, hcache_schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeChoice:
-    """Chooses by the planner that the runner uses, too (Cake, section 4).
+    """Chooses by the planner that the runner uses, too (HCache, section 4.1; Cake, section 4).
 
     Without measured costs every stored prefix is overtaken: where the pointers meet shows while
-    both run, so that a wrong expectation costs nothing.
+    both run, so that a wrong expectation costs nothing. ``stores_hidden``: some layers are
+    stored as their inputs, which can be projected behind a load only.
     """
 
     profile: CostProfile | None
     layer_count: int
     chunk_tokens: int
     step_tokens: int
+    stores_hidden: bool = False
+
+    @property
+    def prefers_hidden(self) -> bool:
+        """Whether layer inputs restore a history of PLANNED_TOKENS sooner than anything else.
+
+        What is stored is decided before the first request; this is by what.
+        """
+        if self.profile is None:
+            return False
+        schedule = hcache_schedule(self.profile, self.layer_count)
+        if schedule.count(Source.HIDDEN) == 0:
+            return False
+        hidden_s = predict_s(schedule, self.profile.costs(PLANNED_TOKENS))
+        chunks = PLANNED_TOKENS // self.chunk_tokens
+        return hidden_s < self._plan(self.profile, PLANNED_TOKENS, chunks).duration_s
 
     def mode(self, *, prompt_tokens: int, stored_chunks: int) -> RestoreMode:
-        """OFF to compute everything, PREFIX to load first, CAKE to do both at once."""
+        """OFF to compute everything, PREFIX or HCACHE to load first, CAKE to do both at once."""
         if self.profile is None:
-            return RestoreMode.CAKE
+            return RestoreMode.HCACHE if self.stores_hidden else RestoreMode.CAKE
         usable_chunks = min(stored_chunks, -(-(prompt_tokens - 1) // self.chunk_tokens))
-        history = History(
-            prompt_tokens=prompt_tokens,
-            chunk_tokens=self.chunk_tokens,
-            is_stored=(True,) * usable_chunks,
-        )
-        load = LoadCost.of_profile(
-            self.profile, Source.KV, layer_count=self.layer_count, chunk_tokens=self.chunk_tokens
-        )
-        plan = plan_cake(
-            history,
-            ComputeCost.of_profile(self.profile, self.layer_count),
-            {Source.KV: load},
-            token_budget=self.step_tokens,
-        )
+        if self.stores_hidden:
+            return self._projected(self.profile, usable_chunks)
+        plan = self._plan(self.profile, prompt_tokens, usable_chunks)
         if plan.load is None:
             return RestoreMode.OFF
         # What would be computed meanwhile is less than a step: it is not worth a place in one.
         return RestoreMode.PREFIX if plan.meeting_token < self.step_tokens else RestoreMode.CAKE
+
+    def _projected(self, profile: CostProfile, chunks: int) -> RestoreMode:
+        costs = profile.costs(max(1, chunks * self.chunk_tokens))
+        restored_s = predict_s(hcache_schedule(profile, self.layer_count), costs)
+        computed_s = predict_s(schedule_for(Mode.RECOMPUTE, costs, self.layer_count), costs)
+        return RestoreMode.HCACHE if chunks and restored_s < computed_s else RestoreMode.OFF
+
+    def _plan(self, profile: CostProfile, prompt_tokens: int, chunks: int) -> CakePlan:
+        """Keys and values from the back, computing from the front."""
+        history = History(
+            prompt_tokens=prompt_tokens,
+            chunk_tokens=self.chunk_tokens,
+            is_stored=(True,) * chunks,
+        )
+        load = LoadCost.of_profile(
+            profile, Source.KV, layer_count=self.layer_count, chunk_tokens=self.chunk_tokens
+        )
+        return plan_cake(
+            history,
+            ComputeCost.of_profile(profile, self.layer_count),
+            {Source.KV: load},
+            token_budget=self.step_tokens,
+        )

@@ -279,7 +279,11 @@ class SchedulerSide:
         if not chunks:
             return []
         track.saved_chunks = chunks.stop
-        if not self._options.saves or track.chain is None:
+        if not self._options.saves:
+            return []
+        if track.chain is None:
+            # Without a daemon there is no namespace, and so no key.
+            self.tally.add("dropped_saves", len(chunks))
             return []
         chain_keys = track.chain.extend(request.all_token_ids)
         chunk_blocks = self._chunk_tokens // self._block_tokens
@@ -354,7 +358,7 @@ class SchedulerSide:
             self.tally.add("hit_tokens_device", tokens * end.device_bytes / byte_count)
         if not is_overtaken:
             self.tally.add("restored_tokens", tokens)
-        if self._mode is RestoreMode.HCACHE:
+        if self._choice.stores_hidden:
             self.tally.add("projected_tokens", tokens)
 
     def _cancel(self, request_id: str) -> None:

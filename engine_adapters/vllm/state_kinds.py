@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine_adapters.restore import CostProfile, Mode, Source, schedule_for
+from engine_adapters.restore import CostProfile, LayerSchedule, Mode, Source, schedule_for
 from kvstored_client import LayerState, Rotary, Shard, StateKind, StateLayout
 
 PLANNED_TOKENS = 4096
@@ -32,18 +32,27 @@ def all_kv(shape: StateShape) -> tuple[StateKind, ...]:
 def hcache_kinds(shape: StateShape, profile: CostProfile | None) -> tuple[StateKind, ...]:
     """Layer inputs, or keys and values, for each layer (HCache, section 4.1).
 
-    By the measured costs of ``profile``; without one the smaller state for all layers. A layer
-    that the planner would compute from the tokens is stored as its input, since the engine
-    cannot run its first layers alone.
+    By the measured costs of ``profile``; without one the smaller state for all layers.
     """
     layer_count = len(shape.block_bytes)
     if profile is None:
         is_smaller = shape.hidden_bytes < shape.kv_bytes
         return (StateKind.HIDDEN if is_smaller else StateKind.KV,) * layer_count
-    schedule = schedule_for(Mode.HCACHE, profile.costs(PLANNED_TOKENS), layer_count)
     return tuple(
-        StateKind.KV if source is Source.KV else StateKind.HIDDEN for source in schedule.sources
+        StateKind.KV if source is Source.KV else StateKind.HIDDEN
+        for source in hcache_schedule(profile, layer_count).sources
     )
+
+
+def hcache_schedule(profile: CostProfile, layer_count: int) -> LayerSchedule:
+    """The planner's mixture for a history of PLANNED_TOKENS.
+
+    A layer that it would compute from the tokens is projected from its input, since the engine
+    cannot run its first layers alone.
+    """
+    planned = schedule_for(Mode.HCACHE, profile.costs(PLANNED_TOKENS), layer_count)
+    loaded = planned.count(Source.KV)
+    return LayerSchedule.of((Source.HIDDEN, layer_count - loaded), (Source.KV, loaded))
 
 
 def state_layout(

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from engine_adapters.restore import ComputeCost, LoadCost
-from engine_adapters.runner.append_queue import SaveReport
 from engine_adapters.runner.cake_restorer import CakeRestorer
 from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.request import Completion
+from engine_adapters.runner.save_queue import SaveReport
 from engine_adapters.runner.saver import StateSaver
 from kvstored_client import Client, Read
 from tests.support.daemon import DaemonProcess

@@ -8,12 +8,14 @@ from typing import Any
 from engine_adapters.restore import ComputeCost, LayerSchedule, LoadCost, Source
 from engine_adapters.runner.cake_restoration import CakeRestoration, PointerSample
 from engine_adapters.runner.cake_restorer import CakeRestorer
+from engine_adapters.runner.decoded_span import DecodedSpan
 from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.request import Completion
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
 from engine_adapters.runner.step import NullSink, StateSink
+from kvstored_client import RAW
 from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
 from tests.engine_adapters.runner.streamed_client import StreamedClient
 from tests.support.waiting import wait_until
@@ -50,19 +52,42 @@ def has_asked(engine: Engine, client: StreamedClient) -> bool:
     return bool(client.reads or is_ended or not restoration.plan.load_order)
 
 
+def is_decoded(engine: Engine) -> bool:
+    """Whether all that has arrived is decoded, likewise."""
+    restorations = [request.restoration for request in engine._running.values()]
+    return all(
+        has_decoded(span)
+        for restoration in restorations
+        if isinstance(restoration, CakeRestoration)
+        for span in restoration._reader.spans
+        if isinstance(span, DecodedSpan)
+    )
+
+
+def has_decoded(span: DecodedSpan) -> bool:
+    (section,) = span._sections
+    return all(
+        span._slices[section.first_layer + layer][chunk] or not read.state(chunk, layer)
+        for read in span._reads
+        for chunk in range(span.chunk_count)
+        for layer in range(section.layer_count)
+    )
+
+
 @dataclass
 class Lab:
     """States of ``PROMPT`` in one layout, and restorations of its beginnings."""
 
     model: Model
     source: Source
+    codec: str = RAW
     store: FakeStore = field(default_factory=FakeStore)
 
     def __post_init__(self) -> None:
         schedule = LayerSchedule.of((self.source, self.model.config.layer_count))
         self.format = StateFormat.of_model(
             self.model, "cake", schedule=schedule, chunk_tokens=CHUNK_TOKENS
-        )
+        ).encoded(self.codec)
         client = FakeClient(self.store)
         saver = StateSaver(client, self.format)
         self.run(self.engine(saver=saver), PROMPT)
@@ -101,6 +126,7 @@ class Lab:
         for step in range(STEPS_MAX):
             if client is not None:
                 client.deliver(arrivals[step % len(arrivals)])
+                wait_until(partial(is_decoded, engine))
                 client.now_s += 0.01
             if completions := engine.step():
                 return completions[0]

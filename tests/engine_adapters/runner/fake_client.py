@@ -6,9 +6,11 @@ that were stored.
 """
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from engine_adapters.runner.decoded_span import THREAD_NAME as DECODER
 from kvstored_client import (
     AppendItem,
     AppendReport,
@@ -26,6 +28,7 @@ from kvstored_client import (
     StateLayout,
 )
 from kvstored_client.free_space import FreeSpace
+from kvstored_contract.board import SliceState
 from kvstored_contract.keys import prefix_keys
 from kvstored_contract.snapshot import SnapshotGeometry
 from tests.engine_adapters.runner.fake_sequences import FakeSequences
@@ -56,13 +59,15 @@ class FakeRead:
 
     A layer of one that ``is_slow`` looks settled only after it was waited for.
 
-    ``slices[chunk][layer]`` tells which slices are resident, from the read's first layer on.
+    ``slices[chunk][layer]`` tells which slices are resident, from the read's first layer on,
+    ``lengths`` how long they are.
     """
 
     def __init__(
         self,
         slices: list[list[bool]],
         *,
+        lengths: list[list[int]],
         chunk_bytes: int,
         hangs: bool,
         is_slow: bool,
@@ -70,6 +75,7 @@ class FakeRead:
         on_close: Callable[[], None],
     ) -> None:
         self._slices = slices
+        self._lengths = lengths
         self._chunk_bytes = chunk_bytes
         self._hangs = hangs
         self._is_slow = is_slow
@@ -111,9 +117,19 @@ class FakeRead:
     def cancel(self) -> None:
         pass
 
-    def wait_for(self, chunk: int, timeout_s: float) -> bool:
+    def state(self, chunk: int, layer: int) -> SliceState:
+        if self.is_resident(chunk, layer):
+            return SliceState.RESIDENT
+        return SliceState.PENDING if self._hangs else SliceState.MISSING
+
+    def slice_bytes(self, chunk: int, layer: int) -> int | None:
+        return self._lengths[chunk][layer] if self.is_resident(chunk, layer) else None
+
+    def wait_for(self, chunk: int, layer: int | None = None, timeout_s: float = 0.0) -> bool:
         assert timeout_s >= 0
-        return self.is_resident(chunk)
+        if threading.current_thread().name == DECODER and not self.is_resident(chunk, layer):
+            time.sleep(0.001)
+        return self.is_resident(chunk, layer)
 
     def wait_layer(self, layer: int, timeout_s: float) -> bool:
         assert timeout_s >= 0
@@ -198,6 +214,8 @@ class FakeClient:
         timeout_ms: int,
     ) -> PutReport:
         self.put_count += 1
+        if not all(self.present and region.is_current for region in source.regions):
+            return PutReport((PutResult(PutOutcome.REJECTED, Reason.INTERNAL),) * len(chunks))
         if self.rejects(self.put_count - 1):
             rejected = PutResult(PutOutcome.REJECTED, Reason.DRAM_FULL)
             return PutReport((rejected,) * len(chunks))
@@ -284,9 +302,11 @@ class FakeClient:
         slices = [
             self._deliver(layout, layers, key, destination, index) for index, key in enumerate(keys)
         ]
+        lengths = [self.lengths(key, layers) for key in keys]
         self.after_read()
         return FakeRead(
             slices,
+            lengths=lengths,
             chunk_bytes=sum(layout.slice_bytes(layer) for layer in layers),
             hangs=self.never_finishes,
             is_slow=self.wait_s > 0,
@@ -300,7 +320,8 @@ class FakeClient:
         if chunk.key in self.store.chunks:
             return PutResult(PutOutcome.EXISTED)
         self.store.chunks[chunk.key] = [
-            bytes(self._slice(layout, source, index, layer)) for layer in range(layout.layer_count)
+            bytes(self._slice(layout, source, index, layer, chunk.slice_bytes))
+            for layer in range(layout.layer_count)
         ]
         self.store.parents[chunk.key] = chunk.parent_key
         self.store.tokens[chunk.key] = chunk.token_count
@@ -316,20 +337,35 @@ class FakeClient:
             offset = destination.base + row * destination.layer_stride
             offset += index * destination.chunk_stride
             target = self._arena[offset : offset + layout.slice_bytes(layer)]
+            target[:] = b"\x7f" * len(target)
             is_there = stored is not None and (key, layer) not in self.missing_layers
-            target[:] = stored[layer] if stored and is_there else b"\x7f" * len(target)
+            if stored and is_there:
+                target[: len(stored[layer])] = stored[layer]
             found.append(is_there)
         return found
 
+    def lengths(self, key: bytes, layers: range) -> list[int]:
+        """Of the slices of a chunk; 0 of one that is not stored."""
+        stored = self.store.chunks.get(key)
+        return [len(stored[layer]) if stored else 0 for layer in layers]
+
     def _slice(
-        self, layout: StateLayout, placement: Placement, chunk: int, layer: int
+        self,
+        layout: StateLayout,
+        placement: Placement,
+        chunk: int,
+        layer: int,
+        slice_bytes: Sequence[int],
     ) -> memoryview:
+        assert bool(slice_bytes) == layout.is_encoded
+        byte_count = slice_bytes[layer] if slice_bytes else layout.slice_bytes(layer)
+        assert byte_count <= layout.slice_bytes(layer)
         offset = placement.base + layer * placement.layer_stride
         if placement.block_offsets:
             offset += placement.block_offsets[chunk]
         else:
             offset += chunk * placement.chunk_stride
-        return self._arena[offset : offset + layout.slice_bytes(layer)]
+        return self._arena[offset : offset + byte_count]
 
     def _release(self, offset: int) -> None:
         with self._lock:

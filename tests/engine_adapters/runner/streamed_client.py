@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from engine_adapters.runner.decoded_span import THREAD_NAME as DECODER
 from engine_adapters.runner.span_reader import THREAD_NAME
 from kvstored_client import Order, Placement, ReadReport, Region, StateLayout
 from kvstored_contract.board import SliceState
@@ -13,8 +14,15 @@ from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
 class StreamedRead:
     """States of slices as on a board; all but ``deliver`` only looks or sets words."""
 
-    def __init__(self, client: "StreamedClient", deliveries: list[Any], shape: tuple[int, int]):
+    def __init__(
+        self,
+        client: "StreamedClient",
+        deliveries: list[Any],
+        shape: tuple[int, int],
+        lengths: list[list[int]],
+    ) -> None:
         self._client = client
+        self._lengths = lengths
         self._deliveries = deliveries
         chunk_count, layer_count = shape
         self.states = [[SliceState.PENDING] * layer_count for _ in range(chunk_count)]
@@ -73,9 +81,21 @@ class StreamedRead:
     def cancel(self) -> None:
         self._settle(SliceState.SKIPPED)
 
-    def wait_for(self, chunk: int, timeout_s: float) -> bool:
-        self._client.wait(lambda: self.is_chunk_settled(chunk), timeout_s)
-        return self.is_resident(chunk)
+    def state(self, chunk: int, layer: int) -> SliceState:
+        self._look()
+        return self.states[chunk][layer]
+
+    def slice_bytes(self, chunk: int, layer: int) -> int | None:
+        return self._lengths[chunk][layer] if self.is_resident(chunk, layer) else None
+
+    def wait_for(self, chunk: int, layer: int | None = None, timeout_s: float = 0.0) -> bool:
+        def is_settled() -> bool:
+            if layer is None:
+                return self.is_chunk_settled(chunk)
+            return self.state(chunk, layer) is not SliceState.PENDING
+
+        self._client.wait(is_settled, timeout_s)
+        return self.is_resident(chunk, layer)
 
     def wait_layer(self, layer: int, timeout_s: float) -> bool:
         self._client.wait(lambda: self.is_layer_settled(layer), timeout_s)
@@ -106,8 +126,9 @@ class StreamedClient(FakeClient):
     """``deliver`` brings so many chunks, or layers of LAYER_FIRST reads, one read after another.
 
     Whoever waits on the engine's thread lets one arrive, so that waiting always ends;
-    ``waits`` counts that. Keys in ``lost`` are missing when it is their turn, and after
-    ``dies_after`` deliveries the session is lost.
+    ``waits`` counts that. Keys in ``lost`` are missing when it is their turn, what comes of
+    those in ``garbled`` is no payload of any codec, and after ``dies_after`` deliveries the
+    session is lost.
     """
 
     def __init__(self, store: FakeStore, **options: Any) -> None:
@@ -115,6 +136,7 @@ class StreamedClient(FakeClient):
         self.changed = threading.Condition()
         self.reads: list[StreamedRead] = []
         self.lost: set[bytes] = set()
+        self.garbled: set[bytes] = set()
         self.dies_after: int | None = None
         self.waits = 0
         self._delivered = 0
@@ -147,13 +169,20 @@ class StreamedClient(FakeClient):
             )
             one = range(first_layer + layer, first_layer + layer + 1)
             (is_there,) = self._deliver(layout, one, keys[chunk], place, 0)
+            if keys[chunk] in self.garbled:
+                self._arena[place.base] ^= 0xFF
             return SliceState.RESIDENT if is_there else SliceState.MISSING
 
         if order is Order.LAYER_FIRST:
             places = [[(chunk, layer) for chunk in chunks] for layer in layers]
         else:
             places = [[(chunk, layer) for layer in layers] for chunk in reversed(chunks)]
-        read = StreamedRead(self, [(each, bring) for each in places], (len(keys), layer_count))
+        read = StreamedRead(
+            self,
+            [(each, bring) for each in places],
+            (len(keys), layer_count),
+            [self.lengths(key, range(first_layer, first_layer + layer_count)) for key in keys],
+        )
         with self.changed:
             self.read_sizes.append(len(keys))
             self.orders.append(order)
@@ -173,7 +202,7 @@ class StreamedClient(FakeClient):
             self.changed.notify_all()
 
     def wait(self, is_settled: Any, timeout_s: float) -> None:
-        if threading.current_thread().name == THREAD_NAME:
+        if threading.current_thread().name in (THREAD_NAME, DECODER):
             with self.changed:
                 self.changed.wait_for(is_settled, timeout_s)
         elif timeout_s > 0 and not is_settled():

@@ -20,6 +20,7 @@ from engine_adapters.runner.cake_restorer import CakeRestorer
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.state_format import StateFormat
+from kvstored_client import RAW
 from tests.engine_adapters.runner.cake_lab import (
     CHUNK_TOKENS,
     CHUNKS,
@@ -40,9 +41,15 @@ def lab(request: pytest.FixtureRequest, model: Model) -> Lab:
     return Lab(model, request.param)
 
 
-def test_both_sides_meet(lab: Lab) -> None:
-    restored = restore(lab, StreamedClient(lab.store), arrivals=(2,))
-    check_equal(lab, restored)
+@pytest.fixture(scope="module", params=["raw", "zstd"])
+def codec_lab(request: pytest.FixtureRequest, lab: Lab) -> Lab:
+    """Both kinds of states, as they are and encoded without a loss."""
+    return lab if request.param == RAW else Lab(lab.model, lab.source, request.param)
+
+
+def test_both_sides_meet(codec_lab: Lab) -> None:
+    restored = restore(codec_lab, StreamedClient(codec_lab.store), arrivals=(2,))
+    check_equal(codec_lab, restored)
     report = restored.completion.restore
     assert report.meeting_token is not None
     assert 0 < report.meeting_token < len(PROMPT) - CHUNK_TOKENS
@@ -50,10 +57,10 @@ def test_both_sides_meet(lab: Lab) -> None:
     assert [sample.action for sample in restored.samples].count(Action.JUMP) == 1
 
 
-def test_restored_states_are_those_that_were_computed(lab: Lab) -> None:
-    restored = restore(lab, StreamedClient(lab.store), arrivals=(2,))
-    plain = lab.engine()
-    lab.run(plain, PROMPT)
+def test_restored_states_are_those_that_were_computed(codec_lab: Lab) -> None:
+    restored = restore(codec_lab, StreamedClient(codec_lab.store), arrivals=(2,))
+    plain = codec_lab.engine()
+    codec_lab.run(plain, PROMPT)
     for ours, computed in (
         (restored.engine._cache.keys, plain._cache.keys),
         (restored.engine._cache.values, plain._cache.values),
@@ -121,26 +128,26 @@ def test_the_compute_pointer_is_on_the_board(lab: Lab) -> None:
     assert read.pointers[-1] == chunk_count
 
 
-def test_gaps_are_computed_and_stored(lab: Lab) -> None:
+def test_gaps_are_computed_and_stored(codec_lab: Lab) -> None:
     """Chunks that were missing in the middle are stored afterwards, and none twice."""
     flags = tuple(chunk not in (3, 4, 9) for chunk in range(CHUNKS))
-    client = StreamedClient(lab.stored(flags))
-    restored = restore(lab, client, arrivals=(3,), saves=True)
-    check_equal(lab, restored)
+    client = StreamedClient(codec_lab.stored(flags))
+    restored = restore(codec_lab, client, arrivals=(3,), saves=True)
+    check_equal(codec_lab, restored)
     assert restored.completion.restore.restored_tokens > 0
-    assert set(client.store.chunks) >= set(lab.keys)
-    for key in lab.keys:
+    assert set(client.store.chunks) >= set(codec_lab.keys)
+    for key in codec_lab.keys:
         ours, first = (
             torch.frombuffer(bytearray(b"".join(chunks[key])), dtype=torch.float32)
-            for chunks in (client.store.chunks, lab.store.chunks)
+            for chunks in (client.store.chunks, codec_lab.store.chunks)
         )
         assert (ours - first).abs().max() < EXACT
 
 
-def test_an_arena_of_one_chunk_suffices(lab: Lab) -> None:
-    client = StreamedClient(lab.store, arena_bytes=lab.format.span_bytes(1))
-    restored = restore(lab, client, arrivals=(100,), chunk_s=0.02)
-    check_equal(lab, restored)
+def test_an_arena_of_one_chunk_suffices(codec_lab: Lab) -> None:
+    client = StreamedClient(codec_lab.store, arena_bytes=codec_lab.format.span_bytes(1))
+    restored = restore(codec_lab, client, arrivals=(100,), chunk_s=0.02)
+    check_equal(codec_lab, restored)
     assert set(client.read_sizes) == {1}
     assert restored.completion.restore.restored_tokens > 0
 
@@ -156,18 +163,18 @@ def test_an_absent_daemon_is_a_miss(lab: Lab) -> None:
     check_equal(lab, restored)
 
 
-def test_nothing_of_a_lost_session_is_used(lab: Lab) -> None:
+def test_nothing_of_a_lost_session_is_used(codec_lab: Lab) -> None:
     """Neither what has arrived and was not taken yet, whatever became of its bytes."""
-    client = StreamedClient(lab.store)
+    client = StreamedClient(codec_lab.store)
     client.dies_after = 5
-    restored = restore(lab, client, arrivals=(0, 0, 0, 100), chunk_s=0.5)
-    check_equal(lab, restored)
+    restored = restore(codec_lab, client, arrivals=(0, 0, 0, 100), chunk_s=0.5)
+    check_equal(codec_lab, restored)
     assert restored.completion.restore.restored_tokens == 0
 
 
-def test_a_chunk_lost_in_the_tail_is_computed_and_stored_again(lab: Lab) -> None:
-    client = StreamedClient(lab.stored((True,) * CHUNKS))
-    gone = lab.keys[CHUNKS - 2]
+def test_a_chunk_lost_in_the_tail_is_computed_and_stored_again(codec_lab: Lab) -> None:
+    client = StreamedClient(codec_lab.stored((True,) * CHUNKS))
+    gone = codec_lab.keys[CHUNKS - 2]
     pin = client.pin
 
     def pin_and_lose(*arguments: Any, **options: Any) -> Any:
@@ -176,8 +183,8 @@ def test_a_chunk_lost_in_the_tail_is_computed_and_stored_again(lab: Lab) -> None
         return lease
 
     client.pin = pin_and_lose  # type: ignore[method-assign]
-    restored = restore(lab, client, arrivals=(100,), chunk_s=0.02, saves=True)
-    check_equal(lab, restored)
+    restored = restore(codec_lab, client, arrivals=(100,), chunk_s=0.02, saves=True)
+    check_equal(codec_lab, restored)
     assert restored.completion.restore.restored_tokens == (CHUNKS - 1) * CHUNK_TOKENS
     assert gone in client.store.chunks
 
@@ -285,18 +292,23 @@ def test_a_layout_that_is_not_stored_as_a_whole_is_refused(model: Model) -> None
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_whatever_happens_the_tokens_equal_plain_recompute(data: st.DataObject, lab: Lab) -> None:
-    """Random meeting points, gaps, layouts, steps and failures: the tokens never change."""
+def test_whatever_happens_the_tokens_equal_plain_recompute(
+    data: st.DataObject, codec_lab: Lab
+) -> None:
+    """Random meeting points, gaps, damage, layouts, codecs, steps and failures."""
     flags = tuple(data.draw(st.lists(st.booleans(), min_size=CHUNKS, max_size=CHUNKS)))
     client = StreamedClient(
-        lab.stored(flags),
-        arena_bytes=lab.format.span_bytes(data.draw(st.integers(0, 2 * CHUNKS))),
+        codec_lab.stored(flags),
+        arena_bytes=codec_lab.format.span_bytes(data.draw(st.integers(0, 2 * CHUNKS))),
     )
-    client.lost = set(data.draw(st.lists(st.sampled_from(lab.keys), max_size=4)))
+    damaged = st.lists(st.sampled_from(codec_lab.keys), max_size=4).map(set)
+    # The daemon serves no bytes whose checksum is wrong; others may not be what was encoded.
+    client.lost = data.draw(damaged)
+    client.garbled = data.draw(damaged) if codec_lab.codec != RAW else set()
     client.dies_after = data.draw(st.none() | st.integers(0, CHUNKS))
     prompt_tokens = data.draw(st.integers(1, len(PROMPT)))
     restored = restore(
-        lab,
+        codec_lab,
         client,
         prompt_tokens=prompt_tokens,
         arrivals=tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))),
@@ -305,4 +317,4 @@ def test_whatever_happens_the_tokens_equal_plain_recompute(data: st.DataObject, 
         chunk_s=data.draw(st.sampled_from([0.01, 0.1, 0.5, 1.0, 5.0])),
         saves=data.draw(st.booleans()),
     )
-    check_equal(lab, restored, prompt_tokens)
+    check_equal(codec_lab, restored, prompt_tokens)

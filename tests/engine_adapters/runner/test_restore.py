@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from engine_adapters.runner.append_queue import SaveReport
 from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.request import Completion
 from engine_adapters.runner.restore_report import RestoreReport
 from engine_adapters.runner.restorer import StateRestorer
+from engine_adapters.runner.save_queue import SaveReport
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
 from kvstored_client import Order

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from engine_adapters.runner.append_queue import SaveReport
+from engine_adapters.runner.save_queue import SaveReport
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
 from engine_adapters.runner.step import Segment
@@ -317,7 +317,7 @@ def test_a_lost_session_is_connected_again_behind_the_engines_back(
     assert saver.finish() == SaveReport(dropped_tokens=48)
     assert client.connecting_allocations == 0
     assert client.connect_threads
-    assert all(name.startswith("append-queue") for name in client.connect_threads)
+    assert all(name.startswith("save-queue") for name in client.connect_threads)
     client.present = True
     saver.begin_request(1, make_tokens(80, 2), 0)
     step(saver, (1, 0, 16))

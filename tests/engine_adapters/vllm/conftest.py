@@ -10,7 +10,15 @@ from benchmarks.vllm.tiny_model import make_model
 from tests.support.daemon import DaemonProcess
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
-NEEDS_VLLM = ("test_engine_modes", "test_engine_prefix", "test_scheduler_")
+NEEDS_VLLM = (
+    "test_engine_failures",
+    "test_engine_modes",
+    "test_engine_prefix",
+    "test_engine_server",
+    "test_engine_tier",
+    "test_scheduler_",
+    "test_tier_contract",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,65 +2,133 @@
 
 import os
 import signal
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
-from benchmarks.vllm.engine_child import EngineChild, obey
+from benchmarks.vllm.engine_child import POLL_S, EngineChild, obey
+
+HELD_S = 20.0
+"""Longest that a step waits for what a test wants to see; nothing of it is timed."""
 
 
 class BreakableChild(EngineChild):
     """The verbs of tests."""
 
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        super().__init__(arguments)
+        self._reached = threading.Event()
+        self._regions: list[Any] = []
+
     def rank_keys(self, prompt: list[int]) -> list[str]:
         """Keys in hexadecimal under which the chunks of a prompt are stored."""
         from engine_adapters.vllm.chunk_keys import KeyChain, RequestIdentity, rank_key
 
-        lookup = self.scheduler.connector.scheduler_side.lookup
-        (layout,) = lookup.layouts
+        (layout,) = self._lookup.layouts
         chain = KeyChain(
-            namespace=lookup._client.namespace,
+            namespace=self._lookup._client.namespace,
             fingerprint=layout.model,
             identity=RequestIdentity(),
             chunk_tokens=layout.chunk_tokens,
         )
         return [rank_key(key, layout.layout_id).hex() for key in chain.extend(prompt)]
 
-    def after_match(self, socket: str, delete: str = "", kill: int = 0) -> bool:
-        """Between the next match and its load a chunk is deleted, or the daemon killed."""
+    def after_match(self, socket: str, delete: str) -> bool:
+        """Between the next match and its load a chunk is deleted."""
         from kvstored_client import Client
 
-        lookup = self.scheduler.connector.scheduler_side.lookup
+        lookup = self._lookup
         match = lookup._match
 
         def hooked(*arguments: Any) -> Any:
             found = match(*arguments)
             lookup._match = match
-            if delete:
-                with Client(socket, arena_bytes=1 << 20, strict=True) as client:
-                    assert client.delete([bytes.fromhex(delete)]) == 1
-            if kill:
-                os.kill(kill, signal.SIGKILL)
+            with Client(socket, arena_bytes=1 << 20, strict=True) as client:
+                assert client.delete([bytes.fromhex(delete)]) == 1
             return found
 
         lookup._match = hooked
         return True
 
+    def in_load(self, pid: int, name: str) -> bool:
+        """The daemon gets a signal when the next load has filled its first blocks."""
+        filler = self.worker_side._loader._place.filler
+        fill = filler.fill
+        self._reached.clear()
+
+        def hooked(*arguments: Any) -> None:
+            filler.fill = fill
+            fill(*arguments)
+            os.kill(pid, signal.Signals[name])
+            self._reached.set()
+
+        filler.fill = hooked
+        self._hold(self._reached.is_set)
+        return True
+
+    def until_load_ends(self) -> bool:
+        """The next load has all the time that it needs before anything is computed."""
+        loader = self.worker_side._loader
+        self._hold(lambda: not loader.is_busy)
+        return True
+
+    def abort_in_load(self, prompt: list[int]) -> bool:
+        """A request that is aborted when the signal of ``in_load`` was sent."""
+        from vllm import SamplingParams
+
+        engine = self.llm.llm_engine
+        sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+        engine.add_request("aborted", {"prompt_token_ids": prompt}, sampling)
+        while not self._reached.is_set():
+            engine.step()
+        engine.abort_request(["aborted"])
+        return engine.has_unfinished_requests() is False
+
+    def arena_free_bytes(self) -> int:
+        """What the worker shares with the daemon and nothing holds, when nothing moves."""
+        side = self.worker_side
+        while side.is_saving or side._loader.is_busy or side._loader._ended:
+            time.sleep(POLL_S)
+        link = side._client._connection.current()
+        return int(link.session.arena.free_bytes)
+
     def fill_arena(self) -> bool:
         """Takes all memory that the worker shares with the daemon."""
-        self.regions = []
         client = self.worker_side._client
         size = 1 << 40
         while size >= 4096:
             if (region := client.allocate(size)) is None:
                 size //= 2
             else:
-                self.regions.append(region)
+                self._regions.append(region)
         return True
 
     def free_arena(self) -> bool:
         """Gives it back."""
-        for region in self.regions:
+        for region in self._regions:
             region.release()
+        self._regions.clear()
         return True
+
+    @property
+    def _lookup(self) -> Any:
+        return self.scheduler.connector.scheduler_side.lookup
+
+    def _hold(self, condition: Callable[[], bool]) -> None:
+        """The step that orders the next load waits for the condition before it computes."""
+        side = self.worker_side
+        begin = side.begin_step
+
+        def hooked(orders: Any) -> None:
+            begin(orders)
+            if orders.loads:
+                side.begin_step = begin
+                deadline_s = time.monotonic() + HELD_S
+                while not condition() and time.monotonic() < deadline_s:
+                    time.sleep(POLL_S)
+
+        side.begin_step = hooked
 
 
 if __name__ == "__main__":

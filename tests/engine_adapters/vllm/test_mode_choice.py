@@ -1,3 +1,5 @@
+import pytest
+
 from engine_adapters.restore import CostProfile
 from engine_adapters.vllm.mode_choice import ModeChoice
 from engine_adapters.vllm.options import RestoreMode
@@ -8,21 +10,37 @@ COMPUTE_S = 1e-4
 KV_BYTES = 2048
 
 
-def chosen(
-    *, load_times_compute: float, prompt_tokens: int = 4097, chunks: int = 64
-) -> RestoreMode:
-    """The mode when loading a token takes so many times as long as computing it."""
+def choice_of(
+    *,
+    load_times_compute: float,
+    project_token_s: float = 1e-6,
+    hidden_bytes: int = 1024,
+    stores_hidden: bool = False,
+) -> ModeChoice:
+    """By costs of which loading a token takes so many times as long as computing it."""
     profile = CostProfile(
         model="m",
         machine="m",
         measured_at_s=1.0,
-        hidden_bytes=1024,
+        hidden_bytes=hidden_bytes,
         kv_bytes=KV_BYTES,
         compute_token_s=COMPUTE_S,
-        project_token_s=1e-6,
+        project_token_s=project_token_s,
         read_bytes_per_s=KV_BYTES / (load_times_compute * COMPUTE_S),
     )
-    choice = ModeChoice(profile=profile, layer_count=LAYERS, chunk_tokens=CHUNK, step_tokens=STEP)
+    return ModeChoice(
+        profile=profile,
+        layer_count=LAYERS,
+        chunk_tokens=CHUNK,
+        step_tokens=STEP,
+        stores_hidden=stores_hidden,
+    )
+
+
+def chosen(
+    *, load_times_compute: float, prompt_tokens: int = 4097, chunks: int = 64
+) -> RestoreMode:
+    choice = choice_of(load_times_compute=load_times_compute)
     return choice.mode(prompt_tokens=prompt_tokens, stored_chunks=chunks)
 
 
@@ -50,3 +68,40 @@ def test_last_token_is_not_planned_for() -> None:
 def test_without_costs_both_are_tried() -> None:
     choice = ModeChoice(profile=None, layer_count=LAYERS, chunk_tokens=CHUNK, step_tokens=STEP)
     assert choice.mode(prompt_tokens=100, stored_chunks=1) is RestoreMode.CAKE
+    assert not choice.prefers_hidden
+
+
+def test_hidden_states_without_costs_are_loaded_first() -> None:
+    choice = ModeChoice(
+        profile=None, layer_count=LAYERS, chunk_tokens=CHUNK, step_tokens=STEP, stores_hidden=True
+    )
+    assert choice.mode(prompt_tokens=100, stored_chunks=1) is RestoreMode.HCACHE
+
+
+def test_cheap_projection_of_small_states_is_preferred() -> None:
+    """Half the bytes, and nearly nothing to compute."""
+    assert choice_of(load_times_compute=0.5).prefers_hidden
+
+
+def test_dear_projection_is_not_preferred() -> None:
+    assert not choice_of(load_times_compute=0.5, project_token_s=COMPUTE_S).prefers_hidden
+
+
+def test_large_hidden_states_are_not_preferred() -> None:
+    """Grouped heads: keys and values are smaller."""
+    assert not choice_of(load_times_compute=0.5, hidden_bytes=4096).prefers_hidden
+
+
+@pytest.mark.parametrize(
+    ("load_times_compute", "chunks", "mode"),
+    [
+        (0.5, 10, RestoreMode.HCACHE),
+        (100.0, 10, RestoreMode.OFF),
+        (0.5, 0, RestoreMode.OFF),
+    ],
+)
+def test_hidden_states_are_loaded_where_that_is_faster_than_computing(
+    load_times_compute: float, chunks: int, mode: RestoreMode
+) -> None:
+    choice = choice_of(load_times_compute=load_times_compute, stores_hidden=True)
+    assert choice.mode(prompt_tokens=4097, stored_chunks=chunks) is mode

@@ -25,7 +25,7 @@ from tests.faults.seeds import seed
 from tests.support.daemon import DaemonProcess
 
 EXAMPLES = 40
-LONG_EXAMPLES = 1500
+LONG_EXAMPLES = 400
 FAULTS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE}
 
 

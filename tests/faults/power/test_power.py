@@ -30,7 +30,7 @@ from tests.faults.power.workload import STARTS
 from tests.faults.seeds import seed
 
 STATES = 10_000
-STATES_LONG = 50_000
+STATES_LONG = 25_000
 STATES_BROKEN = 1_000
 LABS_BROKEN_MAX = 6
 

@@ -5,13 +5,13 @@ and are measured in turn. The daemon is restarted before each round, so that wha
 from its device, whose rate is limited.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.benchmark import Benchmark, BenchmarkError, Settings
+from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.interleave import Alternative, Measured, Rounds, interleave, ratios
 from benchmarks.report import Series, Summary
 from benchmarks.scratch import scratch_folder
@@ -24,17 +24,20 @@ from benchmarks.vllm.lab import (
     Lab,
     random_prompt,
 )
+from benchmarks.vllm.shapes import HEADS_MODEL, KV_TOKEN_BYTES, VOCABULARY
 from benchmarks.vllm.tiny_model import make_model
 
-VOCABULARY = 1024
-LAYERS = 4
-HIDDEN = 512
-HEADS = 8
-ITEM_BYTES = 4
-"""float32: so that all ways give the same tokens."""
-KV_TOKEN_BYTES = LAYERS * 2 * HIDDEN * ITEM_BYTES
 DECODED_TOKENS = 128
 DECODING_REQUESTS = 8
+
+FIGURES = (
+    "cake_vs_best_baseline_balanced",
+    "cake_vs_best_baseline_sweep_max",
+    "hcache_vs_kv_restore_x",
+    "step_overhead",
+    "tokens_equal",
+    "blocks_leaked",
+)
 
 Samples = dict[str, tuple[float, ...]]
 
@@ -72,17 +75,7 @@ class Bench:
         self._scale = scale
         self._generator = settings.random()
         self._lab = Lab(folder, stack)
-        # One key and value head for each query head: the case that HCache is for.
-        model = make_model(
-            folder / "model",
-            vocab_size=VOCABULARY,
-            hidden_size=HIDDEN,
-            intermediate_size=2 * HIDDEN,
-            num_hidden_layers=LAYERS,
-            num_attention_heads=HEADS,
-            num_key_value_heads=HEADS,
-            max_position_embeddings=8192,
-        )
+        model = make_model(folder / "model", **HEADS_MODEL)
         limits = {"max_model_len": 8192, "max_num_batched_tokens": STEP_TOKENS}
         self._lab.start("plain", model, mode=None, **limits)
         self._lab.start("prefix", model, mode="prefix", **limits)
@@ -157,28 +150,28 @@ def best_ratio(samples: Samples, prefix: str) -> tuple[float, ...]:
     return ratios(samples[f"{prefix}_both"], [min(pair) for pair in alone])
 
 
-def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
+def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...]:
     """Everything, the balanced comparison first."""
+    scale = QUICK if settings.quick else FULL
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder(settings.folder, DEVICE_BYTES + 512 * MIB))
-        status = stack.enter_context(settings.console.status("starting engines"))
         bench = Bench(settings, scale, folder, stack)
-        status.update("storing the prompt")
+        say("storing the prompt")
         compute_s = bench.prepare()
         balanced = int(scale.prompt_tokens * KV_TOKEN_BYTES / compute_s)
         settings.console.print(
             f"computing {scale.prompt_tokens} tokens takes {compute_s:.2f} s, loading them as long "
             f"at {balanced / 1e6:.1f} MB/s"
         )
-        status.update("computing, loading, both")
+        say("computing, loading, both")
         samples = bench.compare("balanced", WAYS, balanced, scale.rounds)
         for share in scale.sweep:
-            status.update(f"sweep of rates: x{share:g}")
+            say(f"sweep of rates: x{share:g}")
             samples |= bench.compare(f"x{share:g}", WAYS, int(share * balanced), scale.sweep_rounds)
-        status.update("hidden states and keys and values")
+        say("hidden states and keys and values")
         ways = {"hidden": "hcache", "kv": "prefix"}
         samples |= bench.compare("slow", ways, balanced // 2, scale.rounds)
-        status.update("decoding with a connector that has nothing to do")
+        say("decoding with a connector that has nothing to do")
         samples |= bench.idle_cost(scale.rounds)
         return series(samples, scale, bench)
 
@@ -221,22 +214,3 @@ def series(samples: Samples, scale: Scale, bench: Bench) -> tuple[Series, ...]:
     )
     timed = (Series(key=f"{key}_s", unit="s", samples=values) for key, values in samples.items())
     return (*figures, *ratio_series, *timed)
-
-
-def run(settings: Settings) -> tuple[Series, ...]:
-    """Runs the benchmark at the scale that the settings ask for."""
-    return measure(settings, QUICK if settings.quick else FULL)
-
-
-BENCHMARK = Benchmark(
-    name="vllm",
-    figures=(
-        "cake_vs_best_baseline_balanced",
-        "cake_vs_best_baseline_sweep_max",
-        "hcache_vs_kv_restore_x",
-        "step_overhead",
-        "tokens_equal",
-        "blocks_leaked",
-    ),
-    run=run,
-)
