@@ -1,8 +1,9 @@
 """Restoring in real vLLM engines: Cake, HCache, and what an idle connector costs.
 
-Every engine is a process of its own; one works at a time. All take the same prompts in float32
-and are measured in turn. The daemon is restarted before each round, so that what is loaded comes
-from its device, whose rate is limited.
+Every engine is a process of its own; one works at a time. All take the same prompts and are
+measured in turn: in float32, where all ways must give the same token, and in bfloat16, where a
+random model's tokens depend on the order of sums. The daemon is restarted before each round, so
+that what is loaded comes from its device, whose rate is limited.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ FIGURES = (
     "tokens_equal",
     "blocks_leaked",
 )
+BFLOAT16_FIGURES = ("bfloat16_cake_vs_best_baseline", "bfloat16_hcache_vs_kv_restore_x")
 
 Samples = dict[str, tuple[float, ...]]
 
@@ -71,12 +73,24 @@ WAYS = {"computed": "plain", "loaded": "prefix", "both": "cake"}
 class Bench:
     """The engines, their prompts, and what was generated."""
 
-    def __init__(self, settings: Settings, scale: Scale, folder: Path, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        scale: Scale,
+        folder: Path,
+        stack: ExitStack,
+        *,
+        dtype: str = "float32",
+    ) -> None:
         self._scale = scale
         self._generator = settings.random()
         self._lab = Lab(folder, stack)
         model = make_model(folder / "model", **HEADS_MODEL)
-        limits = {"max_model_len": 8192, "max_num_batched_tokens": STEP_TOKENS}
+        limits = {
+            "max_model_len": 8192,
+            "max_num_batched_tokens": STEP_TOKENS,
+            "dtype": dtype,
+        }
         self._lab.start("plain", model, mode=None, **limits)
         self._lab.start("prefix", model, mode="prefix", **limits)
         self._lab.start("cake", model, mode="cake", scheduler_cls=CAKE_SCHEDULER, **limits)
@@ -174,6 +188,40 @@ def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...
         say("decoding with a connector that has nothing to do")
         samples |= bench.idle_cost(scale.rounds)
         return series(samples, scale, bench)
+
+
+def measure_bfloat16(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...]:
+    """The balanced comparison and that of both states, in bfloat16."""
+    scale = QUICK if settings.quick else FULL
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder(settings.folder, DEVICE_BYTES + 512 * MIB))
+        bench = Bench(settings, scale, folder, stack, dtype="bfloat16")
+        say("storing the prompt in bfloat16")
+        balanced = int(scale.prompt_tokens * KV_TOKEN_BYTES / 2 / bench.prepare())
+        say("computing, loading, both in bfloat16")
+        samples = bench.compare("bfloat16", WAYS, balanced, scale.rounds)
+        say("hidden states and keys and values in bfloat16")
+        ways = {"hidden": "hcache", "kv": "prefix"}
+        samples |= bench.compare("bfloat16_slow", ways, balanced // 2, scale.rounds)
+        return bfloat16_series(samples)
+
+
+def bfloat16_series(samples: Samples) -> tuple[Series, ...]:
+    """Both ratios, then every sample."""
+    cake = Series(
+        key=BFLOAT16_FIGURES[0],
+        unit="ratio",
+        samples=best_ratio(samples, "bfloat16"),
+        is_figure=True,
+    )
+    hidden = Series(
+        key=BFLOAT16_FIGURES[1],
+        unit="ratio",
+        samples=ratios(samples["bfloat16_slow_kv"], samples["bfloat16_slow_hidden"]),
+        is_figure=True,
+    )
+    timed = (Series(key=f"{key}_s", unit="s", samples=values) for key, values in samples.items())
+    return (cake, hidden, *timed)
 
 
 def series(samples: Samples, scale: Scale, bench: Bench) -> tuple[Series, ...]:

@@ -13,6 +13,7 @@ HAS_VLLM = importlib.util.find_spec("vllm") is not None
 NEEDS_VLLM = (
     "test_engine_failures",
     "test_engine_modes",
+    "test_engine_parallel",
     "test_engine_prefix",
     "test_engine_server",
     "test_engine_tier",

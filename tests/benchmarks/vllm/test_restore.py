@@ -1,7 +1,15 @@
 from dataclasses import dataclass
 
 from benchmarks.registry import find_benchmark
-from benchmarks.vllm.run import QUICK, Samples, best_ratio, series
+from benchmarks.vllm.restore import (
+    BFLOAT16_FIGURES,
+    FIGURES,
+    QUICK,
+    Samples,
+    best_ratio,
+    bfloat16_series,
+    series,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ def test_baseline_is_the_faster_one_of_each_round() -> None:
 def test_figures_are_those_that_are_promised() -> None:
     found = series(samples(), QUICK, Finished())  # type: ignore[arg-type]
     figures = {one.key: one.value for one in found if one.is_figure}
-    assert sorted(figures) == sorted(find_benchmark("vllm").figures)
+    assert sorted(figures) == sorted(FIGURES)
     assert figures["hcache_vs_kv_restore_x"] == 2.0
     assert figures["step_overhead"] == 0.75
 
@@ -41,3 +49,21 @@ def test_sweep_publishes_its_worst_rate() -> None:
     found = series(worse, QUICK, Finished())  # type: ignore[arg-type]
     figures = {one.key: one.value for one in found if one.is_figure}
     assert figures["cake_vs_best_baseline_sweep_max"] == 2.0
+
+
+def test_every_figure_belongs_to_a_part() -> None:
+    benchmark = find_benchmark("vllm")
+    assert list(benchmark.parts) == ["restore", "bfloat16", "native", "server"]
+    assert "prefix_vs_native_fs_ttft" in benchmark.promised(("native",))
+    assert set(FIGURES) < set(benchmark.figures)
+
+
+def test_bfloat16_has_figures_of_its_own() -> None:
+    measured = {f"bfloat16_{way}": (2.0,) for way in ("computed", "loaded")}
+    measured |= {
+        "bfloat16_both": (1.0,),
+        "bfloat16_slow_kv": (4.0,),
+        "bfloat16_slow_hidden": (2.0,),
+    }
+    figures = {one.key: one.value for one in bfloat16_series(measured) if one.is_figure}
+    assert figures == dict(zip(BFLOAT16_FIGURES, (0.5, 2.0), strict=True))
