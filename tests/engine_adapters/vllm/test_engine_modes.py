@@ -1,4 +1,4 @@
-"""Modes cake and hcache in real engines: the tokens are those of an engine without a store."""
+"""Modes cake, hcache and auto in real engines: the tokens are those of one without a store."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.vllm.engine_process import EngineProcess, transfer_config
 from benchmarks.vllm.tiny_model import make_model
+from engine_adapters.restore import CostProfile, save_profile
 from tests.support.daemon import DaemonProcess
 
 PROMPT_TOKENS = 700
@@ -45,9 +46,13 @@ def expected(heads_model: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
 def start(heads_model: Path, shared_daemon: DaemonProcess, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
-        def make(mode: str, **changes: object) -> EngineProcess:
+        def make(mode: str, *, cost_profile: str = "", **changes: object) -> EngineProcess:
             config = transfer_config(
-                shared_daemon.socket_path, mode=mode, salt=mode, match_timeout_ms=3000
+                shared_daemon.socket_path,
+                mode=mode,
+                salt=mode,
+                match_timeout_ms=3000,
+                cost_profile=cost_profile,
             )
             return stack.enter_context(
                 EngineProcess(heads_model, tmp_path / "log", kv_transfer_config=config, **changes)
@@ -85,3 +90,24 @@ def test_projected_keys_and_values_give_the_same_tokens(
     assert engine.counted("projected_tokens") == 2 * (PROMPT_TOKENS // 64 * 64)
     blocks = engine.ask("blocks")
     assert blocks["free"] == blocks["all"]
+
+
+def test_auto_stores_hidden_states_where_measured_costs_say_so(
+    start: Start, expected: list[list[int]], tmp_path: Path
+) -> None:
+    costs = CostProfile(
+        model="m",
+        machine="m",
+        measured_at_s=1.0,
+        hidden_bytes=512,
+        kv_bytes=1024,
+        compute_token_s=1e-4,
+        project_token_s=1e-7,
+        read_bytes_per_s=2e7,
+    )
+    save_profile(tmp_path / "costs.json", costs)
+    engine = start("auto", worker_cls=HIDDEN_WORKER, cost_profile=str(tmp_path / "costs.json"))
+    assert engine.tokens(PROMPTS[0], max_tokens=NEW_TOKENS) == expected[:1]
+    assert engine.ask("settle")
+    assert engine.tokens(PROMPTS[0], max_tokens=NEW_TOKENS) == expected[:1]
+    assert engine.counted("projected_tokens") == PROMPT_TOKENS // 64 * 64

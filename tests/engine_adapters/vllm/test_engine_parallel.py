@@ -1,0 +1,44 @@
+"""Two tensor-parallel ranks, each in a process with a session and an arena of its own."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.vllm.engine_process import EngineProcess, transfer_config
+from tests.support.daemon import DaemonProcess
+
+PROMPT_TOKENS = 330
+CHUNK_TOKENS = 64
+STORED = PROMPT_TOKENS // CHUNK_TOKENS * CHUNK_TOKENS
+RANKS = 2
+PARALLEL = {"tensor_parallel_size": RANKS, "distributed_executor_backend": "mp"}
+GENERATOR = random.Random(6)
+PROMPT = [GENERATOR.randrange(4, 512) for _ in range(PROMPT_TOKENS)]
+
+
+@pytest.mark.parametrize("mode", ["prefix", "cake"])
+def test_ranks_restore_their_own_heads(
+    model: Path,
+    shared_daemon: DaemonProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    # One core for each rank; vLLM would want a NUMA node for each.
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
+    with EngineProcess(model, tmp_path / "plain.log", **PARALLEL) as engine:
+        expected = engine.tokens(PROMPT)
+    config = transfer_config(shared_daemon.socket_path, mode=mode, salt=mode, match_timeout_ms=3000)
+    changes = {**PARALLEL, "max_num_batched_tokens": CHUNK_TOKENS, "kv_transfer_config": config}
+    with EngineProcess(model, tmp_path / "first.log", **changes) as engine:
+        assert engine.tokens(PROMPT) == expected
+        # What the workers count comes with steps.
+        while engine.counted("saved_tokens") < RANKS * STORED:
+            engine.generate([4], max_tokens=1)
+    with EngineProcess(model, tmp_path / "second.log", **changes) as engine:
+        assert engine.tokens(PROMPT) == expected
+        assert engine.counted("restored_tokens") > 0
+        assert engine.counted("failed_loads") == 0
+        blocks = engine.ask("blocks")
+        assert blocks["free"] == blocks["all"]
