@@ -125,6 +125,7 @@ def describe(report: TurnReport, text: str) -> dict[str, object]:
         "meeting_token": restore.meeting_token,
         "is_cake": report.choice is not None and report.choice.is_cake,
         "schedule": None if report.choice is None else str(report.choice.schedule),
+        "codec": report.codec,
         "ttft_s": completion.ttft_s,
         "duration_s": completion.duration_s,
         "generated_ids": list(completion.generated_ids),

@@ -52,13 +52,15 @@ class StoreOptions:
 class TurnReport:
     """What a turn did; without a store ``save`` is all zero and ``counters`` empty.
 
-    ``choice`` is the schedule of the mode, None without a store.
+    ``choice`` is the schedule of the mode, ``codec`` how states are encoded; both are None
+    without a store.
     """
 
     completion: Completion
     save: SaveReport
     counters: dict[str, int]
     choice: ModeChoice | None = None
+    codec: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,7 @@ def take_turn(
             save=SaveReport() if saver is None else saver.finish(),
             counters={} if client is None else dict(client.counters),
             choice=None if opened is None else opened.choice,
+            codec=None if store is None else store.codec,
         )
 
 

@@ -16,8 +16,10 @@ from engine_adapters.runner.errors import ModelError
 from examples.conversation.both_ends import BothEnds
 from examples.conversation.job import STEPS, JobOptions, Turn, run_job
 from examples.conversation.runner_process import RunnerFailedError
+from kvstored_client import RAW
 
 GIB = 1024**3
+LOSSLESS = (RAW, "zstd")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -37,6 +39,12 @@ def make_parser() -> argparse.ArgumentParser:
         choices=[mode.value for mode in Mode],
         default=Mode.AUTO.value,
         help="what is stored of each layer; auto chooses by what was measured here",
+    )
+    parser.add_argument(
+        "--codec",
+        choices=LOSSLESS,
+        default=RAW,
+        help="zstd stores fewer bytes; tokens stay the same",
     )
     parser.add_argument("--document-tokens", type=int, default=5000)
     parser.add_argument("--new-tokens", type=int, default=64, help="generated in each turn")
@@ -133,6 +141,7 @@ def main() -> int:
         new_tokens=arguments.new_tokens,
         device_bytes=int(arguments.device_gib * GIB),
         mode=arguments.mode,
+        codec=arguments.codec,
     )
     console = Console()
     shutil.rmtree(folder / "store", ignore_errors=True)

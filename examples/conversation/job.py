@@ -22,6 +22,7 @@ from examples.conversation.both_ends import (
     store_for_cake,
 )
 from examples.conversation.runner_process import StoreUse, TurnResult, calibrate, run_turn
+from kvstored_client import RAW
 
 DRAM_BYTES = 512 * 1024 * 1024
 ARENA_BYTES_MAX = 1024 * 1024 * 1024
@@ -38,7 +39,7 @@ class JobOptions:
     """What is run, and where. ``kv_heads`` below 8 makes the model GQA.
 
     ``mode`` is what is stored of each layer; some modes are planned by a profile, which
-    the job measures first.
+    the job measures first. ``codec`` names how states are stored; the job wants a lossless one.
     """
 
     folder: Path
@@ -48,6 +49,7 @@ class JobOptions:
     new_tokens: int = 64
     device_bytes: int
     mode: Mode = Mode.AUTO
+    codec: str = RAW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,10 @@ def run_job(options: JobOptions, report: Report) -> JobResult:
         conversation = document_tokens(model, options.document_tokens)
         history_tokens = 0
         use = StoreUse(
-            socket=daemon.socket, mode=Mode(options.mode), profile=options.folder / "profile.json"
+            socket=daemon.socket,
+            mode=Mode(options.mode),
+            codec=options.codec,
+            profile=options.folder / "profile.json",
         )
         report("measuring what restoring a layer costs here")
         calibrate(model=model, store=use)

@@ -41,6 +41,7 @@ class StoreUse:
 
     socket: Path
     mode: str
+    codec: str
     profile: Path
     saves: bool = True
 
@@ -70,7 +71,7 @@ def run_turn(
     """
     options = ["--no-store"]
     if store is not None:
-        options = ["--socket", str(store.socket), "--mode", store.mode]
+        options = ["--socket", str(store.socket), "--mode", store.mode, "--codec", store.codec]
         if store.profile.exists():
             options += ["--profile", str(store.profile)]
         if not store.saves:

@@ -13,7 +13,7 @@ from engine_adapters.runner.restorer import StateRestorer
 from engine_adapters.runner.save_queue import SaveReport
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
-from kvstored_client import Client
+from kvstored_client import RAW, Client
 
 CHUNK_TOKENS = 16
 PROMPT_CHUNKS = 24
@@ -43,15 +43,16 @@ class Laboratory:
     """A model and a prompt; every run is a fresh engine.
 
     With ``is_cake`` histories are restored from both ends, and computing is expected to be so
-    slow that everything is loaded that can be.
+    slow that everything is loaded that can be. ``codec`` names how states are stored.
     """
 
-    def __init__(self, folder: Path, *, is_cake: bool = False) -> None:
+    def __init__(self, folder: Path, *, is_cake: bool = False, codec: str = RAW) -> None:
         self.is_cake = is_cake
         directory = folder / "model"
         write_random_model(directory, SHAPE, ["the quick brown fox " * 50])
         self.model = Model.from_directory(directory)
-        self.format = StateFormat.of_directory(self.model, directory, chunk_tokens=CHUNK_TOKENS)
+        states = StateFormat.of_directory(self.model, directory, chunk_tokens=CHUNK_TOKENS)
+        self.format = states.encoded(codec)
         vocabulary = self.model.config.vocab_size
         self.prompt = [
             (7 * n * n + 3 * n) % vocabulary for n in range(CHUNK_TOKENS * PROMPT_CHUNKS)

@@ -18,12 +18,20 @@ PROMPT_TOKENS = CHUNK_TOKENS * PROMPT_CHUNKS
 HEADER_BYTES = 4096
 
 
-@pytest.fixture(scope="module", params=["layers", "cake"])
+USES = {
+    "layers": {},
+    "cake": {"is_cake": True},
+    "layers, encoded": {"codec": "zstd"},
+    "cake, encoded": {"is_cake": True, "codec": "zstd"},
+}
+
+
+@pytest.fixture(scope="module", params=USES)
 def laboratory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Laboratory:
     folder = tmp_path_factory.mktemp("laboratory")
-    return Laboratory(folder, is_cake=request.param == "cake")
+    return Laboratory(folder, **USES[request.param])
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
+import torch
+
 from engine_adapters.restore import ComputeCost, LayerSchedule, LoadCost, Source
 from engine_adapters.runner.cake_restoration import CakeRestoration, PointerSample
 from engine_adapters.runner.cake_restorer import CakeRestorer
@@ -133,6 +135,16 @@ class Lab:
             if client is not None:
                 wait_until(partial(has_asked, engine, client))
         raise AssertionError("the request never ended")
+
+    def states_of(self, slices: list[bytes]) -> torch.Tensor:
+        """All values of a stored chunk."""
+        codec = self.format.codec
+        if codec is None:
+            return torch.frombuffer(bytearray(b"".join(slices)), dtype=torch.float32)
+        decoded = [torch.empty(self.format.slice_shape(n)) for n in range(len(slices))]
+        for layer, (payload, out) in enumerate(zip(slices, decoded, strict=True)):
+            codec.decode(layer, payload, out)
+        return torch.cat([each.flatten() for each in decoded])
 
     def stored(self, flags: tuple[bool, ...]) -> FakeStore:
         kept = [key for key, flag in zip(self.keys, flags, strict=False) if flag]

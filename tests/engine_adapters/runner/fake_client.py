@@ -211,7 +211,7 @@ class FakeClient:
         source: Placement,
         *,
         ack: object,
-        timeout_ms: int,
+        timeout_ms: int = 5000,
     ) -> PutReport:
         self.put_count += 1
         if not all(self.present and region.is_current for region in source.regions):

@@ -1,0 +1,237 @@
+"""Saving with a codec: rows become chunks here, and chunks become payloads."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from engine_adapters.restore import LayerSchedule, Source
+from engine_adapters.runner.encoding_queue import EncodingQueue
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.save_queue import SaveReport
+from engine_adapters.runner.saver import StateSaver
+from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.runner.step import Segment
+from kvstored_client import Ack, PutReport
+from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
+from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+
+MakeTokens = Callable[[int, int], list[int]]
+HIDDEN, KV_HEADS, HEAD_DIM = 32, 2, 8
+SCHEDULE = LayerSchedule.of((Source.COMPUTE, 1), (Source.HIDDEN, 1), (Source.KV, 1))
+
+
+@pytest.fixture
+def state_format(model: Model) -> StateFormat:
+    """Nothing of the first layer, the inputs of the second, KV of the third."""
+    states = StateFormat.of_model(model, "encoded", schedule=SCHEDULE, chunk_tokens=CHUNK_TOKENS)
+    return states.encoded("zstd")
+
+
+@pytest.fixture
+def client() -> FakeClient:
+    return FakeClient(FakeStore())
+
+
+@pytest.fixture
+def saver(client: FakeClient, state_format: StateFormat) -> Iterator[StateSaver]:
+    saver = StateSaver(client, state_format)
+    yield saver
+    saver.close()
+    assert client.regions_in_use == 0
+    assert client.append_count == 0
+
+
+def states_of(position: int, shape: tuple[int, ...]) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(position)
+    return torch.randn(shape, generator=generator)
+
+
+def step(saver: StateSaver, *parts: tuple[int, int, int], value: float | None = None) -> None:
+    """One step of (request_id, first position, token count); ``value`` takes all states' place."""
+    segments, positions = [], []
+    for request_id, first_position, token_count in parts:
+        segments.append(
+            Segment(
+                request_id=request_id,
+                first_row=len(positions),
+                token_count=token_count,
+                first_position=first_position,
+                first_slot=0,
+            )
+        )
+        positions += [
+            position + 1000 * request_id
+            for position in range(first_position, first_position + token_count)
+        ]
+    hidden = torch.stack([states_of(position, (HIDDEN,)) for position in positions])
+    halves = torch.stack(
+        [states_of(position, (2, KV_HEADS, HEAD_DIM)) for position in positions], dim=1
+    )
+    if value is not None:
+        hidden.fill_(value)
+    saver.begin_step(segments)
+    for layer in range(3):
+        saver.take(layer, hidden, halves[0], halves[1])
+    saver.end_step()
+
+
+def check_chunk(client: FakeClient, states: StateFormat, key: bytes, first_position: int) -> None:
+    nothing, hidden, halves = client.store.chunks[key]
+    assert nothing == b""
+    assert states.codec is not None
+    positions = range(first_position, first_position + CHUNK_TOKENS)
+    out = torch.empty(CHUNK_TOKENS, HIDDEN)
+    states.codec.decode(1, hidden, out)
+    assert torch.equal(out, torch.stack([states_of(each, (HIDDEN,)) for each in positions]))
+    out = torch.empty(2, CHUNK_TOKENS, KV_HEADS, HEAD_DIM)
+    states.codec.decode(2, halves, out)
+    wanted = [states_of(each, (2, KV_HEADS, HEAD_DIM)) for each in positions]
+    assert torch.equal(out, torch.stack(wanted, dim=1))
+
+
+def test_rows_of_interleaved_sequences_reach_their_chunks(
+    client: FakeClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    tokens = [make_tokens(40, seed) for seed in range(2)]
+    saver.begin_request(0, tokens[0], 0)
+    saver.begin_request(1, tokens[1], 2 * CHUNK_TOKENS)
+    step(saver, (0, 0, 5), (1, 16, 20))
+    step(saver, (1, 36, 1), (0, 5, 30))
+    step(saver, (0, 35, 5), (1, 37, 3))
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(saved_tokens=40 + 40 - 2 * CHUNK_TOKENS)
+    keys = [client.prefix_keys(state_format.layout, each) for each in tokens]
+    assert set(client.store.chunks) == {*keys[0], *keys[1][2:]}
+    for request_id, first_chunk in ((0, 0), (1, 2)):
+        for index in range(first_chunk, 5):
+            key = keys[request_id][index]
+            check_chunk(client, state_format, key, index * CHUNK_TOKENS + 1000 * request_id)
+            parent = keys[request_id][index - 1] if index else b""
+            assert client.store.parents[key] == parent
+
+
+def test_incomplete_chunks_are_forgotten(
+    client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    saver.begin_request(0, make_tokens(40, 1), 0)
+    step(saver, (0, 0, 2 * CHUNK_TOKENS - 1))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=CHUNK_TOKENS)
+
+
+def test_puts_are_of_what_was_encoded_while_steps_waited(
+    client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """And each chunk is durable before it counts."""
+    put, acks = client.put, []
+    is_held = threading.Event()
+
+    def held(*arguments: Any, **options: Any) -> PutReport:
+        acks.append(options["ack"])
+        is_held.wait(60)
+        return put(*arguments, **options)
+
+    client.put = held  # type: ignore[method-assign]
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    for first in range(0, 64, CHUNK_TOKENS):
+        step(saver, (0, first, CHUNK_TOKENS))
+    is_held.set()
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=64)
+    assert set(acks) == {Ack.DURABLE}
+    # The first may have begun before the others waited.
+    assert len(acks) <= 2
+
+
+def test_a_refused_chunk_stops_its_sequence(
+    client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    client.rejects = lambda index: index == 1
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    for first, count in ((0, 8), (8, 11), (19, 8)):
+        step(saver, (0, first, count))
+        saver.finish()
+    saver.begin_request(1, make_tokens(80, 2), 0)
+    step(saver, (1, 0, 8))
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(saved_tokens=16, dropped_tokens=8 + 3 + 8)
+
+
+def test_states_that_the_codec_cannot_bound_are_not_saved(
+    client: FakeClient, model: Model, make_tokens: MakeTokens
+) -> None:
+    states = StateFormat.of_model(model, "lossy", schedule=SCHEDULE, chunk_tokens=CHUNK_TOKENS)
+    saver = StateSaver(client, states.encoded("int8"))
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    saver.begin_request(1, make_tokens(80, 2), 0)
+    step(saver, (0, 0, 8), (1, 0, 5))
+    step(saver, (0, 8, 8), value=float("nan"))
+    step(saver, (0, 16, 8), (1, 5, 3))
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(saved_tokens=16, dropped_tokens=16)
+    saver.close()
+
+
+def test_a_lost_session_loses_what_was_not_put(
+    client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    step(saver, (0, 0, 5))
+    saver.finish()
+    client.present = client.alive = False
+    step(saver, (0, 5, 3))
+    assert saver.finish().dropped_tokens == 3
+    client.present = client.alive = True
+    saver.begin_request(1, make_tokens(80, 2), 0)
+    step(saver, (1, 0, 8))
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(saved_tokens=8, dropped_tokens=3)
+
+
+def test_an_arena_without_room_for_a_chunk_drops_it(
+    client: FakeClient, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    chunk_bytes = state_format.region_bytes(1)
+    small = FakeClient(client.store, arena_bytes=chunk_bytes - 4096)
+    saver = StateSaver(small, state_format)
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    step(saver, (0, 0, 8))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(dropped_tokens=8)
+    saver.close()
+    # The second chunk waits for the put of the first.
+    snapshot = FakeClient(client.store, arena_bytes=2 * chunk_bytes)
+    saver = StateSaver(snapshot, state_format)
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    for first in (0, 8):
+        step(saver, (0, first, 8))
+        saver.finish()
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=16)
+    saver.close()
+    assert small.regions_in_use == snapshot.regions_in_use == 0
+
+
+def test_a_fault_of_the_queue_is_not_hidden(
+    client: FakeClient,
+    state_format: StateFormat,
+    make_tokens: MakeTokens,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise AssertionError("a bug")
+
+    saver = StateSaver(client, state_format)
+    monkeypatch.setattr(EncodingQueue, "_encode", fail)
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    step(saver, (0, 0, 12))
+    with pytest.raises(AssertionError, match="a bug"):
+        saver.close()
+    assert client.regions_in_use == 0
