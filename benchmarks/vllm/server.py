@@ -110,12 +110,14 @@ def talk(
 ) -> ServerRun:
     """All turns with one server, or with two of which the second begins with an empty memory.
 
-    Two with a ``socket``, at which a daemon listens; they restore in mode ``auto``.
+    Two with a ``socket``, at which a daemon listens; they restore in mode ``prefix``.
     """
     said: tuple[list[dict[str, str]], ...] = tuple([] for _ in range(scale.conversations))
     before = range(scale.turns_before)
     after = range(scale.turns_before, scale.turns_before + scale.turns_after)
-    transfer = None if socket is None else transfer_config(socket, match_timeout_ms=5000)
+    transfer = (
+        None if socket is None else transfer_config(socket, mode="prefix", match_timeout_ms=5000)
+    )
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(model, log, transfer=transfer))
         conversations.take(server, before, said)

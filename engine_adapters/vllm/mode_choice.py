@@ -22,8 +22,9 @@ from engine_adapters.vllm.state_kinds import PLANNED_TOKENS, hcache_schedule
 class ModeChoice:
     """Chooses by the planner that the runner uses, too (HCache, section 4.1; Cake, section 4).
 
-    Without measured costs every stored prefix is overtaken: where the pointers meet shows while
-    both run, so that a wrong expectation costs nothing. ``stores_hidden``: some layers are
+    Without measured costs the stored prefix of a prompt that takes several steps is overtaken:
+    where the pointers meet shows while both run, so that a wrong expectation costs nothing. A
+    prompt of one step could not jump, and is loaded first. ``stores_hidden``: some layers are
     stored as their inputs, which can be projected behind a load only.
     """
 
@@ -51,7 +52,7 @@ class ModeChoice:
     def mode(self, *, prompt_tokens: int, stored_chunks: int) -> RestoreMode:
         """OFF to compute everything, PREFIX or HCACHE to load first, CAKE to do both at once."""
         if self.profile is None:
-            return RestoreMode.HCACHE if self.stores_hidden else RestoreMode.CAKE
+            return self._without_costs(prompt_tokens)
         usable_chunks = min(stored_chunks, -(-(prompt_tokens - 1) // self.chunk_tokens))
         if self.stores_hidden:
             return self._projected(self.profile, usable_chunks)
@@ -60,6 +61,11 @@ class ModeChoice:
             return RestoreMode.OFF
         # What would be computed meanwhile is less than a step: it is not worth a place in one.
         return RestoreMode.PREFIX if plan.meeting_token < self.step_tokens else RestoreMode.CAKE
+
+    def _without_costs(self, prompt_tokens: int) -> RestoreMode:
+        if self.stores_hidden:
+            return RestoreMode.HCACHE
+        return RestoreMode.PREFIX if prompt_tokens <= self.step_tokens else RestoreMode.CAKE
 
     def _projected(self, profile: CostProfile, chunks: int) -> RestoreMode:
         costs = profile.costs(max(1, chunks * self.chunk_tokens))

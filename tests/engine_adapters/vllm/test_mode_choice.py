@@ -67,8 +67,14 @@ def test_last_token_is_not_planned_for() -> None:
 
 def test_without_costs_both_are_tried() -> None:
     choice = ModeChoice(profile=None, layer_count=LAYERS, chunk_tokens=CHUNK, step_tokens=STEP)
-    assert choice.mode(prompt_tokens=100, stored_chunks=1) is RestoreMode.CAKE
+    assert choice.mode(prompt_tokens=STEP + 1, stored_chunks=1) is RestoreMode.CAKE
     assert not choice.prefers_hidden
+
+
+def test_prompt_of_one_step_is_loaded_first() -> None:
+    """All of it would be computed before anything could be jumped over."""
+    choice = ModeChoice(profile=None, layer_count=LAYERS, chunk_tokens=CHUNK, step_tokens=STEP)
+    assert choice.mode(prompt_tokens=STEP, stored_chunks=1) is RestoreMode.PREFIX
 
 
 def test_hidden_states_without_costs_are_loaded_first() -> None:

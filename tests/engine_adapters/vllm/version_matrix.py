@@ -1,6 +1,6 @@
 """Runs the adapter's tests in several versions of vLLM.
 
-    python -m tests.engine_adapters.vllm.version_matrix [--folder FOLDER] [VERSION ...]
+    python -m tests.engine_adapters.vllm.version_matrix [--folder FOLDER] [--sources] [VERSION ...]
 
 Needs the environment of ``make test-vllm``, whose other packages all versions share: each gets
 an environment of its own that holds nothing but vLLM (0.5 GB). With ``--sources`` the versions
@@ -46,11 +46,12 @@ class Environment:
         if self.is_source:
             self._call_it_a_cpu_build(packages)
 
-    def test(self) -> str:
-        """The last line of the tests."""
+    def test(self, expression: str) -> str:
+        """The last line of the tests that the expression of ``pytest -k`` selects."""
         ignored = [f"--ignore-glob={TESTS}/test_engine_*.py"] if self.is_source else []
+        options = ["-q", "-p", "no:cacheprovider", "-k", expression]
         result = subprocess.run(
-            [str(self.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS, *ignored],
+            [str(self.python), "-m", "pytest", *options, TESTS, *ignored],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -75,6 +76,7 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", default=VERSIONS)
     parser.add_argument("--folder", type=Path, default=ROOT / "var" / "vllm-versions")
     parser.add_argument("--sources", action="store_true")
+    parser.add_argument("-k", dest="expression", default="", help="as of pytest")
     options = parser.parse_args()
     has_failed = False
     for version in options.versions:
@@ -83,7 +85,7 @@ def main() -> int:
             folder=options.folder.resolve() / name, version=version, is_source=options.sources
         )
         environment.make()
-        verdict = environment.test()
+        verdict = environment.test(options.expression)
         has_failed |= "failed" in verdict or "error" in verdict or "passed" not in verdict
         sys.stdout.write(f"{name}: {verdict}\n")
         sys.stdout.flush()
