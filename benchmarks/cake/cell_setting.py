@@ -8,6 +8,8 @@ from benchmarks.cake.platforms import GPUS_BY_NAME, LLAMA_8B
 
 SLOW_GBIT_PER_S = 7
 FULL_BITS = 16
+CODECS = {FULL_BITS: "raw", 8: "int8", 3: "int3"}
+"""What stores a value in so many bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,16 @@ class CellSetting:
         )
 
     @property
+    def codec(self) -> str:
+        """What the states are stored with."""
+        return CODECS[self.bits]
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether what is restored is what was computed, so that the tokens must be equal."""
+        return self.bits == FULL_BITS
+
+    @property
     def token_budget(self) -> int:
         """Tokens of this request in a step."""
         return max(1, round(self.share * self.step_tokens))
@@ -68,17 +80,19 @@ class CellSetting:
         """Tokens of others in every step."""
         return self.step_tokens - self.token_budget
 
-    def bytes_per_s(self, history_bytes: int, compute_s: float) -> float:
+    def bytes_per_s(self, history_bytes: int, compute_s: float, *, value_bits: int) -> float:
         """The rate of the device, from what MHA at full length and a full budget needs here.
 
-        That history has ``history_bytes`` and takes ``compute_s`` to compute. At 7 Gbps and
-        100 % computing alone takes as many times as long as loading alone as it does in the
-        paper's table 3 on these GPUs; other bandwidths are in proportion. Fewer bits make
-        the device that much faster: the states themselves are stored as they are.
+        That history has ``history_bytes`` of raw states, ``value_bits`` each, and takes
+        ``compute_s`` to compute. At 7 Gbps and 100 % computing alone takes as many times as
+        long as loading alone as it does in the paper's table 3 on these GPUs; other bandwidths
+        are in proportion. The paper's raw values have 16 bits: where ours have more, raw
+        states come from a device that is faster by as much than that of encoded ones.
         """
         slow_s = compute_s / slow_quotient(self.gpus)
-        faster = self.gbit_per_s / SLOW_GBIT_PER_S * FULL_BITS / self.bits
-        return history_bytes / slow_s * faster
+        stored_bits = value_bits if self.is_lossless else FULL_BITS
+        bytes_per_value_bit = history_bytes / value_bits
+        return stored_bits * bytes_per_value_bit / slow_s * self.gbit_per_s / SLOW_GBIT_PER_S
 
 
 def slow_quotient(gpus: str) -> float:

@@ -193,7 +193,7 @@ def test_chunks_evicted_between_pin_and_read(
         assert laboratory.run(client).save.saved_tokens == PROMPT_CHUNKS * CHUNK_TOKENS
 
         def push_out() -> None:
-            layout = laboratory.format.layout
+            layout = laboratory.format.states
             with other.allocate(laboratory.chunk_bytes) as region:
                 source = Placement.contiguous(region, layout)
                 for number in range(2 * 16 * mib // laboratory.chunk_bytes):

@@ -23,6 +23,7 @@ FIGURES = (
     "speedup_over_compute_mean",
 )
 BASE_REPEATS = 3
+BYTE_BITS = 8
 
 Found = dict[CellSetting, CellTimes]
 
@@ -41,7 +42,8 @@ def measure(stage: Stage) -> tuple[list[Series], bool]:
         )
     show_times(stage.settings.console, found)
     series = [*_figures(tables, found, stage.scale.tokens), *_details(found)]
-    return series, all(times.were_equal for times in found.values())
+    were_equal = all(times.were_equal for setting, times in found.items() if setting.is_lossless)
+    return series, were_equal
 
 
 class _Grid:
@@ -52,6 +54,7 @@ class _Grid:
         self._costs: dict[tuple[bool, int, int], ComputeCost] = {}
         base = stage.history(stage.scale.tokens)
         self._base_bytes = base.chunk_bytes * base.chunk_count
+        self._value_bits = BYTE_BITS * base.model.dtype.itemsize
         self._base_s = min(
             base.take(None, token_budget=SAVING_BUDGET).ttft_s for _ in range(BASE_REPEATS)
         )
@@ -65,12 +68,14 @@ class _Grid:
         )
         found: Found = {}
         by_history = sorted(settings, key=_history_of)
-        for (is_grouped, tokens), members in groupby(by_history, key=_history_of):
-            stored = self._stage.history(tokens, is_grouped=is_grouped)
+        for (is_grouped, tokens, codec), members in groupby(by_history, key=_history_of):
+            stored = self._stage.history(tokens, is_grouped=is_grouped, codec=codec)
             with scratch_folder(self._stage.folder, 0) as folder:
                 save(stored, folder, USES)
                 for setting in members:
-                    bytes_per_s = setting.bytes_per_s(self._base_bytes, self._base_s)
+                    bytes_per_s = setting.bytes_per_s(
+                        self._base_bytes, self._base_s, value_bits=self._value_bits
+                    )
                     lab = CellLab(
                         self._stage,
                         setting,
@@ -95,8 +100,8 @@ class _Grid:
         return self._costs[key]
 
 
-def _history_of(setting: CellSetting) -> tuple[bool, int]:
-    return setting.is_grouped, setting.tokens
+def _history_of(setting: CellSetting) -> tuple[bool, int, str]:
+    return setting.is_grouped, setting.tokens, setting.codec
 
 
 def _notes(table: PaperTable, tokens_max: int) -> list[str]:
@@ -106,7 +111,8 @@ def _notes(table: PaperTable, tokens_max: int) -> list[str]:
     ]
     if len({cell.bits for cell in table.cells}) > 1:
         notes.append(
-            "fewer bits: the same states on a device that is faster by as much, without decoding"
+            "8 and 3 bits: codecs int8 and int3, which encode and decode; raw values have more "
+            "than the paper's 16 bits here, and a device that is faster by as much"
         )
     return notes
 
@@ -140,7 +146,7 @@ def _figures(tables: tuple[PaperTable, ...], found: Found, tokens_max: int) -> l
 
 
 def _details(found: Found) -> list[Series]:
-    """Milliseconds of all rounds of every cell."""
+    """Milliseconds of all rounds of every cell, and whether lossy codecs changed the tokens."""
     result = []
     for setting, times in found.items():
         ways = {
@@ -158,4 +164,7 @@ def _details(found: Found) -> list[Series]:
             )
             for name, seconds in ways.items()
         ]
+        if not setting.is_lossless:
+            key = f"{setting.name}_tokens_equal"
+            result.append(Series(key=key, unit="all", samples=(float(times.were_equal),)))
     return result

@@ -76,8 +76,11 @@ class StoredHistory:
     twice into DRAM.
     """
 
-    def __init__(self, model: SharedModel, history: Sequence[int], *, chunk_tokens: int) -> None:
+    def __init__(
+        self, model: SharedModel, history: Sequence[int], *, chunk_tokens: int, codec: str
+    ) -> None:
         self.model = model
+        self._codec = codec
         self.prompt = [*history, 0]
         """One more token than the history, because the last one is never restored."""
         self.token_count = len(history)
@@ -95,9 +98,8 @@ class StoredHistory:
 
     @property
     def chunk_bytes(self) -> int:
-        """Of all layers of a chunk."""
-        layout = self._format("").layout
-        return sum(layout.slice_bytes(layer) for layer in range(layout.layer_count))
+        """Of all layers of a chunk, encoded: what moves, or at most moves."""
+        return self._format("").layout.chunk_bytes()
 
     def save(self, client: Client, uses: Sequence[str]) -> None:
         """Prefills the history once and stores it for each use; raises BenchmarkError."""
@@ -193,4 +195,7 @@ class StoredHistory:
             )
 
     def _format(self, use: str) -> StateFormat:
-        return StateFormat.of_model(self.model, f"benchmark {use}", chunk_tokens=self._chunk_tokens)
+        states = StateFormat.of_model(
+            self.model, f"benchmark {use}", chunk_tokens=self._chunk_tokens
+        )
+        return states.encoded(self._codec)

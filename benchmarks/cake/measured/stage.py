@@ -12,7 +12,7 @@ from benchmarks.cake.measured.history import StoredHistory
 from benchmarks.cake.measured.scale import Scale
 from benchmarks.cake.measured.shared_model import SharedModel
 from benchmarks.daemon_process import DaemonOptions, DaemonProcess
-from kvstored_client import Client
+from kvstored_client import RAW, Client
 
 MIB = 1024 * 1024
 DEVICE_BYTES = 1024 * MIB
@@ -33,12 +33,14 @@ class Stage:
     mha: SharedModel
     gqa: SharedModel
 
-    def history(self, token_count: int, *, is_grouped: bool = False) -> StoredHistory:
+    def history(
+        self, token_count: int, *, is_grouped: bool = False, codec: str = RAW
+    ) -> StoredHistory:
         """Tokens drawn from the seed, the same ones for a length."""
         model = self.gqa if is_grouped else self.mha
         generator = random.Random(f"{self.settings.seed} {token_count}")
         tokens = [generator.randrange(model.config.vocab_size) for _ in range(token_count)]
-        return StoredHistory(model, tokens, chunk_tokens=self.scale.chunk_tokens)
+        return StoredHistory(model, tokens, chunk_tokens=self.scale.chunk_tokens, codec=codec)
 
     def announce(self, text: str) -> None:
         """Tells how far it is."""

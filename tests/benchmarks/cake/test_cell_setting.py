@@ -3,6 +3,7 @@ import pytest
 from benchmarks.cake.cell_setting import CellSetting, slow_quotient
 from benchmarks.cake.paper_tables import TABLES, Cell
 from benchmarks.cake.platforms import LLAMA_8B, LONG_ALPACA_7B
+from engine_adapters.codecs.registry import codec_of_layer
 
 
 def cell(table: int, *labels: str) -> Cell:
@@ -42,15 +43,36 @@ def test_every_setting_has_a_name_of_its_own() -> None:
 def test_loading_alone_takes_as_many_times_as_long_as_in_the_paper(gpus: str) -> None:
     history_bytes, compute_s = 10_000_000, 2.0
     paper = cell(3, gpus, "100%", "7 Gbps")
-    rate = CellSetting.of(paper, 4096).bytes_per_s(history_bytes, compute_s)
+    rate = CellSetting.of(paper, 4096).bytes_per_s(history_bytes, compute_s, value_bits=32)
     assert compute_s / (history_bytes / rate) == pytest.approx(slow_quotient(gpus))
     assert slow_quotient(gpus) == pytest.approx(paper.over_compute / paper.over_load)
 
 
-def test_bandwidths_are_in_proportion_and_fewer_bits_are_as_much_faster() -> None:
-    slow, fast, narrow = (
-        CellSetting.of(cell(7, *labels), 4096).bytes_per_s(1000, 1.0)
-        for labels in (("7Gbps", "16 bits"), ("56Gbps", "16 bits"), ("7Gbps", "8 bits"))
-    )
+def rate(*labels: str, value_bits: int) -> float:
+    setting = CellSetting.of(cell(7, *labels), 4096)
+    return setting.bytes_per_s(1000, 1.0, value_bits=value_bits)
+
+
+def test_bandwidths_are_in_proportion() -> None:
+    slow, fast = (rate(speed, "16 bits", value_bits=32) for speed in ("7Gbps", "56Gbps"))
     assert fast / slow == pytest.approx(8)
-    assert narrow / slow == pytest.approx(2)
+
+
+@pytest.mark.parametrize("value_bits", [16, 32])
+def test_encoded_states_come_from_the_device_of_values_of_16_bits(value_bits: int) -> None:
+    raw, narrow, least = (
+        rate("7Gbps", f"{bits} bits", value_bits=value_bits) for bits in (16, 8, 3)
+    )
+    assert narrow == least
+    assert raw / narrow == pytest.approx(value_bits / 16)
+
+
+def test_every_width_has_a_codec_that_keeps_all_bits_or_says_so() -> None:
+    settings = {CellSetting.of(each, 4096) for each in TABLES[4].cells}
+    assert {(each.bits, each.codec) for each in settings} == {
+        (16, "raw"),
+        (8, "int8"),
+        (3, "int3"),
+    }
+    for each in settings:
+        assert codec_of_layer(each.codec, layer=0, layer_count=1).is_lossless is each.is_lossless

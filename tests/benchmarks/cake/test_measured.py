@@ -33,7 +33,7 @@ TINY = Scale(
     chunk_tokens=64,
     choices={
         3: lambda cell: (cell.gpus, cell.gbit_per_s, cell.share) == (TWO_A100, 32, 1),
-        7: lambda cell: (cell.gbit_per_s, cell.bits) == (32, 16),
+        7: lambda cell: cell.gbit_per_s == 32 and cell.bits in (16, 3),
     },
     rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
     long_tokens=1024,
