@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
@@ -16,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 POLL_S = 0.005
+PATIENCE_S = 120.0
 
 
 class EngineChild:
@@ -66,17 +68,13 @@ class EngineChild:
         return {"free": pool.get_num_free_blocks(), "all": pool.num_gpu_blocks - 1}
 
     def settle(self) -> bool:
-        """Waits until everything that was taken is put."""
-        while self.worker_side.is_saving:
-            time.sleep(POLL_S)
-        return True
+        """Waits until everything that was taken is put; False when that takes too long."""
+        return _until(lambda: not self.worker_side.is_saving)
 
     def reconnect(self) -> bool:
-        """Waits until both sides have found the daemon."""
-        side = self.scheduler.connector.scheduler_side
-        while not (self.worker_side.is_connected and side.lookup.is_connected):
-            time.sleep(POLL_S)
-        return True
+        """Waits until both sides have found the daemon; False when that takes too long."""
+        lookup = self.scheduler.connector.scheduler_side.lookup
+        return _until(lambda: self.worker_side.is_connected and lookup.is_connected)
 
     @property
     def scheduler(self) -> Any:
@@ -89,6 +87,15 @@ class EngineChild:
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
         return get_kv_transfer_group().worker_side
+
+
+def _until(condition: Callable[[], bool]) -> bool:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(POLL_S)
+    return True
 
 
 def obey(child_class: type[EngineChild]) -> None:

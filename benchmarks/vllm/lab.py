@@ -76,7 +76,8 @@ class Lab:
         options.config.write_text(options.document())
         self._daemon.start()
         for name in names:
-            self._engines[name].ask("reconnect")
+            if not self._engines[name].ask("reconnect"):
+                raise BenchmarkError(f"engine {name} does not find the restarted daemon")
 
     def take(self, name: str, prompt: list[int], *, max_tokens: int = 1) -> Restored:
         """One prompt."""

@@ -36,10 +36,10 @@ class NativeScale:
 
 
 FULL = NativeScale(
-    prompt_tokens=4 * 1024 + 4, rounds=Rounds(count=7, count_min=7, time_limit_s=200.0)
+    prompt_tokens=4 * 1024 + 4, rounds=Rounds(count=9, count_min=9, time_limit_s=200.0)
 )
 QUICK = NativeScale(
-    prompt_tokens=2 * 1024 + 4, rounds=Rounds(count=5, count_min=5, time_limit_s=60.0)
+    prompt_tokens=2 * 1024 + 4, rounds=Rounds(count=9, count_min=9, time_limit_s=60.0)
 )
 
 
@@ -105,9 +105,9 @@ class NativeBench:
     def open_readers(self) -> None:
         """Processes that have none of the prompts in their memory, and a daemon as empty."""
         self._start_both()
-        self._lab.limit(["prefix"], None)
         for name in ("prefix", "native_fs"):
             self._lab.take(name, self._first)
+        self._lab.limit(["prefix"], None)
 
     def next_round(self) -> None:
         """Another prompt, which nothing but the disk has."""

@@ -41,8 +41,9 @@ class Environment:
         pip = [str(self.python), "-m", "pip", "install", "--quiet", "--no-deps"]
         _run([*pip, f"{package}=={self.version}"])
         packages = _site_packages(self.folder)
-        # Behind its own packages come all of the shared ones.
-        (packages / "shared.pth").write_text(f"{_site_packages(BASE)}\n")
+        # Behind its own packages come all of the shared ones, with what they name.
+        shared = f"import site; site.addsitedir({str(_site_packages(BASE))!r})\n"
+        (packages / "shared.pth").write_text(shared)
         if self.is_source:
             self._call_it_a_cpu_build(packages)
 
