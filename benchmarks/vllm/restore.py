@@ -39,8 +39,6 @@ FIGURES = (
     "tokens_equal",
     "blocks_leaked",
 )
-BFLOAT16_FIGURES = ("bfloat16_cake_vs_best_baseline", "bfloat16_hcache_vs_kv_restore_x")
-
 Samples = dict[str, tuple[float, ...]]
 
 
@@ -209,16 +207,14 @@ def measure_bfloat16(settings: Settings, say: Callable[[str], None]) -> tuple[Se
 def bfloat16_series(samples: Samples) -> tuple[Series, ...]:
     """Both ratios, then every sample."""
     cake = Series(
-        key=BFLOAT16_FIGURES[0],
+        key="bfloat16_cake_vs_best_baseline",
         unit="ratio",
         samples=best_ratio(samples, "bfloat16"),
-        is_figure=True,
     )
     hidden = Series(
-        key=BFLOAT16_FIGURES[1],
+        key="bfloat16_hcache_vs_kv_restore_x",
         unit="ratio",
         samples=ratios(samples["bfloat16_slow_kv"], samples["bfloat16_slow_hidden"]),
-        is_figure=True,
     )
     timed = (Series(key=f"{key}_s", unit="s", samples=values) for key, values in samples.items())
     return (cake, hidden, *timed)

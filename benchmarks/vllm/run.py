@@ -12,27 +12,31 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part: what it promises, and how it runs."""
+    """One part: what it promises, how it runs, and whether it belongs to the quick ones."""
 
     figures: tuple[str, ...]
     run: Callable[[Settings, Say], tuple[Series, ...]]
+    is_quick: bool = True
 
 
 PARTS: Mapping[str, Part] = {
     "restore": Part(figures=restore.FIGURES, run=restore.measure),
-    "bfloat16": Part(figures=restore.BFLOAT16_FIGURES, run=restore.measure_bfloat16),
+    "bfloat16": Part(figures=(), run=restore.measure_bfloat16, is_quick=False),
     "native": Part(figures=native.FIGURES, run=native.measure),
     "server": Part(figures=server.FIGURES, run=server.measure),
 }
 
 
 def run(settings: Settings) -> tuple[Series, ...]:
-    """Runs the chosen parts one after the other; raises BenchmarkError."""
+    """Runs the chosen parts, or all, one after the other; raises BenchmarkError."""
+    chosen = settings.parts or [
+        name for name, part in PARTS.items() if part.is_quick or not settings.quick
+    ]
     with settings.console.status("starting engines") as status:
         return tuple(
             series
             for name, part in PARTS.items()
-            if not settings.parts or name in settings.parts
+            if name in chosen
             for series in part.run(settings, status.update)
         )
 

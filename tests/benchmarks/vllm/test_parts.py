@@ -1,0 +1,40 @@
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.benchmark import Settings
+from benchmarks.registry import find_benchmark
+from benchmarks.report import Series
+from benchmarks.vllm import run
+from benchmarks.vllm.restore import FIGURES
+
+
+def test_every_figure_belongs_to_a_part() -> None:
+    benchmark = find_benchmark("vllm")
+    assert list(benchmark.parts) == ["restore", "bfloat16", "native", "server"]
+    assert "prefix_vs_native_fs_ttft" in benchmark.promised(("native",))
+    assert set(FIGURES) < set(benchmark.figures)
+
+
+@pytest.mark.parametrize(
+    ("is_quick", "parts", "ran"),
+    [
+        (True, (), ["restore", "native", "server"]),
+        (False, (), ["restore", "bfloat16", "native", "server"]),
+        (True, ("bfloat16",), ["bfloat16"]),
+    ],
+)
+def test_chosen_parts_run(
+    monkeypatch: pytest.MonkeyPatch, is_quick: bool, parts: tuple[str, ...], ran: list[str]
+) -> None:
+    def part_of(name: str) -> run.Part:
+        one = (Series(key=name, unit="s", samples=(1.0,)),)
+        return run.Part(figures=(), run=lambda *_: one, is_quick=run.PARTS[name].is_quick)
+
+    monkeypatch.setattr(run, "PARTS", {name: part_of(name) for name in run.PARTS})
+    settings = Settings(
+        quick=is_quick, folder=Path(), seed=1, console=Console(file=StringIO()), parts=parts
+    )
+    assert [series.key for series in run.run(settings)] == ran
