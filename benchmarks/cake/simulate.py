@@ -65,6 +65,11 @@ def table_series(table: PaperTable, cells: Sequence[Simulated]) -> Iterator[Seri
         samples=tuple(cell.over_oracle for cell in cells),
         summary=Summary.MOST,
     )
+    yield Series(
+        key=f"table{table.number}_behind_layers",
+        unit="ratio",
+        samples=tuple(cell.behind_layers for cell in cells),
+    )
 
 
 def misled_series(table: PaperTable, calibration: Calibration) -> Series:

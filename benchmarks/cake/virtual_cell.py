@@ -24,6 +24,8 @@ class Simulated:
     """Seconds until the first token in one cell.
 
     Of our planner, the paper's algorithm, both baselines and the oracle, all by our costs.
+    ``behind_layers_s`` is what could be saved at most if computing the last tokens began behind
+    each layer of the chunk that is waited for, instead of behind all of them.
     """
 
     cell: Cell
@@ -32,6 +34,12 @@ class Simulated:
     load_s: float
     compute_s: float
     oracle_s: float
+    behind_layers_s: float
+
+    @property
+    def behind_layers(self) -> float:
+        """That part of our time."""
+        return self.behind_layers_s / self.cake_s
 
     @property
     def over_load(self) -> float:
@@ -98,6 +106,7 @@ def simulate_cell(cell: Cell, calibration: Calibration, *, misled: float = 1.0) 
     )
     first_token_s = compute.compute_s(history.token_count, cell.tokens, token_budget)
     compute_s = compute.compute_s(0, cell.tokens, token_budget)
+    layers = cell.model.layer_count
     return Simulated(
         cell=cell,
         cake_s=outcome.duration_s,
@@ -108,6 +117,7 @@ def simulate_cell(cell: Cell, calibration: Calibration, *, misled: float = 1.0) 
             _oracle_s(usable, compute, load, token_budget)
             for usable in (history, history.without_short_chunk())
         ),
+        behind_layers_s=min(outcome.waited_s, load.chunk_s, outcome.rest_s) * (1 - 1 / layers),
     )
 
 

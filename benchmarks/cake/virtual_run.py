@@ -33,9 +33,15 @@ class VirtualMachine:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """How a virtual restoration went: which tokens were computed and which loaded, when."""
+    """How a virtual restoration went: which tokens were computed and which loaded, when.
+
+    ``waited_s`` is how long the last tokens of the history were waited for, ``rest_s`` what
+    computing the tokens behind it took.
+    """
 
     duration_s: float = 0.0
+    waited_s: float = 0.0
+    rest_s: float = 0.0
     read_chunks: int = 0
     computed: list[TokenRange] = field(default_factory=list)
     loaded: list[TokenRange] = field(default_factory=list)
@@ -80,10 +86,16 @@ def restore(
             if tokens.token_count:
                 outcome.computed.append(tokens)
                 pointers.end_step(tokens.token_count, duration_s)
+            if tokens.stop > history.token_count:
+                outcome.rest_s += duration_s
+            else:
+                outcome.waited_s = 0.0
         elif reader.is_idle:
             raise RuntimeError(f"the planner waits at token {tokens.first} for nothing")
         else:
-            now_s = max(now_s, min(now_s + POLL_S, reader.next_s))
+            until_s = max(now_s, min(now_s + POLL_S, reader.next_s))
+            outcome.waited_s += until_s - now_s
+            now_s = until_s
     outcome.duration_s = now_s
     outcome.read_chunks = reader.read_count
     return outcome

@@ -14,8 +14,9 @@ from engine_adapters.runner.cake_restorer import CakeRestorer
 
 CAKE, LOAD = "cake", "load"
 USES = (CAKE, LOAD)
-CAKE_PARTS = ("opening", "forward", "waited", "taking")
-"""What a restoration's time consists of; the wait contains the opening's."""
+CAKE_PARTS = ("opening", "forward", "last", "waited", "taking")
+"""What a restoration's time consists of; the wait contains the opening's, and all forward passes
+the last one."""
 
 
 class CellLab:

@@ -51,6 +51,11 @@ class Taken:
         return sum(step.duration_s for step in self.steps)
 
     @property
+    def last_s(self) -> float:
+        """Seconds of the step that gave the first token."""
+        return self.steps[-1].duration_s
+
+    @property
     def waited_s(self) -> float:
         """Seconds in which there was nothing to compute, the opening's included."""
         return self.completion.restore.waited_s

@@ -29,8 +29,15 @@ def test_beliefs_that_are_wrong_by_half_are_mended_on_the_way() -> None:
 def test_speed_ups_and_differences_are_relative_to_the_papers() -> None:
     cell = Cell(labels=(), over_load=2.0, over_compute=4.0, gbit_per_s=1)
     simulated = Simulated(
-        cell=cell, cake_s=2.0, paper_algorithm_s=4.0, load_s=6.0, compute_s=5.0, oracle_s=1.0
+        cell=cell,
+        cake_s=2.0,
+        paper_algorithm_s=4.0,
+        load_s=6.0,
+        compute_s=5.0,
+        oracle_s=1.0,
+        behind_layers_s=0.5,
     )
+    assert simulated.behind_layers == 0.25
     assert (simulated.over_load, simulated.over_compute) == (3.0, 2.5)
     assert (simulated.over_best, simulated.over_oracle) == (2.5, 2.0)
     assert simulated.relative_differences == pytest.approx((0.5, 0.375))

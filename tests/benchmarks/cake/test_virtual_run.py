@@ -30,6 +30,22 @@ def test_both_sides_work_until_they_meet() -> None:
     assert outcome.loaded == [TokenRange(20, 40)]
     assert outcome.duration_s == pytest.approx(21)
     assert outcome.read_chunks == 2
+    assert (outcome.waited_s, outcome.rest_s) == (0.0, 1.0)
+
+
+def test_only_the_wait_for_the_end_of_the_history_counts() -> None:
+    """Chunk 1 has come at 26 s, chunk 0 was computed in 10 s; chunk 3 is a gap."""
+    history = replace(HISTORY, is_stored=(True, True, True, False))
+    plan = replace(PLAN, load_order=(range(1, 3),), meeting_token=10)
+    machine = replace(MACHINE, chunk_s=lambda chunk, now_s: 13.0)
+    load = LoadCost(chunk_s=6.0)
+    outcome = restore(history, plan, COMPUTE, machine, rates=Rates(load, token_budget=10))
+    assert outcome.computed[-2:] == [TokenRange(30, 40), TokenRange(40, 41)]
+    assert (outcome.waited_s, outcome.rest_s) == (0.0, 1.0)
+    late = replace(MACHINE, chunk_s=lambda chunk, now_s: 10.5)
+    outcome = restore(HISTORY, PLAN, COMPUTE, late, rates=Rates(LOAD, token_budget=10))
+    assert outcome.waited_s == pytest.approx(1)
+    assert outcome.duration_s == pytest.approx(22)
 
 
 def test_projection_takes_the_compute_sides_time() -> None:

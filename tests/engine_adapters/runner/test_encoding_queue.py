@@ -195,6 +195,23 @@ def test_a_lost_session_loses_what_was_not_put(
     assert saver.finish() == SaveReport(saved_tokens=8, dropped_tokens=3)
 
 
+def test_a_new_session_has_a_new_region(
+    client: FakeClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """What lies in the old one is lost, and the next chunk is put from the new one."""
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    step(saver, (0, 0, 8))
+    saver.finish()
+    assert isinstance(saver._queue, EncodingQueue)
+    region = saver._queue._region
+    assert region is not None
+    region._is_alive = lambda: False
+    step(saver, (0, 8, 8))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=16)
+    assert saver._queue._region is not region
+
+
 def test_an_arena_without_room_for_a_chunk_drops_it(
     client: FakeClient, state_format: StateFormat, make_tokens: MakeTokens
 ) -> None:
