@@ -155,6 +155,8 @@ class DecodedSpan(Span):
         """As ``Span``."""
         self.cancel()
         self._thread.join()
+        # Whoever still knows this span keeps it, not the memory of its states.
+        self._decoded = {}
         return super().release()
 
     def _wait(self, is_over: Callable[[], bool], deadline_s: float) -> None:
@@ -245,14 +247,21 @@ def open_span(
     order: Order,
     sections: Sequence[Section] | None = None,
 ) -> Span:
-    """A span of this layout: decoded if it has a codec. Parameters as those of ``Span``."""
+    """A span of this layout: decoded if it has a codec. Parameters as those of ``Span``.
+
+    Where it cannot be made the region is given back.
+    """
     kind = Span if state_format.codec is None else DecodedSpan
-    return kind(
-        client,
-        state_format,
-        region,
-        keys=keys,
-        first_chunk=first_chunk,
-        order=order,
-        sections=sections,
-    )
+    try:
+        return kind(
+            client,
+            state_format,
+            region,
+            keys=keys,
+            first_chunk=first_chunk,
+            order=order,
+            sections=sections,
+        )
+    except BaseException:
+        region.release()
+        raise

@@ -101,6 +101,11 @@ class EncodingQueue(SaveQueue):
             snapshot.settle()
             for part in rows:
                 self._gather(snapshot, part)
+        except BaseException:
+            # Which rows reached their chunks is not known.
+            for part in rows:
+                self._stop(part.sequence)
+            raise
         finally:
             snapshot.region.release()
         if self._batch:
@@ -113,9 +118,15 @@ class EncodingQueue(SaveQueue):
     def _gather(self, snapshot: Snapshot, part: Rows) -> None:
         """Adds the rows of one sequence; encodes what they complete."""
         sequence, taken = part.sequence, 0
+        if part.first_token != sequence.length_tokens:
+            # Rows before these never came: a chunk with a gap would hold other tokens' states.
+            self._stop(sequence)
         while taken < part.token_count and not sequence.is_stopped:
-            chunk = self._open_chunks.setdefault(sequence, OpenChunk(self._format))
+            chunk = self._open_chunks.get(sequence)
+            if chunk is None:
+                chunk = self._open_chunks[sequence] = OpenChunk(self._format)
             taken += chunk.add(snapshot, part.first_row + taken, part.token_count - taken)
+            sequence.length_tokens = part.first_token + taken
             if chunk.is_complete:
                 self._encode(sequence, chunk, part.first_token + taken)
         self.count_dropped(part.token_count - taken)
@@ -125,6 +136,9 @@ class EncodingQueue(SaveQueue):
         keys = self._keys(sequence, stop_token)
         index = stop_token // self._layout.chunk_tokens - 1
         region = self._reserve()
+        if sequence.is_stopped:
+            # By the put of an old region: an earlier chunk is lost, and this one with it.
+            return
         if len(keys) <= index or region is None:
             self._stop(sequence)
             return
@@ -156,8 +170,11 @@ class EncodingQueue(SaveQueue):
         source = Placement.contiguous(self._region, self._layout)
         chunks = [encoded.chunk for encoded in batch]
         report = self._client.put(self._layout, chunks, source, ack=Ack.DURABLE)
+        lost: set[SavedSequence] = set()
         for encoded, result in zip(batch, report.results, strict=True):
             if result.outcome is PutOutcome.REJECTED:
+                lost.add(encoded.sequence)
+            if encoded.sequence in lost:
                 self.count_dropped(self._layout.chunk_tokens)
                 self._stop(encoded.sequence)
             else:

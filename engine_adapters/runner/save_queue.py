@@ -28,7 +28,7 @@ class SavedSequence:
     """A stretch of a request that is being saved, from ``first_token`` on, a chunk's first.
 
     ``token_ids`` is the engine's own list, which grows while it decodes. ``length_tokens``
-    is how far the store holds it, ``next_token`` how far rows were handed over. Once it is
+    is how far the queue has taken it, ``next_token`` how far rows were handed over. Once it is
     stopped nothing more is saved of it; that is the queue's word, while the engine's thread
     says that it is cut: no more rows of it are handed over, but those that were are saved.
     """

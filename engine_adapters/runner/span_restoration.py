@@ -232,11 +232,15 @@ class SpanRestoration:
             return
         self._wait = wait
         self._patience.begin_wait()
-        while self._patience.remaining_s() > 0:
-            yield 0
-            self._source.advance()
-            if is_ready():
-                break
+        try:
+            while self._patience.remaining_s() > 0:
+                yield 0
+                self._source.advance()
+                if is_ready():
+                    break
+        finally:
+            # A span that was waited for is not kept for longer than it is read.
+            self._wait = self._source.wait_news
         self._patience.end_wait()
 
     def _recompute(self, span: Span) -> Iterator[int]:

@@ -19,7 +19,7 @@ from engine_adapters.runner.sampling import Sampling
 from engine_adapters.runner.save_queue import SaveReport
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import CHUNK_TOKENS, StateFormat, shape_of
-from kvstored_client import RAW, Client, Order
+from kvstored_client import RAW, Client, Order, SnapshotGeometry
 
 SPAN_BYTES_MAX = 1024**3
 """Of the largest models; four of them are what a daemon allows an arena unless told otherwise."""
@@ -122,6 +122,16 @@ def span_bytes_of(state_format: StateFormat) -> int:
     return max(SPAN_BYTES, min(state_format.span_bytes(chunks), SPAN_BYTES_MAX))
 
 
+def arena_bytes_of(state_format: StateFormat, token_budget: int) -> int:
+    """Arena bytes of a turn: half for spans, half for snapshots of steps.
+
+    No codec makes snapshots smaller. No more than a daemon allows unless told otherwise.
+    """
+    snapshot_bytes = SnapshotGeometry(state_format.states, token_budget).byte_count
+    wanted = ARENA_SPANS * max(span_bytes_of(state_format), snapshot_bytes)
+    return min(wanted, ARENA_SPANS * SPAN_BYTES_MAX)
+
+
 def moving_less(profile: CostProfile, state_format: StateFormat) -> CostProfile:
     """What a machine needs where a codec moves fewer bytes: as if it read that much faster."""
     return replace(profile, read_bytes_per_s=profile.read_bytes_per_s / state_format.moved_share)
@@ -143,7 +153,7 @@ def _open(
         model, fingerprint, schedule=choice.schedule, chunk_tokens=store.chunk_tokens
     ).encoded(store.codec)
     span_bytes = span_bytes_of(state_format)
-    arena_bytes = store.arena_bytes or f"{ARENA_SPANS * span_bytes}"
+    arena_bytes = store.arena_bytes or f"{arena_bytes_of(state_format, token_budget)}"
     client = stack.enter_context(
         Client(store.socket, arena_bytes=arena_bytes, name="runner", salt=store.salt)
     )
