@@ -9,7 +9,7 @@ VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 VLLM_REQUIREMENTS := $(wildcard engine_adapters/vllm/requirements*.txt)
 
-.PHONY: setup demo test test-quick test-long test-long-kills test-long-others test-vllm lint check-types protos clean
+.PHONY: setup demo test test-quick test-long test-long-kills test-long-soak test-long-others test-vllm lint check-types protos clean
 
 setup: $(STAMP)
 
@@ -42,17 +42,21 @@ test: lint check-types
 test-quick: lint check-types
 	$(BIN)/python -m pytest --ignore tests/faults
 
-# The labs at the size that takes minutes each, in two halves beside each other: one waits for
-# processes to die and start, the other mostly for time to pass.
+# The labs at the size that takes minutes each, in three parts beside each other: processes that
+# die and start, the rest, and a soak, which mostly waits for time to pass.
 test-long: setup
-	$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
-		test-long-kills test-long-others
+	$(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync=target \
+		test-long-kills test-long-soak test-long-others
 
 test-long-kills:
 	$(LONG) tests/faults/kill tests/faults/power tests/system
 
+test-long-soak:
+	$(LONG) tests/faults/memory
+
 test-long-others:
-	$(LONG) --ignore tests/faults/kill --ignore tests/faults/power tests/faults
+	$(LONG) tests/faults/clients tests/faults/flush tests/faults/full tests/faults/index \
+		tests/faults/media tests/faults/test_scrub.py
 
 # Real vLLM engines, in an environment of their own (1.8 GB).
 test-vllm: $(VLLM_STAMP)
