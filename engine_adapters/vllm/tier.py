@@ -1,4 +1,4 @@
-"""The store as a tier of vLLM's own offloading, behind its host tier. Imports vLLM.
+"""The store as a tier of vLLM's own offloading, behind its host tier. Imports vLLM (0.31 on).
 
 Named by ``{"type": "KvstoredTier", "module_path": "engine_adapters.vllm.tier", "socket": ...}``
 in ``secondary_tiers``. Neither Cake nor HCache is possible there: whole chunks are promoted to
@@ -26,6 +26,7 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
+from engine_adapters.vllm.options import OptionError
 from engine_adapters.vllm.tier_identity import tier_identity
 from engine_adapters.vllm.tier_store import TierStore
 from engine_adapters.vllm.weights import UnknownWeightsError
@@ -38,6 +39,8 @@ QUEUED_STORES_MAX = 64
 """Stores that wait for the daemon; further ones fail, and are counted by vLLM."""
 SPAN_BYTES = 32 * 1024 * 1024
 CLOSE_S = 10.0
+TIMEOUT_MS_MAX = 600_000
+"""What a daemon takes as the deadline of a call."""
 
 
 class _Lookups(AsyncLookupManager):
@@ -89,6 +92,11 @@ class KvstoredTier(SecondaryTierManager):
         timeout_ms: int = 10_000,
         enable_kv_events: bool = False,
     ) -> None:
+        if not (isinstance(timeout_ms, int) and 0 < timeout_ms <= TIMEOUT_MS_MAX):
+            raise OptionError(
+                f"timeout_ms of the KvstoredTier is a number from 1 to {TIMEOUT_MS_MAX}, "
+                f"not {timeout_ms!r}"
+            )
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self._jobs: dict[int, _Job] = {}
         self._stores_left = QUEUED_STORES_MAX
@@ -165,7 +173,7 @@ class KvstoredTier(SecondaryTierManager):
             self._lookups.flush()
 
     def drain_jobs(self) -> None:
-        """Waits until nothing touches the host tier any more: at most for ``timeout_ms``."""
+        """Waits until nothing touches the host tier any more: each transfer has its deadline."""
         wait([job.done for job in self._jobs.values()])
 
     def shutdown(self) -> None:
@@ -173,10 +181,11 @@ class KvstoredTier(SecondaryTierManager):
         wait([job.done for job in self._jobs.values()], timeout=CLOSE_S)
         for threads in (self._load_threads, self._store_threads):
             threads.shutdown(wait=False, cancel_futures=True)
+        if self._store is not None:
+            # Before the look-ups are waited for: those in the queue are answered at once then.
+            self._store.close()
         if self._lookups is not None:
             self._lookups.shutdown()
-        if self._store is not None:
-            self._store.close()
 
     def _open_store(
         self, client: Client, *, revision: str, named: str, timeout_ms: int

@@ -20,7 +20,8 @@ class TierIdentity:
     """Everything that vLLM tells a tier about its engine, and what the user adds to it.
 
     ``checkpoint_config`` is the text of a local checkpoint's ``config.json``, ``chunk_bytes``
-    the size of a chunk of all workers. ``named`` is whatever else changes the states, such as
+    the size of a chunk of all workers; ``is_canonical`` and ``is_replicated`` say how vLLM orders
+    the bytes in it. ``named`` is whatever else changes the states, such as
     overrides of the configuration, which no tier is told.
     """
 
@@ -31,6 +32,8 @@ class TierIdentity:
     groups: tuple[tuple[int, tuple[str, ...]], ...]
     parallel: Mapping[str, Any]
     kv_cache_layout: str
+    is_canonical: bool
+    is_replicated: bool
     instruction_set: str
     blocks_per_chunk: int
     tokens_per_hash: int
@@ -70,6 +73,9 @@ def tier_identity(
         groups=tuple((group.tokens_per_block, group.layer_names) for group in config.groups),
         parallel=parallel,
         kv_cache_layout=str(config.kv_cache_layout),
+        # Engines before 0.32 have neither.
+        is_canonical=bool(getattr(config, "canonical_layout", False)),
+        is_replicated=bool(getattr(config, "replicated_layout", False)),
         instruction_set=instruction_set,
         blocks_per_chunk=config.cache.blocks_per_chunk,
         tokens_per_hash=config.cache.tokens_per_hash,

@@ -1,6 +1,7 @@
 """Moves chunks between vLLM's host tier and the daemon, in threads."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -19,13 +20,26 @@ from kvstored_client import (
     StateKind,
     StateLayout,
 )
+from kvstored_contract.limits import TOKEN_BYTES_MAX
+
+SLICE_BYTES = 1024 * 1024
+"""Of a slice of a chunk: a daemon reads slices of 2 MiB unless told otherwise."""
+
+LOOKUP_LEASE_MS = 1000
+"""For as long as it takes to be told which chunks are stored."""
+
+SLOW_LOOKUP_S = 1.0
+PAUSE_S = 5.0
+"""After a look-up that took longer than the one, nothing is found for the other: requests wait for
+their look-ups, one after the other."""
 
 
 class TierStore:
     """Chunks of the host tier, ``rows`` [chunk_count, chunk_bytes] of uint8, in the daemon.
 
-    Every method waits for the daemon, so none belongs into the scheduler's thread. Thread-safe;
-    a chunk of ``rows`` belongs to one call at a time.
+    vLLM's chunk holds all layers of all workers; it is stored in equal slices, whatever is in
+    them. Every method waits for the daemon, so none belongs into the scheduler's thread.
+    Thread-safe; a chunk of ``rows`` belongs to one call at a time.
     """
 
     def __init__(
@@ -37,24 +51,43 @@ class TierStore:
         chunk_tokens: int,
         span_bytes: int,
         timeout_ms: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._rows = rows
         self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._silent_until_s = 0.0
+        chunk_bytes = rows.shape[1]
+        slice_count = -(-chunk_bytes // min(SLICE_BYTES, chunk_tokens * TOKEN_BYTES_MAX))
+        token_bytes = -(-chunk_bytes // (slice_count * chunk_tokens))
+        self._slice_bytes = token_bytes * chunk_tokens
         self.layout = StateLayout(
             model=fingerprint,
             dtype="bytes",
-            layers=(LayerState(StateKind.KV, -(-rows.shape[1] // chunk_tokens)),),
+            layers=(LayerState(StateKind.KV, token_bytes),) * slice_count,
             chunk_tokens=chunk_tokens,
             rotary=Rotary.ROTATED,
         )
-        self._span_chunks = max(1, span_bytes // self.layout.layer_stride)
+        self._span_chunks = max(1, span_bytes // (slice_count * self.layout.layer_stride))
 
     def known(self, offload_keys: Sequence[bytes]) -> list[bool]:
-        """Which leading chunks are stored; nothing behind the first that is not."""
+        """Which chunks are stored, each for itself.
+
+        vLLM asks in an order of its own, and for groups of layers that need other chunks.
+        """
+        started_s = self._clock()
+        absent = [False] * len(offload_keys)
+        if started_s < self._silent_until_s:
+            return absent
         keys = self._keys(offload_keys)
-        found = self._client.match(self.layout, keys).chunk_count if keys else 0
-        return [index < found for index in range(len(offload_keys))]
+        lease = self._client.pin(self.layout, keys, lease_ms=LOOKUP_LEASE_MS) if keys else None
+        if self._clock() - started_s > SLOW_LOOKUP_S:
+            self._silent_until_s = self._clock() + PAUSE_S
+        if lease is None:
+            return absent
+        with lease:
+            return list(lease.is_pinned)
 
     def store(self, offload_keys: Sequence[bytes], chunk_ids: Sequence[int]) -> bool:
         """Puts chunks of the host tier; whether all of them are in the store then."""
@@ -94,8 +127,8 @@ class TierStore:
         if region is None:
             return False
         with region:
-            for target, chunk in zip(self._slices(region, len(keys)), chunk_ids, strict=True):
-                target.copy_(self._rows[chunk])
+            for place, part in self._pairs(region, len(keys), chunk_ids):
+                place.copy_(part)
             report = self._client.put(
                 self.layout,
                 [NewChunk(key=key, token_count=self.layout.chunk_tokens) for key in keys],
@@ -120,13 +153,19 @@ class TierStore:
             with reading:
                 report = reading.wait()
             count = report.resident_prefix
-            for source, chunk in zip(self._slices(region, count), chunk_ids, strict=False):
-                self._rows[chunk].copy_(source)
+            for place, part in self._pairs(region, len(keys), chunk_ids[:count]):
+                part.copy_(place)
         return count
 
     def _allocate(self, chunk_count: int) -> Region | None:
         return self._client.allocate(Placement.contiguous_bytes(self.layout, chunk_count))
 
-    def _slices(self, region: Region, chunk_count: int) -> Tensor:
-        padded = region.tensor(torch.uint8, (chunk_count, self.layout.layer_stride))
-        return padded[:, : self._rows.shape[1]]
+    def _pairs(
+        self, region: Region, chunk_count: int, chunk_ids: Sequence[int]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each slice's place in the region with its part of the host tier."""
+        layout = self.layout
+        places = region.tensor(torch.uint8, (layout.layer_count, chunk_count, layout.layer_stride))
+        for index, chunk in enumerate(chunk_ids):
+            for number, part in enumerate(self._rows[chunk].split(self._slice_bytes)):
+                yield places[number, index, : len(part)], part

@@ -42,6 +42,8 @@ class Config:
     cache: Cache = Cache()
     parallel: Parallel = Parallel()
     kv_cache_layout: str | None = None
+    canonical_layout: bool = False
+    replicated_layout: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -78,6 +80,9 @@ def test_equal_engines_share(checkpoint: Path) -> None:
         {"cache": Cache(tokens_per_hash=16)},
         {"parallel": Parallel(tp_size=2)},
         {"kv_cache_layout": "HND"},
+        # Bug: permuted bytes were taken for those of the other order.
+        {"canonical_layout": True},
+        {"replicated_layout": True},
     ],
 )
 def test_whatever_vllm_tells_separates(checkpoint: Path, change: dict[str, Any]) -> None:

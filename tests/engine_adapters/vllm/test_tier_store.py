@@ -1,0 +1,81 @@
+"""Chunks between a host tier and a real daemon."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine_adapters.vllm.tier_store import PAUSE_S, SLOW_LOOKUP_S, TierStore
+from kvstored_client import Client
+from kvstored_contract.layout import StateLayout
+from tests.support.daemon import DaemonProcess
+
+TOKENS = 16
+KEYS = [bytes([number]) * 36 for number in range(4)]
+
+
+def rows(chunk_count: int, chunk_bytes: int) -> Tensor:
+    generator = torch.Generator().manual_seed(chunk_bytes)
+    return torch.randint(0, 256, (chunk_count, chunk_bytes), dtype=torch.uint8, generator=generator)
+
+
+def store_of(client: Any, host: Tensor, **options: Any) -> TierStore:
+    settings = {"chunk_tokens": TOKENS, "span_bytes": 8 << 20, "timeout_ms": 10_000}
+    return TierStore(client, host, fingerprint="tier", **{**settings, **options})
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 4096, (1 << 20) + 1, (3 << 20) + 5])
+def test_chunks_of_any_size_come_back(daemon: DaemonProcess, chunk_bytes: int) -> None:
+    """Bug: a chunk was one slice, and those above the daemon's ``read_bytes_max`` were refused."""
+    host = rows(4, chunk_bytes)
+    wanted = host.clone()
+    with Client(daemon.socket_path, arena_bytes="64MiB", strict=True) as client:
+        store = store_of(client, host)
+        assert store.store(KEYS, [0, 1, 2, 3])
+        host.zero_()
+        assert store.load(KEYS, [3, 2, 1, 0]) == 4
+        assert torch.equal(host, wanted.flip(0))
+
+
+def test_each_chunk_is_known_for_itself(daemon: DaemonProcess) -> None:
+    """Bug: nothing behind the first chunk that is not stored was found."""
+    host = rows(4, 4096)
+    with Client(daemon.socket_path, arena_bytes="16MiB", strict=True) as client:
+        store = store_of(client, host)
+        assert store.known(KEYS) == [False] * 4
+        assert store.known([]) == []
+        assert store.store([KEYS[0], KEYS[2]], [0, 2])
+        assert store.known(KEYS[::-1]) == [False, True, False, True]
+        assert client.admin.stats().lease_count == 0
+
+
+def test_a_chunk_of_a_large_model_has_a_layout() -> None:
+    """Bug: 800 KiB a token, as 13B without grouped heads has, were refused as one layer."""
+    store = store_of(None, torch.empty((1, 819_200 * TOKENS), dtype=torch.uint8))
+    assert store.layout.layer_count == 13
+    assert 0 <= store.layout.chunk_bytes() - 819_200 * TOKENS < 13 * TOKENS
+
+
+def test_a_slow_daemon_is_not_asked_for_a_while() -> None:
+    """Bug: a hung daemon held each request for the whole timeout of a call, one after the other."""
+    now, asked = [0.0], []
+
+    class Slow:
+        namespace = "n"
+
+        def available(self) -> bool:
+            return True
+
+        def pin(self, layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int) -> None:
+            asked.append(len(keys))
+            now[0] += 2 * SLOW_LOOKUP_S
+
+    store = store_of(Slow(), rows(1, 4096), clock=lambda: now[0])
+    assert store.known(KEYS[:1]) == [False]
+    assert store.known(KEYS[:2]) == [False] * 2
+    assert asked == [1]
+    now[0] += PAUSE_S
+    assert store.known(KEYS[:3]) == [False] * 3
+    assert asked == [1, 3]
