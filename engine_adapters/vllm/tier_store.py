@@ -167,5 +167,5 @@ class TierStore:
         layout = self.layout
         places = region.tensor(torch.uint8, (layout.layer_count, chunk_count, layout.layer_stride))
         for index, chunk in enumerate(chunk_ids):
-            for number, part in enumerate(self._rows[chunk].split(self._slice_bytes)):
+            for number, part in enumerate(torch.split(self._rows[chunk], self._slice_bytes)):
                 yield places[number, index, : len(part)], part
