@@ -33,6 +33,8 @@ BLOCK_TOKENS = 16
 CHUNK_TOKENS = 64
 LAYERS = ("layers.0",)
 STEPS_MAX = 3000
+MATCH_TIMEOUT_MS = 2000
+"""Long enough for a look-up on a busy machine, and less than STEPS_MAX steps."""
 _NUMBERS = itertools.count()
 
 
@@ -80,6 +82,7 @@ class SchedulerBench:
                     "socket": str(socket),
                     "mode": mode,
                     "salt": self.salt,
+                    "match_timeout_ms": MATCH_TIMEOUT_MS,
                 },
             ),
         )

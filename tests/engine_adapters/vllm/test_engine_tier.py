@@ -3,10 +3,14 @@
 import random
 from pathlib import Path
 
+import pytest
+
 from benchmarks.vllm.engine_process import EngineProcess
 from benchmarks.vllm.native import offloading_config
 from kvstored_client import Client
 from tests.support.daemon import DaemonProcess
+
+pytest.importorskip("vllm", minversion="0.31", reason="needs vLLM 0.31: make test-vllm")
 
 PROMPT_TOKENS = 330
 CHUNK_TOKENS = 64

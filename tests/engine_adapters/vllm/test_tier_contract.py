@@ -16,7 +16,7 @@ from kvstored_client import Client
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import wait_until
 
-pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+pytest.importorskip("vllm", minversion="0.31", reason="needs vLLM 0.31: make test-vllm")
 
 from vllm.v1.kv_offload.base import (
     LookupResult,
