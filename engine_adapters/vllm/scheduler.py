@@ -75,7 +75,8 @@ class _Overtaking(_Base):
         request.num_computed_tokens = position
         self.reset_preempted_req_ids.add(request_id)
         # Before 0.31 those that hold blocks wait among all others.
-        getattr(self, "kv_holding_waiting", self.waiting).prepend_request(request)
+        queue: Any = getattr(self, "kv_holding_waiting", self.waiting)
+        queue.prepend_request(request)
 
 
 class CakeScheduler(_Overtaking, Scheduler):
