@@ -13,10 +13,10 @@ from engine_adapters.runner.model import Model
 from engine_adapters.runner.save_queue import SaveReport
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
-from engine_adapters.runner.step import Segment
 from kvstored_client import Ack, PutReport
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
 from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+from tests.engine_adapters.runner.steps import segments_of
 
 MakeTokens = Callable[[int, int], list[int]]
 HIDDEN, KV_HEADS, HEAD_DIM = 32, 2, 8
@@ -51,21 +51,7 @@ def states_of(position: int, shape: tuple[int, ...]) -> torch.Tensor:
 
 def step(saver: StateSaver, *parts: tuple[int, int, int], value: float | None = None) -> None:
     """One step of (request_id, first position, token count); ``value`` takes all states' place."""
-    segments, positions = [], []
-    for request_id, first_position, token_count in parts:
-        segments.append(
-            Segment(
-                request_id=request_id,
-                first_row=len(positions),
-                token_count=token_count,
-                first_position=first_position,
-                first_slot=0,
-            )
-        )
-        positions += [
-            position + 1000 * request_id
-            for position in range(first_position, first_position + token_count)
-        ]
+    segments, positions = segments_of(parts)
     hidden = torch.stack([states_of(position, (HIDDEN,)) for position in positions])
     halves = torch.stack(
         [states_of(position, (2, KV_HEADS, HEAD_DIM)) for position in positions], dim=1

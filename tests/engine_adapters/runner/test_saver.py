@@ -12,6 +12,7 @@ from kvstored_client import SnapshotGeometry
 from kvstored_contract.layout import align_up
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
 from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+from tests.engine_adapters.runner.steps import segments_of
 
 MakeTokens = Callable[[int, int], list[int]]
 LAYERS, KV_HEADS, HEAD_DIM = 3, 2, 8
@@ -37,21 +38,7 @@ def states_of(layer: int, position: int, half: int) -> float:
 
 def step(saver: StateSaver, *parts: tuple[int, int, int]) -> None:
     """One step of (request_id, first position, token count) with recognisable states."""
-    segments, positions = [], []
-    for request_id, first_position, token_count in parts:
-        segments.append(
-            Segment(
-                request_id=request_id,
-                first_row=len(positions),
-                token_count=token_count,
-                first_position=first_position,
-                first_slot=0,
-            )
-        )
-        positions += [
-            position + 1000 * request_id
-            for position in range(first_position, first_position + token_count)
-        ]
+    segments, positions = segments_of(parts)
     saver.begin_step(segments)
     for layer in range(LAYERS):
         keys, values = (
