@@ -42,8 +42,9 @@ test: lint check-types
 test-quick: lint check-types
 	$(BIN)/python -m pytest --ignore tests/faults
 
-# The labs at the size that takes minutes each, in three parts beside each other: processes that
-# die and start, the rest, and a soak, which mostly waits for time to pass.
+# The labs at the size that takes minutes each, in three parts beside each other that take about
+# as long: processes that die and start; a soak, which mostly waits for time to pass, and the
+# index; and the rest.
 test-long: setup
 	$(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync=target \
 		test-long-kills test-long-soak test-long-others
@@ -52,11 +53,11 @@ test-long-kills:
 	$(LONG) tests/faults/kill tests/faults/power tests/system
 
 test-long-soak:
-	$(LONG) tests/faults/memory
+	$(LONG) tests/faults/memory tests/faults/index
 
 test-long-others:
-	$(LONG) tests/faults/clients tests/faults/flush tests/faults/full tests/faults/index \
-		tests/faults/media tests/faults/test_scrub.py
+	$(LONG) tests/faults/clients tests/faults/flush tests/faults/full tests/faults/media \
+		tests/faults/test_scrub.py
 
 # Real vLLM engines, in an environment of their own (1.8 GB).
 test-vllm: $(VLLM_STAMP)

@@ -6,8 +6,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine_adapters.restore import CostProfile, LayerSchedule, Mode, Source
+from engine_adapters.restore import (
+    ComputeCost,
+    CostProfile,
+    LayerSchedule,
+    LoadCost,
+    Mode,
+    Source,
+)
+from engine_adapters.runner.cake_restorer import CakeRestorer
 from engine_adapters.runner.engine import Engine
+from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.mode_choice import choose_schedule
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.model_config import Family
@@ -27,6 +36,7 @@ NEW_TOKENS = 12
 SPAN_CHUNKS = 5
 EXACT = 1e-5
 LAYERS = 6
+TOKEN_BUDGET = 128
 SHAPES = {
     "mha": {"kv_head_count": 4},
     "gqa": {"kv_head_count": 1},
@@ -44,7 +54,6 @@ MODES = {
     "auto, compute-rich": (Mode.AUTO, COMPUTE_RICH),
     "auto, I/O-rich": (Mode.AUTO, IO_RICH),
 }
-RUN = [name for name in MODES if not name.startswith("auto")]
 HCACHE = [name for name in MODES if name.startswith("hcache")]
 MHA_SCHEDULES = {
     "kv": "6 KV",
@@ -93,23 +102,27 @@ class Case:
         report = restorer.restore(self.prompt, cache=cache, first_slot=5)
         count = report.restored_tokens
         assert count == chunk_count * CHUNK_TOKENS
+        self.check_cache(cache, first_slot=5, token_count=count)
+        return report
+
+    def check_cache(self, cache: KvCache, *, first_slot: int, token_count: int) -> None:
         wanted = self.computed._cache
         for ours, theirs in ((cache.keys, wanted.keys), (cache.values, wanted.values)):
-            assert (ours[:, 5 : 5 + count] - theirs[:, :count]).abs().max() < EXACT
-        return report
+            restored = ours[:, first_slot : first_slot + token_count]
+            assert (restored - theirs[:, :token_count]).abs().max() < EXACT
 
 
 def run(
     model: Model,
     prompt: list[int],
     *,
-    restorer: StateRestorer | None = None,
+    restorer: StateRestorer | CakeRestorer | None = None,
     saver: StateSaver | None = None,
 ) -> tuple[Completion, Engine]:
     engine = Engine(
         model,
         cache_tokens=len(prompt) + NEW_TOKENS,
-        token_budget=128,
+        token_budget=TOKEN_BUDGET,
         requests_max=1,
         sink=saver,
         restorer=restorer,
@@ -157,7 +170,7 @@ def model(family: str, tmp_path_factory: pytest.TempPathFactory) -> Model:
     return Model.from_directory(directory)
 
 
-@pytest.fixture(params=RUN)
+@pytest.fixture(params=MODES)
 def mode_name(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -207,6 +220,36 @@ def test_states_and_tokens_are_those_of_plain_prefill(case: Case, client: Client
     assert restored.restore.restored_tokens == PROMPT_TOKENS
     assert restored.token_ids == case.completion.token_ids
     assert restored.restore.dram_bytes + restored.restore.device_bytes > 0
+
+
+@pytest.mark.parametrize("token_s", [1e-5, 1e-2], ids=["both sides", "the store"])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        LayerSchedule.of((Source.KV, LAYERS)),
+        LayerSchedule.of((Source.HIDDEN, LAYERS)),
+        LayerSchedule.of((Source.HIDDEN, LAYERS - 1), (Source.KV, 1)),
+    ],
+    ids=str,
+)
+def test_states_of_both_ends_are_those_of_plain_prefill(
+    case: Case, client: Client, token_s: float
+) -> None:
+    """Computing a token takes ``token_s``, or so it is expected, and loading it 10 us."""
+    restorer = CakeRestorer(
+        client,
+        case.state_format,
+        case.model,
+        compute=ComputeCost(step_s=1e-4, token_s=token_s, attention_s=0.0),
+        load=LoadCost(chunk_s=1e-5 * CHUNK_TOKENS),
+        token_budget=TOKEN_BUDGET,
+        opening_s_max=20.0,
+    )
+    restored, engine = run(case.model, case.prompt, restorer=restorer)
+    assert restored.token_ids == case.completion.token_ids
+    case.check_cache(engine._cache, first_slot=0, token_count=len(case.prompt))
+    if token_s > 1e-3:
+        assert restored.restore.restored_tokens == PROMPT_TOKENS
 
 
 @pytest.mark.parametrize("mode_name", HCACHE)

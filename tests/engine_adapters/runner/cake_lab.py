@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from engine_adapters.restore import ComputeCost, LayerSchedule, LoadCost, Source
+from engine_adapters.restore import ComputeCost, LayerSchedule, LoadCost
 from engine_adapters.runner.cake_restoration import CakeRestoration, PointerSample
 from engine_adapters.runner.cake_restorer import CakeRestorer
 from engine_adapters.runner.decoded_span import DecodedSpan
@@ -67,10 +67,9 @@ def is_decoded(engine: Engine) -> bool:
 
 
 def has_decoded(span: DecodedSpan) -> bool:
-    (section,) = span._sections
     return all(
         span._slices[section.first_layer + layer][chunk] or not read.state(chunk, layer)
-        for read in span._reads
+        for section, read in zip(span._sections, span._reads, strict=False)
         for chunk in range(span.chunk_count)
         for layer in range(section.layer_count)
     )
@@ -81,14 +80,14 @@ class Lab:
     """States of ``PROMPT`` in one layout, and restorations of its beginnings."""
 
     model: Model
-    source: Source
+    schedule: LayerSchedule
     codec: str = RAW
+    chunk_tokens: int = CHUNK_TOKENS
     store: FakeStore = field(default_factory=FakeStore)
 
     def __post_init__(self) -> None:
-        schedule = LayerSchedule.of((self.source, self.model.config.layer_count))
         self.format = StateFormat.of_model(
-            self.model, "cake", schedule=schedule, chunk_tokens=CHUNK_TOKENS
+            self.model, "cake", schedule=self.schedule, chunk_tokens=self.chunk_tokens
         ).encoded(self.codec)
         client = FakeClient(self.store)
         saver = StateSaver(client, self.format)

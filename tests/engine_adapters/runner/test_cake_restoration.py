@@ -1,5 +1,7 @@
 """Computing from the front while loading from the back: the tokens never change."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -29,22 +31,51 @@ from tests.engine_adapters.runner.cake_lab import (
     check_equal,
     restore,
 )
+from tests.engine_adapters.runner.checkpoints import write_llama, write_opt
 from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
 from tests.engine_adapters.runner.streamed_client import StreamedClient
 from tests.support.waiting import wait_until
 
-EXACT = 1e-4
+EXACT = 1e-5
+
+MIXED = LayerSchedule((Source.HIDDEN, Source.HIDDEN, Source.KV))
+SCHEDULES = {
+    "kv": LayerSchedule.of((Source.KV, 3)),
+    "hidden": LayerSchedule.of((Source.HIDDEN, 3)),
+    "mixed": MIXED,
+}
+
+LabOf = Callable[[str, str, str, int], Lab]
 
 
-@pytest.fixture(scope="module", params=[Source.KV, Source.HIDDEN])
+@pytest.fixture(scope="module", params=["kv", "hidden"])
 def lab(request: pytest.FixtureRequest, model: Model) -> Lab:
-    return Lab(model, request.param)
+    return Lab(model, SCHEDULES[request.param])
 
 
 @pytest.fixture(scope="module", params=["raw", "zstd"])
 def codec_lab(request: pytest.FixtureRequest, lab: Lab) -> Lab:
     """Both kinds of states, as they are and encoded without a loss."""
-    return lab if request.param == RAW else Lab(lab.model, lab.source, request.param)
+    return lab if request.param == RAW else Lab(lab.model, lab.schedule, request.param)
+
+
+@pytest.fixture(scope="module")
+def lab_of(model: Model, tmp_path_factory: pytest.TempPathFactory) -> LabOf:
+    """The lab of a model, a schedule, a codec and a chunk size, made once."""
+    mha, opt = tmp_path_factory.mktemp("mha"), tmp_path_factory.mktemp("opt")
+    write_llama(mha)
+    write_opt(opt)
+    models = {
+        "gqa": model,
+        "mha": Model.from_directory(mha),
+        "opt": Model.from_directory(opt),
+    }
+
+    @cache
+    def make(model_name: str, schedule_name: str, codec: str, chunk_tokens: int) -> Lab:
+        return Lab(models[model_name], SCHEDULES[schedule_name], codec, chunk_tokens)
+
+    return make
 
 
 def test_both_sides_meet(codec_lab: Lab) -> None:
@@ -258,7 +289,7 @@ def test_it_is_over_when_nothing_more_can_come(lab: Lab) -> None:
         CakeCosts(
             compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
             load=load,
-            source=lab.source,
+            source=lab.schedule.sources[0],
             rates=Rates(load, token_budget=16),
         ),
         prompt_tokens=len(PROMPT),
@@ -290,31 +321,38 @@ def test_a_layout_that_is_not_stored_as_a_whole_is_refused(model: Model) -> None
         )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_whatever_happens_the_tokens_equal_plain_recompute(
-    data: st.DataObject, codec_lab: Lab
+    data: st.DataObject, lab_of: LabOf
 ) -> None:
-    """Random meeting points, gaps, damage, layouts, codecs, steps and failures."""
-    flags = tuple(data.draw(st.lists(st.booleans(), min_size=CHUNKS, max_size=CHUNKS)))
-    client = StreamedClient(
-        codec_lab.stored(flags),
-        arena_bytes=codec_lab.format.span_bytes(data.draw(st.integers(0, 2 * CHUNKS))),
+    """Random meeting points, gaps, damage, models, layouts, chunks, codecs, steps and failures."""
+    lab = lab_of(
+        data.draw(st.sampled_from(["gqa", "mha", "opt"]), "model"),
+        data.draw(st.sampled_from(list(SCHEDULES)), "schedule"),
+        data.draw(st.sampled_from(["raw", "zstd"]), "codec"),
+        data.draw(st.sampled_from([4, 8, 16]), "tokens of a chunk"),
     )
-    damaged = st.lists(st.sampled_from(codec_lab.keys), max_size=4).map(set)
+    chunk_count = len(lab.keys)
+    flags = st.lists(st.booleans(), min_size=chunk_count, max_size=chunk_count)
+    client = StreamedClient(
+        lab.stored(tuple(data.draw(flags))),
+        arena_bytes=lab.format.span_bytes(data.draw(st.integers(0, 2 * chunk_count))),
+    )
+    damaged = st.lists(st.sampled_from(lab.keys), max_size=4).map(set)
     # The daemon serves no bytes whose checksum is wrong; others may not be what was encoded.
     client.lost = data.draw(damaged)
-    client.garbled = data.draw(damaged) if codec_lab.codec != RAW else set()
-    client.dies_after = data.draw(st.none() | st.integers(0, CHUNKS))
+    client.garbled = data.draw(damaged) if lab.codec != RAW else set()
+    client.dies_after = data.draw(st.none() | st.integers(0, chunk_count))
     prompt_tokens = data.draw(st.integers(1, len(PROMPT)))
     restored = restore(
-        codec_lab,
+        lab,
         client,
         prompt_tokens=prompt_tokens,
         arrivals=tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))),
         token_budget=data.draw(st.sampled_from([1, 5, 8, 16, 64])),
-        span_chunks=data.draw(st.integers(1, CHUNKS)),
+        span_chunks=data.draw(st.integers(1, chunk_count)),
         chunk_s=data.draw(st.sampled_from([0.01, 0.1, 0.5, 1.0, 5.0])),
         saves=data.draw(st.booleans()),
     )
-    check_equal(codec_lab, restored, prompt_tokens)
+    check_equal(lab, restored, prompt_tokens)
