@@ -222,7 +222,7 @@ def test_states_and_tokens_are_those_of_plain_prefill(case: Case, client: Client
     assert restored.restore.dram_bytes + restored.restore.device_bytes > 0
 
 
-@pytest.mark.parametrize("token_s", [1e-5, 1e-2], ids=["both sides", "the store"])
+@pytest.mark.parametrize("token_s", [1e-5, 10.0], ids=["both sides", "the store"])
 @pytest.mark.parametrize(
     "schedule",
     [
@@ -248,7 +248,7 @@ def test_states_of_both_ends_are_those_of_plain_prefill(
     restored, engine = run(case.model, case.prompt, restorer=restorer)
     assert restored.token_ids == case.completion.token_ids
     case.check_cache(engine._cache, first_slot=0, token_count=len(case.prompt))
-    if token_s > 1e-3:
+    if token_s > 1.0:
         assert restored.restore.restored_tokens == PROMPT_TOKENS
 
 
