@@ -15,20 +15,24 @@ from typing import Any, cast
 
 from google.protobuf.message import DecodeError, Message
 
+from kvstored.format.identity import KEY_BYTES
 from kvstored.server.admin_servicer import hex_prefix
 from kvstored.server.errors import refusal_of
-from kvstored.server.fields import sequence_name
+from kvstored.server.fields import checked_keys, sequence_name
 from kvstored.server.session import Session
 from kvstored.server.session_socket import _check_hello
-from kvstored.server.store_servicer import put_request, read_request
+from kvstored.server.store_servicer import append_request, put_request, read_request
 from kvstored_contract.board import board_bytes
 from kvstored_contract.handshake import LENGTH, HandshakeError, body_bytes, parse
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.limits import LAYERS_MAX
+from kvstored_contract.snapshot import SnapshotGeometry
 from kvstored_protos.v1 import admin_pb2, common_pb2, sequence_pb2, session_pb2, store_pb2
 from tests.faults.clients.requests import ENCODED, LAYOUT
 
 ARENA_BYTES = 1 << 20
+CHUNK_TOKENS = LAYOUT.chunk_tokens
+"""Of both layouts."""
 
 
 @dataclass(slots=True)
@@ -103,6 +107,27 @@ def fuzz_put(data: bytes) -> None:
     refusable(run)
 
 
+def fuzz_append(data: bytes) -> None:
+    """An append: every row of what is accepted is one of a snapshot inside the arena."""
+    message = decoded(store_pb2.AppendRequest, data)
+    if message is None:
+        return
+
+    def run() -> None:
+        append = append_request(message, SESSION)
+        assert len(append.source) <= ARENA_BYTES
+        assert len(append.source) == SnapshotGeometry(append.layout, append.row_count).byte_count
+        assert len({item.name for item in append.items}) == len(append.items)
+        for item in append.items:
+            assert item.token_count > 0
+            assert 0 <= item.first_row <= append.row_count - item.token_count
+            stop_token = item.first_token + item.token_count
+            before, after = item.first_token // CHUNK_TOKENS, stop_token // CHUNK_TOKENS
+            assert len(item.keys) == after - before
+
+    refusable(run)
+
+
 def fuzz_read(data: bytes) -> None:
     """A read: every slice and the board of what is accepted lie inside the arena."""
     message = decoded(store_pb2.ReadRequest, data)
@@ -153,6 +178,20 @@ def fuzz_layout(data: bytes) -> None:
     refusable(run)
 
 
+def fuzz_keys(data: bytes) -> None:
+    """Keys of calls that name chunks only: what is accepted are keys."""
+    for kind in (store_pb2.MatchRequest, store_pb2.PinRequest, store_pb2.DeleteRequest):
+        message = decoded(kind, data)
+        if message is not None:
+            refusable(lambda message=message: check_keys(checked_keys(message.keys)))
+
+
+def check_keys(keys: tuple[bytes, ...]) -> None:
+    """At least one, and all of the length of a key."""
+    assert keys
+    assert {len(key) for key in keys} == {KEY_BYTES}
+
+
 def fuzz_names(data: bytes) -> None:
     """Names of sequences and prefixes of keys."""
     request = decoded(sequence_pb2.SequenceRequest, data)
@@ -166,7 +205,9 @@ def fuzz_names(data: bytes) -> None:
 TARGETS: tuple[Callable[[bytes], None], ...] = (
     fuzz_handshake,
     fuzz_put,
+    fuzz_append,
     fuzz_read,
+    fuzz_keys,
     fuzz_layout,
     fuzz_names,
 )

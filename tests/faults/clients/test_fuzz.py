@@ -20,7 +20,9 @@ from tests.faults.seeds import seed
 KINDS: dict[str, tuple[type[Message], ...]] = {
     "fuzz_handshake": (session_pb2.Hello,),
     "fuzz_put": (store_pb2.PutRequest,),
+    "fuzz_append": (store_pb2.AppendRequest,),
     "fuzz_read": (store_pb2.ReadRequest,),
+    "fuzz_keys": (store_pb2.MatchRequest, store_pb2.PinRequest, store_pb2.DeleteRequest),
     "fuzz_layout": (common_pb2.StateLayout,),
     "fuzz_names": (sequence_pb2.SequenceRequest, admin_pb2.InspectRequest),
 }
