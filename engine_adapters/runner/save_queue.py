@@ -1,14 +1,17 @@
 """What the engine's thread hands over to be saved, and the thread that does it in order."""
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from engine_adapters.layout_check import LayoutCheck
 from engine_adapters.runner.snapshot import Snapshot
 from kvstored_client import Client, StateLayout
 
+LOGGER = logging.getLogger("kvstored.runner")
 THREAD_NAME = "save-queue"
 
 
@@ -66,6 +69,7 @@ class SaveQueue(ABC):
     def __init__(self, client: Client, layout: StateLayout) -> None:
         self._client = client
         self._layout = layout
+        self._check = LayoutCheck(client, [layout], LOGGER)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=THREAD_NAME)
         self._lock = threading.Lock()
         self._saved_tokens = 0
@@ -75,7 +79,7 @@ class SaveQueue(ABC):
 
     def open(self, sequence: SavedSequence) -> None:
         """Begins a sequence behind the chunks that are stored of it."""
-        self._submit(lambda: self._open(sequence))
+        self._submit(lambda: self._begin(sequence))
 
     def append(self, snapshot: Snapshot, rows: Sequence[Rows]) -> None:
         """Adds the rows of one step; releases the snapshot's region."""
@@ -84,6 +88,10 @@ class SaveQueue(ABC):
     def close_sequence(self, sequence: SavedSequence) -> None:
         """Ends a sequence: its complete chunks become durable, its open tail is forgotten."""
         self._submit(lambda: self._close_sequence(sequence))
+
+    def check_layout(self) -> None:
+        """Has the daemon say whether it takes the layout, before anything is computed for it."""
+        self._submit(self._check.is_refused)
 
     def connect(self) -> None:
         """Has a lost session connected again, unless that is being done."""
@@ -128,7 +136,13 @@ class SaveQueue(ABC):
         with self._lock:
             self._saved_tokens += token_count
 
-    def _submit(self, task: Callable[[], None]) -> None:
+    def _begin(self, sequence: SavedSequence) -> None:
+        if self._check.is_refused():
+            sequence.is_stopped = True
+        else:
+            self._open(sequence)
+
+    def _submit(self, task: Callable[[], object]) -> None:
         def run() -> None:
             try:
                 task()

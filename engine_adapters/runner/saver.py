@@ -48,6 +48,7 @@ class StateSaver:
             self._queue = EncodingQueue(client, state_format)
         # Here it may take its time; later a lost session is connected behind the engine's back.
         client.available()
+        self._queue.check_layout()
         # Names are only known to the session, but a client may have several savers.
         self._prefix = secrets.token_hex(_NAME_BYTES)
         self._sequences: dict[int, SavedSequence] = {}
@@ -88,7 +89,9 @@ class StateSaver:
 
     def end_request(self, request_id: int) -> None:
         """Ends a sequence; its incomplete chunk is forgotten."""
-        self._queue.close_sequence(self._sequences.pop(request_id))
+        sequence = self._sequences.pop(request_id)
+        if not sequence.is_cut:
+            self._queue.close_sequence(sequence)
 
     def finish(self) -> SaveReport:
         """Waits until the complete chunks of ended sequences are durable or dropped."""
@@ -146,6 +149,8 @@ class StateSaver:
             for rows in self._rows:
                 rows.sequence.is_cut = True
                 self._queue.count_dropped(rows.token_count)
+                # Nothing follows what it has: its open chunk need not wait for the request.
+                self._queue.close_sequence(rows.sequence)
             self._rows.clear()
             return
         copier = copier_for(self._device, self._stream)

@@ -10,11 +10,15 @@ PENDING_MAX = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChunk:
-    """A chunk that the store has from now on; ``parent_key`` is empty for the first of a prefix."""
+    """A chunk that the store has from now on.
+
+    ``parent_key`` is empty for the first of a prefix, ``adapter_name`` without LoRA weights.
+    """
 
     chain_key: bytes
     parent_key: bytes
     token_ids: tuple[int, ...]
+    adapter_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,12 @@ class ChunkEvents:
         self._events: list[ChunkEvent] = []
 
     def ordered(
-        self, chain_keys: Sequence[bytes], parent_key: bytes, token_ids: Sequence[int]
+        self,
+        chain_keys: Sequence[bytes],
+        parent_key: bytes,
+        token_ids: Sequence[int],
+        *,
+        adapter_name: str = "",
     ) -> None:
         """Consecutive chunks of ``token_ids`` are being saved."""
         size = len(token_ids) // len(chain_keys)
@@ -45,6 +54,7 @@ class ChunkEvents:
                 chain_key=key,
                 parent_key=parent,
                 token_ids=tuple(token_ids[index * size : (index + 1) * size]),
+                adapter_name=adapter_name,
             )
         while len(self._pending) > PENDING_MAX:
             self._pending.popitem(last=False)

@@ -342,5 +342,5 @@ def _vllm_event(event: ChunkEvent) -> KVCacheEvent:
         block_size=len(event.token_ids),
         lora_id=None,
         medium=MEDIUM,
-        lora_name=None,
+        lora_name=event.adapter_name or None,
     )

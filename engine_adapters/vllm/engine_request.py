@@ -13,6 +13,7 @@ class EngineRequest(Protocol):
     num_preemptions: int
     skip_reading_prefix_cache: bool
     all_token_ids: Sequence[int]
+    lora_request: Any
     prefill_stats: Any
 
     @property

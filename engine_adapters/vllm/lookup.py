@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from engine_adapters.layout_check import LayoutCheck
 from engine_adapters.vllm.chunk_keys import KeyChain, RequestIdentity, rank_key
 from kvstored_client import Client, Lease, StateLayout
 
@@ -18,7 +19,8 @@ THREADS = 2
 class Found:
     """The longest prefix that all ranks have stored.
 
-    ``chain`` is None when there is no daemon. ``leases`` keep the chunks from being evicted.
+    ``chain`` is None when there is no daemon that takes the layouts. ``leases`` keep the chunks
+    from being evicted.
     """
 
     chain: KeyChain | None = None
@@ -67,6 +69,9 @@ class Lookup:
         self._lease_ms = lease_ms
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kvstored-lookup")
         self._is_closed = threading.Event()
+        self._check = LayoutCheck(client, self.layouts, LOGGER)
+        # By the time that the model is loaded the daemon has said whether it takes them.
+        self._threads.submit(self._takes_layouts)
 
     def ask(
         self, identity: RequestIdentity, token_ids: Sequence[int], *, chain: KeyChain | None = None
@@ -95,8 +100,10 @@ class Lookup:
         self, identity: RequestIdentity, token_ids: Sequence[int], chain: KeyChain | None
     ) -> Found:
         try:
+            if self._check.is_refused():
+                return Found()
             if chain is None:
-                if not self._client.available():
+                if not self._takes_layouts():
                     return Found()
                 chain = KeyChain(
                     namespace=self._client.namespace,
@@ -109,6 +116,9 @@ class Lookup:
             # Whatever it is, it is a miss: nothing may reach the scheduler from here.
             LOGGER.exception("kvstored: a look-up failed and counts as a miss")
             return Found(chain=chain)
+
+    def _takes_layouts(self) -> bool:
+        return self._client.available() and not self._check.is_refused()
 
     def _match(self, chain: KeyChain, chain_keys: Sequence[bytes]) -> Found:
         chunk_count = len(chain_keys)

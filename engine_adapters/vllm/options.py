@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Self, get_type_hints
 
+from kvstored_contract.limits import DEADLINE_MS_MAX, LEASE_MS_MAX
+
 CHUNK_TOKENS_LEAST = 64
 """Chunks of fewer tokens cost more in requests than in bytes."""
 _MS = 1000
@@ -67,6 +69,10 @@ class AdapterOptions:
         for name in ("chunk_tokens", "match_wait_ms", "lease_ms"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} is {getattr(self, name)}; it must not be negative")
+        # A daemon refuses more, and each request would be a miss.
+        for name, most in (("load_timeout_ms", DEADLINE_MS_MAX), ("lease_ms", LEASE_MS_MAX)):
+            if getattr(self, name) > most:
+                raise OptionError(f"{name} is {getattr(self, name)}; it must be at most {most}")
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:

@@ -282,7 +282,7 @@ class SchedulerSide:
         if not self._options.saves:
             return []
         if track.chain is None:
-            # Without a daemon there is no namespace, and so no key.
+            # Without a daemon that takes the layouts there is no key to store anything under.
             self.tally.add("dropped_saves", len(chunks))
             return []
         chain_keys = track.chain.extend(request.all_token_ids)
@@ -296,7 +296,12 @@ class SchedulerSide:
             block_ids=tuple(ids[chunks.start * chunk_blocks : chunks.stop * chunk_blocks]),
         )
         first, stop = chunks.start * self._chunk_tokens, chunks.stop * self._chunk_tokens
-        self.events.ordered(order.chain_keys, order.parent_key, request.all_token_ids[first:stop])
+        self.events.ordered(
+            order.chain_keys,
+            order.parent_key,
+            request.all_token_ids[first:stop],
+            adapter_name=request.lora_request.lora_name if request.lora_request else "",
+        )
         return [order]
 
     def _overtaking(self, request_id: str) -> Overtaking:

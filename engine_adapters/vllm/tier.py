@@ -31,6 +31,8 @@ from engine_adapters.vllm.tier_identity import tier_identity
 from engine_adapters.vllm.tier_store import TierStore
 from engine_adapters.vllm.weights import UnknownWeightsError
 from kvstored_client import Client
+from kvstored_client.arena import BOARDS_SHARE
+from kvstored_contract.limits import DEADLINE_MS_MAX
 
 LOGGER = logging.getLogger("vllm.kvstored")
 LOAD_THREADS = 4
@@ -39,8 +41,7 @@ QUEUED_STORES_MAX = 64
 """Stores that wait for the daemon; further ones fail, and are counted by vLLM."""
 SPAN_BYTES = 32 * 1024 * 1024
 CLOSE_S = 10.0
-TIMEOUT_MS_MAX = 600_000
-"""What a daemon takes as the deadline of a call."""
+_MIB = 1024 * 1024
 
 
 class _Lookups(AsyncLookupManager):
@@ -92,9 +93,9 @@ class KvstoredTier(SecondaryTierManager):
         timeout_ms: int = 10_000,
         enable_kv_events: bool = False,
     ) -> None:
-        if not (isinstance(timeout_ms, int) and 0 < timeout_ms <= TIMEOUT_MS_MAX):
+        if not (isinstance(timeout_ms, int) and 0 < timeout_ms <= DEADLINE_MS_MAX):
             raise OptionError(
-                f"timeout_ms of the KvstoredTier is a number from 1 to {TIMEOUT_MS_MAX}, "
+                f"timeout_ms of the KvstoredTier is a number from 1 to {DEADLINE_MS_MAX}, "
                 f"not {timeout_ms!r}"
             )
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
@@ -205,7 +206,7 @@ class KvstoredTier(SecondaryTierManager):
             return None
         rows = torch.frombuffer(self._primary_kv_view.cast("B"), dtype=torch.uint8)
         tokens = max(group.tokens_per_block for group in config.groups)
-        return TierStore(
+        store = TierStore(
             client,
             rows.view(-1, self.block_size_bytes),
             fingerprint=identity.fingerprint(),
@@ -213,6 +214,8 @@ class KvstoredTier(SecondaryTierManager):
             span_bytes=SPAN_BYTES,
             timeout_ms=timeout_ms,
         )
+        _check_arena(client.region_bytes_max, store.region_bytes)
+        return store
 
     def _begin(
         self, metadata: TransferJob, keys: tuple[bytes, ...], done: Future[int], *, is_load: bool
@@ -241,6 +244,19 @@ class KvstoredTier(SecondaryTierManager):
             transfer_time=time.monotonic() - job.started_s,
             transfer_bytes=count * self.block_size_bytes,
         )
+
+
+def _check_arena(room_bytes: int, region_bytes: int) -> None:
+    """Raises OptionError: what finds no room fails, and vLLM goes on asking for it."""
+    count = LOAD_THREADS + STORE_THREADS
+    if room_bytes >= count * region_bytes:
+        return
+    # The rest is kept for boards; whole MiB, so that rounding to pages takes nothing away.
+    least_mib = count * region_bytes * BOARDS_SHARE // (BOARDS_SHARE - 1) // _MIB + 1
+    raise OptionError(
+        f"arena_bytes of the KvstoredTier has room for {room_bytes} bytes, but {count} transfers "
+        f'of up to {region_bytes} bytes run at once; set arena_bytes to at least "{least_mib}MiB"'
+    )
 
 
 def _parts(metadata: TransferJob) -> tuple[tuple[bytes, ...], Sequence[int]]:

@@ -71,6 +71,11 @@ class TierStore:
         )
         self._span_chunks = max(1, span_bytes // (slice_count * self.layout.layer_stride))
 
+    @property
+    def region_bytes(self) -> int:
+        """Most bytes of the arena that one call takes: its chunks are others of the host tier."""
+        return Placement.contiguous_bytes(self.layout, min(self._span_chunks, self._rows.shape[0]))
+
     def known(self, offload_keys: Sequence[bytes]) -> list[bool]:
         """Which chunks are stored, each for itself.
 

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from engine_adapters.vllm.block_filler import BlockFiller, Projection
 from engine_adapters.vllm.block_rows import BlockRows
+from engine_adapters.vllm.chunk_memory import ChunkMemory
 from engine_adapters.vllm.engine_turn import EngineTurn
 from engine_adapters.vllm.kv_blocks import BlockShapeError, KvBlocks
-from engine_adapters.vllm.load_job import LoadPlace
+from engine_adapters.vllm.load_job import READS_AHEAD, LoadPlace
 from engine_adapters.vllm.loader import Loader
 from engine_adapters.vllm.options import AdapterOptions
 from engine_adapters.vllm.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
@@ -153,7 +154,19 @@ class WorkerSide:
         if self._blocks is None:
             return False
         layout = self._layout_of(fingerprint)
-        span_chunks = max(1, self._options.span_bytes // (layout.layer_count * layout.layer_stride))
+        chunk_bytes, room_bytes = ChunkMemory.byte_count(layout, 1), self._client.region_bytes_max
+        span_chunks = span_chunks_for(
+            chunk_bytes, room_bytes=room_bytes, span_bytes=self._options.span_bytes
+        )
+        if span_chunks == 0:
+            LOGGER.warning(
+                "kvstored is off in this worker: a chunk has %d bytes and arena_bytes room for %d; "
+                "set a larger arena_bytes or a smaller chunk_tokens",
+                chunk_bytes,
+                room_bytes,
+            )
+            self._blocks = None
+            return False
         rows, projection = self._hook(layout)
         self._saver = Saver(self._client, layout, self._blocks, span_chunks=span_chunks, rows=rows)
         self._loader = Loader(
@@ -187,3 +200,13 @@ class WorkerSide:
         assert self._model is not None, "the mode is chosen only where the worker shows its model"
         rows = BlockRows(capacity=self._open_blocks_max, block_tokens=self._block_tokens)
         return rows, HiddenLayers(self._model, hidden, rows.add)
+
+
+def span_chunks_for(chunk_bytes: int, *, room_bytes: int, span_bytes: int) -> int:
+    """Chunks of one read: the reads of a load and a save have room beside each other.
+
+    One where a single chunk is larger than that; 0 where not even that has room.
+    """
+    if room_bytes < chunk_bytes:
+        return 0
+    return max(1, min(span_bytes, room_bytes // (READS_AHEAD + 1)) // chunk_bytes)

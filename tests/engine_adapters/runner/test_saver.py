@@ -119,6 +119,8 @@ def test_a_full_arena_drops_the_step_as_a_whole(
     saver.finish()
     step(saver, (0, 10, 20), (1, 10, 20))
     assert saver.finish().dropped_tokens == 40
+    # What they have is kept at once, and their open chunks take no room any more.
+    assert small.sequences.open.keys() == {f"{saver._prefix}-0-2"}
     # Nothing behind the gap is saved, and the others go on.
     step(saver, (0, 30, 1), (2, 0, 16))
     for request_id in range(3):

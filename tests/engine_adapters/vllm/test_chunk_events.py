@@ -13,6 +13,16 @@ def test_stored_chunk_is_told_with_its_tokens_and_parent() -> None:
     assert events.take() == []
 
 
+def test_stored_chunk_is_told_with_its_adapter() -> None:
+    """Bug: who routes by tokens took it for a chunk of the model without LoRA weights."""
+    events = ChunkEvents()
+    events.ordered([key(1)], b"", [10], adapter_name="pirate")
+    events.stored([key(1)])
+    assert [event.adapter_name for event in events.take() if isinstance(event, StoredChunk)] == [
+        "pirate"
+    ]
+
+
 def test_chunk_that_was_dropped_is_not_told() -> None:
     events = ChunkEvents()
     events.ordered([key(1)], b"", [10])

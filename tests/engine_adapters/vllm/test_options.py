@@ -33,6 +33,8 @@ def test_times_in_seconds() -> None:
         ({"mode": "fast"}, "mode is 'fast'; it must be one of off, prefix, cake, hcache, auto"),
         ({"span_bytes": 0}, "span_bytes is 0"),
         ({"lease_ms": -1}, "lease_ms is -1"),
+        ({"lease_ms": 600_001}, "lease_ms is 600001; it must be at most 600000"),
+        ({"load_timeout_ms": 700_000}, "load_timeout_ms is 700000; it must be at most 600000"),
         ({"saves": 1}, "saves is 1; it must be true or false"),
         ({"lease_ms": True}, "lease_ms is True; it must be a whole number"),
         ({"socket": 3}, "socket is 3; it must be a text"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -195,8 +196,9 @@ def test_hung_daemon_is_a_miss_after_the_deadline(
 
 
 def test_stored_and_lost_chunks_are_told_as_events(start: Start) -> None:
+    """Bug: chunks of a LoRA adapter were told as those of the model alone."""
     bench = start(stored=0)
-    bench.add("a", PROMPT)
+    bench.add("a", PROMPT).lora_request = SimpleNamespace(lora_name="pirate", lora_int_id=1)
     orders = bench.step_until(lambda orders: orders.saves)
     (save,) = orders.saves
     bench.side.take_report(WorkerReport(stored_keys=save.chain_keys[:1]))
@@ -205,5 +207,6 @@ def test_stored_and_lost_chunks_are_told_as_events(start: Start) -> None:
     assert stored.block_hashes == [save.chain_keys[0]]
     assert stored.token_ids == list(range(CHUNK_TOKENS))
     assert stored.parent_block_hash is None
+    assert stored.lora_name == "pirate"
     assert lost.block_hashes == [b"gone"]
     assert {stored.medium, lost.medium} == {"kvstored"}

@@ -58,6 +58,13 @@ def test_a_chunk_of_a_large_model_has_a_layout() -> None:
     assert 0 <= store.layout.chunk_bytes() - 819_200 * TOKENS < 13 * TOKENS
 
 
+def test_a_region_is_never_larger_than_the_host_tier() -> None:
+    """A span of 8 MiB has 32 chunks of 256 KiB."""
+    for chunk_count, regions in ((4, 4), (32, 32), (100, 32)):
+        host = torch.empty((chunk_count, 256 << 10), dtype=torch.uint8)
+        assert store_of(None, host).region_bytes == regions * 256 << 10
+
+
 def test_a_slow_daemon_is_not_asked_for_a_while() -> None:
     """Bug: a hung daemon held each request for the whole timeout of a call, one after the other."""
     now, asked = [0.0], []

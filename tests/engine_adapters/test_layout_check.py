@@ -1,0 +1,71 @@
+"""Layouts that a real daemon refuses."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from engine_adapters.layout_check import LayoutCheck, refusal_of
+from kvstored_client import Client, LayerState, StateKind, StateLayout
+from tests.support.daemon import MIB, DaemonProcess
+
+LOGGER = logging.getLogger("tests.layout_check")
+SMALL = StateLayout(
+    model="m", dtype="float32", layers=(LayerState(StateKind.KV, 4096),), chunk_tokens=64
+)
+OF_MANY_BYTES = replace(SMALL, layers=(LayerState(StateKind.KV, 65_536),) * 2)
+ENCODED = replace(SMALL, layers=(LayerState(StateKind.KV, 49_152),), codec="zstd")
+
+Messages = Callable[[], list[str]]
+
+
+@pytest.fixture
+def messages(caplog: pytest.LogCaptureFixture) -> Messages:
+    return lambda: [record.message for record in caplog.records if record.name == LOGGER.name]
+
+
+@pytest.mark.parametrize(
+    ("layout", "setting"), [(OF_MANY_BYTES, "slab_bytes"), (ENCODED, "read_bytes_max")]
+)
+def test_refused_layout_is_told_once(
+    daemon: DaemonProcess, messages: Messages, layout: StateLayout, setting: str
+) -> None:
+    """Bug: every save and look-up failed by itself, and the engine went on trying."""
+    with Client(daemon.socket_path, arena_bytes="1MiB") as client:
+        assert client.available()
+        check = LayoutCheck(client, [SMALL, layout], LOGGER)
+        assert check.is_refused()
+        assert check.is_refused()
+        assert messages() == [refusal_of(layout)]
+        assert str(layout.chunk_bytes()) in messages()[0]
+        assert f"smaller chunk_tokens, or give the daemon a larger {setting}" in messages()[0]
+        # Asked once: the client counts each refusal.
+        assert client.counters["match_failed_LayoutRefused"] == 1
+
+
+def test_layout_that_fits_is_not_told(daemon: DaemonProcess, messages: Messages) -> None:
+    with Client(daemon.socket_path, arena_bytes="1MiB", strict=True) as client:
+        assert client.available()
+        assert not LayoutCheck(client, [SMALL], LOGGER).is_refused()
+        assert messages() == []
+
+
+def test_next_daemon_is_asked_again(daemon: DaemonProcess, messages: Messages) -> None:
+    """Bug: what one daemon had refused was not tried again with one that has other limits."""
+    with Client(daemon.socket_path, arena_bytes="1MiB", reconnect_interval_s=0.0) as client:
+        check = LayoutCheck(client, [ENCODED], LOGGER)
+        assert not check.is_refused(), "nobody was asked yet"
+        assert client.available()
+        assert check.is_refused()
+        daemon.kill()
+        assert not check.is_refused()
+        daemon.start()
+        assert client.available()
+        assert check.is_refused()
+        daemon.kill()
+        daemon.configure({"io": {"read_bytes_max": 4 * MIB}})
+        daemon.start()
+        assert client.available()
+        assert not check.is_refused()
+        assert messages() == [refusal_of(ENCODED)]

@@ -1,0 +1,128 @@
+"""Saves that find no room: they are counted, and hold nothing of the arena."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+import torch
+
+from engine_adapters.vllm import saver as saver_module
+from engine_adapters.vllm.chunk_memory import ChunkMemory
+from engine_adapters.vllm.kv_blocks import KvBlocks
+from engine_adapters.vllm.orders import SaveOrder
+from engine_adapters.vllm.saver import Saver
+from kvstored_client import (
+    LayerState,
+    NewChunk,
+    PutOutcome,
+    PutReport,
+    PutResult,
+    Reason,
+    StateKind,
+    StateLayout,
+)
+from tests.engine_adapters.vllm.scripted_store import ARENA_BYTES, ScriptedClient
+from tests.support.waiting import PATIENCE_S, wait_until
+
+BLOCK_TOKENS, CHUNK_BLOCKS, LAYERS = 4, 2, 2
+TOKEN_BYTES = 16 * 1024
+LAYOUT = StateLayout(
+    model="m",
+    dtype="float32",
+    layers=(LayerState(StateKind.KV, TOKEN_BYTES),) * LAYERS,
+    chunk_tokens=BLOCK_TOKENS * CHUNK_BLOCKS,
+)
+CHUNK_BYTES = ChunkMemory.byte_count(LAYOUT, 1)
+FITTING = ARENA_BYTES // CHUNK_BYTES
+
+
+class HeldPuts(ScriptedClient):
+    """Puts are answered when ``goes_on`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+        self.outcome = PutOutcome.STORED
+
+    def available(self) -> bool:
+        return bool(self.epoch)
+
+    def put(self, layout: StateLayout, chunks: Sequence[NewChunk], *_: Any, **__: Any) -> PutReport:
+        assert self.goes_on.wait(PATIENCE_S)
+        return PutReport((PutResult(self.outcome, Reason.UNSPECIFIED),) * len(chunks))
+
+
+def order_of(chunk_count: int) -> SaveOrder:
+    return SaveOrder(
+        request_id="a",
+        first_chunk=0,
+        parent_key=b"",
+        chain_keys=tuple(bytes([chunk]) * 32 for chunk in range(chunk_count)),
+        block_ids=tuple(range(chunk_count * CHUNK_BLOCKS)),
+    )
+
+
+def saver_of(client: HeldPuts) -> Saver:
+    blocks = (FITTING + 2) * CHUNK_BLOCKS
+    cache = {
+        f"layer{layer}": torch.zeros(blocks, BLOCK_TOKENS, TOKEN_BYTES // 4)
+        for layer in range(LAYERS)
+    }
+    return Saver(cast("Any", client), LAYOUT, KvBlocks(cache, list(cache)), span_chunks=1)
+
+
+def settled(saver: Saver) -> dict[str, float]:
+    wait_until(lambda: not saver.is_busy)
+    return saver.take_counts()
+
+
+def test_save_that_the_arena_cuts_holds_nothing_when_its_puts_are_answered() -> None:
+    """The request still runs: nothing of what it saved waits for its end."""
+    client = HeldPuts()
+    saver = saver_of(client)
+    saver.save([order_of(FITTING + 2)])
+    assert client.free_bytes < CHUNK_BYTES
+    client.goes_on.set()
+    counts = settled(saver)
+    assert counts["dropped_saves"] == 2
+    assert counts["saved_tokens"] == FITTING * LAYOUT.chunk_tokens
+    assert client.free_bytes == ARENA_BYTES
+    assert saver.take_stored() == order_of(FITTING).chain_keys
+    saver.drain()
+
+
+def test_save_that_is_refused_holds_nothing() -> None:
+    client = HeldPuts()
+    client.outcome = PutOutcome.REJECTED
+    client.goes_on.set()
+    saver = saver_of(client)
+    saver.save([order_of(2)])
+    assert settled(saver) == {"dropped_saves": 2}
+    assert client.free_bytes == ARENA_BYTES
+    assert saver.take_stored() == ()
+    saver.drain()
+
+
+def test_save_that_would_wait_behind_too_many_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saver_module, "QUEUED_MAX", 1)
+    client = HeldPuts()
+    saver = saver_of(client)
+    saver.save([order_of(1)])
+    wait_until(lambda: saver._queue.qsize() == 0)
+    saver.save([order_of(3)])
+    assert saver.take_counts() == {"dropped_saves": 2}
+    client.goes_on.set()
+    settled(saver)
+    assert client.free_bytes == ARENA_BYTES
+    saver.drain()
+
+
+def test_nothing_is_taken_without_a_daemon() -> None:
+    client = HeldPuts()
+    client.epoch = 0
+    saver = saver_of(client)
+    saver.save([order_of(1)])
+    assert saver.take_counts() == {"dropped_saves": 1}
+    assert client.free_bytes == ARENA_BYTES
+    saver.drain()

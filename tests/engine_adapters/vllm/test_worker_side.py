@@ -1,0 +1,71 @@
+"""What a worker makes of the arena that it was given."""
+
+from typing import Any, cast
+
+import pytest
+import torch
+
+from engine_adapters.vllm.block_span import BlockSpan
+from engine_adapters.vllm.options import AdapterOptions
+from engine_adapters.vllm.orders import LoadOrder, StepOrders
+from engine_adapters.vllm.worker_side import LOGGER, WorkerSide, span_chunks_for
+from kvstored_client import LayerState, StateKind, StateLayout
+from tests.engine_adapters.vllm.scripted_store import ScriptedClient
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("room_mib", "chunks"),
+    [(240, 32), (96, 32), (60, 20), (3, 1), (2, 1), (1, 1), (0, 0)],
+)
+def test_two_reads_and_a_save_have_room(room_mib: int, chunks: int) -> None:
+    """Bug: a span as large as the arena was never read, and each load ran into its deadline."""
+    assert span_chunks_for(MIB, room_bytes=room_mib * MIB, span_bytes=32 * MIB) == chunks
+
+
+class SmallArena(ScriptedClient):
+    region_bytes_max = 4096
+
+    def available(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def test_arena_without_room_for_a_chunk_is_told_once_and_loads_are_lost_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
+    layout = StateLayout(
+        model="m", dtype="float32", layers=(LayerState(StateKind.KV, 1024),), chunk_tokens=8
+    )
+    side = WorkerSide(
+        cast("Any", SmallArena()),
+        AdapterOptions(),
+        lambda fingerprint: layout,
+        dtype=torch.float32,
+        block_tokens=4,
+        layer_names=("layer0",),
+        open_blocks_max=4,
+    )
+    side.use_caches({"layer0": torch.zeros(4, 4, 256)})
+    load = LoadOrder(
+        load_id=7,
+        request_id="a",
+        span=BlockSpan(first_block=0, block_ids=(0, 1), chunk_blocks=2),
+        chain_keys=(b"k" * 32,),
+        overtaken=False,
+    )
+    side.begin_step(StepOrders(fingerprint="m", loads=(load,)))
+    assert side.take_finished(is_idle=True) == {"a"}
+    assert side.take_bad_blocks() == {0, 1}
+    (end,) = side.take_report().ends
+    assert end.lost_chunks == (0,)
+    side.begin_step(StepOrders(fingerprint="m"))
+    (sentence,) = told
+    assert "a chunk has 8192 bytes and arena_bytes room for 4096" in sentence
+    assert "set a larger arena_bytes or a smaller chunk_tokens" in sentence
+    side.close()
