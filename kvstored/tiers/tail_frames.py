@@ -122,6 +122,8 @@ class TailFrames:
         self._store.pin([chunk])
         try:
             (record,) = self._store.find([chunk])
+            if record is None and self._is_on_failed_device(chunk):
+                return Reason.DEVICE_FAILED
             if record is None or record.layout_id != layout.layout_id:
                 return Reason.NOT_STORED
             if not token_count <= record.token_count <= layout.chunk_tokens:
@@ -144,6 +146,11 @@ class TailFrames:
             token_count=token_count,
         )
         return Reason.UNSPECIFIED
+
+    def _is_on_failed_device(self, chunk: ChunkId) -> bool:
+        """Whether a chunk that is not visible will be so again with its device."""
+        record = self._store.index.get(chunk)
+        return record is not None and record.extent.device_index in self._store.failed_devices
 
 
 def move_head(

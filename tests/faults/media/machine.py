@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kvstored.format.chunk_record import ChunkRecord
+from kvstored.format.geometry import ChunkGeometry
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
 from kvstored.io.faults.cache import VolatileCache
@@ -26,6 +27,7 @@ from tests.faults.media.model import Model
 from tests.faults.media.served import (
     EXTENT_BYTES,
     LAYERS,
+    LAYOUT,
     NAMESPACE,
     RESIDENT,
     ServedStore,
@@ -99,6 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.journal: list[str] = []
         self.pinned: list[tuple[ChunkId, ...]] = []
         self.gone_count = 0
+        self.had_faults = False
         self.damaged_for_good: dict[int, ChunkRecord] = {}
         self.life = ExitStack()
         self.lab = self.life.enter_context(fresh_lab(device_count=DEVICES, slab_count=2))
@@ -113,6 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.served.may_be = self.model.may_be
         self.pinned.clear()
         self.gone_count = 0
+        self.had_faults = False
 
     def teardown(self) -> None:
         for device in self.devices:
@@ -220,6 +224,7 @@ class StoreMachine(RuleBasedStateMachine):
         What has failed stop stays so until the next start.
         """
         if what in CALLS:
+            self.had_faults = True
             self.devices[device].broken.add(what)
         elif what in WRITES:
             getattr(self.devices[device].media, what).count = 1
@@ -250,6 +255,7 @@ class StoreMachine(RuleBasedStateMachine):
     def come_to_rest(self) -> None:
         """With nothing under way nothing is held; the offline check names what is damaged."""
         self.model.settle_all()
+        self.drop_tails()
         quiesce(self.served)
         self.served.assert_released()
         if any(device.broken or device.has_failed_stop for device in self.devices):
@@ -270,6 +276,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.note_losses()
 
     # What the rules are made of.
+
+    def drop_tails(self) -> None:
+        """Gives back what sequences have in memory; here there are none."""
 
     def crash(self, chance: random.Random) -> None:
         """Loses power: of what was not flushed some pages survive."""
@@ -345,7 +354,7 @@ class StoreMachine(RuleBasedStateMachine):
             for number, record in self.served.records().items()
             if self.damaged_for_good.get(number) == record
             or self.devices[record.extent.device_index].media.is_damaged(
-                record.extent.offset, EXTENT_BYTES
+                record.extent.offset, ChunkGeometry.of(LAYOUT, record.token_count).extent_bytes
             )
         }
 

@@ -80,6 +80,14 @@ def payload(number: int, version: int = 0) -> bytes:
     return bytes(data)
 
 
+def slices_of(number: int, version: int = 0) -> list[bytes]:
+    """The slices of chunk ``number``."""
+    data = payload(number, version)
+    return [
+        data[layer * STRIDE :][:length] for layer, length in enumerate(lengths_of(number, version))
+    ]
+
+
 def chunk_id(number: int) -> ChunkId:
     """The chunk's name in the store."""
     return ChunkId(NAMESPACE, key(number))
@@ -91,7 +99,7 @@ class ServedStore:
 
     ``versions`` tells which version of a chunk is put, and what a read must give of it.
     Where that is not so simple, ``may_be`` has all versions that it may give, and none
-    of a chunk that is not in it.
+    of a chunk that is not in it. ``grown`` has the slices of chunks that sequences made.
     """
 
     store: TieredStore
@@ -101,6 +109,7 @@ class ServedStore:
     arena: memoryview
     versions: dict[int, int] = field(default_factory=dict)
     may_be: dict[int, set[int]] | None = None
+    grown: dict[int, list[bytes]] = field(default_factory=dict)
     stops_cleanly: bool = False
 
     def put(
@@ -262,13 +271,13 @@ class ServedStore:
         lengths: np.ndarray | None,
     ) -> bool:
         """Whether these layers of what was read to ``start`` are those of a version."""
-        expected, sizes = payload(number, version), lengths_of(number, version)
+        expected = self.grown.get(number) or slices_of(number, version)
         for layer in layers:
-            size = sizes[layer]
+            part = expected[layer]
             place = start + (layer - first_layer) * STRIDE
-            if lengths is not None and lengths[layer - first_layer] != size:
+            if lengths is not None and lengths[layer - first_layer] != len(part):
                 return False
-            if self.arena[place : place + size] != expected[layer * STRIDE :][:size]:
+            if self.arena[place : place + len(part)] != part:
                 return False
         return True
 

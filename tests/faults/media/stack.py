@@ -10,12 +10,14 @@ from kvstored.io.faults.writes import LostWrites, MisdirectedWrites, NextWrites,
 from tests.faults.media.served import EXTENT_BYTES
 
 PAGES = EXTENT_BYTES // 4096
+CHUNK_BYTES_MIN = 2 * 4096
+"""Headers of slabs and superblocks are one page."""
 
 
 class FaultStack(FailingCalls):
     """A device with all faults at hand. The innermost device keeps what should be there.
 
-    ``torn``, ``lost`` and ``misdirected`` choose writes of whole extents: set their
+    ``torn``, ``lost`` and ``misdirected`` choose writes of chunks, short ones too: set their
     ``count``. ``lands`` is what of a torn write reaches media, in units of ``unit_bytes``.
     """
 
@@ -29,7 +31,7 @@ class FaultStack(FailingCalls):
     ) -> None:
         self.pristine = inner
         self.torn, self.lost, self.misdirected = (
-            NextWrites(bytes_min=EXTENT_BYTES) for _ in range(3)
+            NextWrites(bytes_min=CHUNK_BYTES_MIN) for _ in range(3)
         )
         landing = {0} if lands is None else lands
         torn = TornWrites(inner, self.torn, lands=landing.__contains__, unit_bytes=unit_bytes)

@@ -7,6 +7,12 @@ its pins (seen: "the store does not come to rest"), and when ``ReadStream.failed
 nothing (seen: "a read outlives its deadline"). A start fails when ``read_superblock`` needs
 both copies (seen: it was refused for one read), and when ``scan_slab`` gives up with the first
 error (seen: "acknowledged and not there").
+
+Appends fail when ``TailFrames`` takes a tail that its device does not give, or that lies on a
+failed one, for one that is not stored (seen: NOT_STORED) and when it keeps the frame that it could
+not fill (seen: open bytes), when ``Sequences._flush_tail`` does not look at the outcome, and when
+``settle`` does not (seen: a chunk is named that is not there) or keeps the frame of a sequence
+that has ended (seen: WrongBytesError).
 """
 
 import pytest
@@ -20,7 +26,7 @@ from tests.faults.media.nth_call import (
     stopped_store,
 )
 
-CALLS_MIN = {"put": 12, "read": 30, "evict": 10}
+CALLS_MIN = {"put": 12, "read": 30, "evict": 10, "append": 16}
 """Fewer calls would mean that the lab does not see them."""
 
 

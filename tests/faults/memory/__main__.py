@@ -1,7 +1,7 @@
 """``python -m tests.faults.memory --count SECONDS [--seed S] [--json FILE]``: the soak.
 
 Prints the daemon's memory behind each phase; exits with 1 when it grew by more than the
-promise, or when threads or descriptors stayed.
+promise, or when threads, descriptors or open tails stayed.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.faults.memory.soak import GROWTH_MAX, OVERRIDES, soak
+from tests.faults.memory.soak import GROWTH_MAX, OVERRIDES, TAILS, soak
 from tests.faults.seeds import VARIABLE, seed
 from tests.support.daemon import DaemonProcess
 
@@ -48,8 +48,8 @@ def main() -> int:
     if options.json:
         document = {"seed": number, "growth": report.growth, **asdict(report)}
         options.json.write_text(json.dumps(document, indent=2) + "\n")
-    is_kept = report.growth <= GROWTH_MAX and report.states[-1].is_back_at(report.states[0])
-    return 0 if is_kept and not has_fault else 1
+    is_back = report.states[-1].is_back_at(report.states[0]) and report.tails == TAILS
+    return 0 if report.growth <= GROWTH_MAX and is_back and not has_fault else 1
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import random
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,9 @@ from kvstored_client import (
     StateLayout,
     StoreError,
 )
+from tests.faults.memory.growing import GrowingLoad
 
-LAYOUTS = tuple(
+PLAIN_LAYOUTS = tuple(
     StateLayout(
         model=f"soak {token_bytes}",
         dtype="float32",
@@ -30,6 +32,8 @@ LAYOUTS = tuple(
     )
     for token_bytes in (64, 256, 1000)
 )
+ENCODED = replace(PLAIN_LAYOUTS[1], codec="soak")
+LAYOUTS = (*PLAIN_LAYOUTS, ENCODED)
 CHUNKS = 4
 KEYS = 4000
 """More than the devices hold, so that puts evict."""
@@ -46,6 +50,7 @@ class Load:
         self._path = path
         self._source = random.Random(seed)
         self._payload = np.random.default_rng(seed).bytes(ARENA_BYTES)
+        growing = GrowingLoad(PLAIN_LAYOUTS, source=self._source, payload=self._payload)
         self._steps: list[Callable[[Client], None]] = [
             *[self._put] * 8,
             *[self._read] * 8,
@@ -55,6 +60,9 @@ class Load:
             *[self._pin] * 2,
             self._delete,
             *[self._change_sequence] * 3,
+            *[growing.append] * 8,
+            *[growing.flush] * 3,
+            *[growing.cut] * 3,
             *[self._fail] * 2,
             self._bad_handshake,
         ]
@@ -98,12 +106,22 @@ class Load:
                         key=key,
                         token_count=self._source.choice([1, layout.chunk_tokens]),
                         stripe=self._source.randrange(8),
+                        slice_bytes=self._slice_bytes(layout),
                     )
                     for key in keys
                 ],
                 Placement.contiguous(region, layout),
                 ack=self._source.choice([Ack.STAGED, Ack.DURABLE]),
             )
+
+    def _slice_bytes(self, layout: StateLayout) -> list[int]:
+        """Lengths below the layout's bound, where slices have lengths of their own."""
+        if not layout.is_encoded:
+            return []
+        return [
+            self._source.randint(1, layout.slice_bytes(layer))
+            for layer in range(layout.layer_count)
+        ]
 
     def _start_read(self, client: Client, *, timeout_ms: int = 30_000) -> None:
         self._read(client, timeout_ms=timeout_ms, waits=False)

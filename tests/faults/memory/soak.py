@@ -4,7 +4,11 @@ import threading
 import time
 from dataclasses import dataclass
 
-from tests.faults.memory.load import Load
+from kvstored.format.geometry import class_bytes
+from kvstored.tiers.dram import OPEN_SHARE_MAX
+from kvstored_client import AppendItem, Client
+from kvstored_contract.snapshot import SnapshotGeometry
+from tests.faults.memory.load import ARENA_BYTES, PLAIN_LAYOUTS, Load
 from tests.faults.memory.process import ProcessState, settled_state
 from tests.support.daemon import MIB, DaemonProcess, Overrides
 
@@ -13,19 +17,30 @@ CROWD = 16
 """Clients at once in the first half of the warm-up: pools of threads and heaps reach their size."""
 GROWTH_MAX = 0.01
 """The promise: resident memory grows by no larger part behind the warm-up."""
+SLAB_BYTES = 2 * MIB
+DRAM_BYTES = 16 * MIB
 OVERRIDES: Overrides = {
-    "store": {"device_bytes": 40 * MIB, "slab_bytes": 2 * MIB},
-    "dram": {"capacity_bytes": 16 * MIB},
+    "store": {"device_bytes": 40 * MIB, "slab_bytes": SLAB_BYTES},
+    "dram": {"capacity_bytes": DRAM_BYTES},
 }
 """Small devices and little DRAM, so that both evict from the warm-up on."""
+TAIL_LAYOUT = PLAIN_LAYOUTS[-1]
+TAILS = int(OPEN_SHARE_MAX * DRAM_BYTES) // (SLAB_BYTES // (SLAB_BYTES // class_bytes(TAIL_LAYOUT)))
+"""Open tails of this layout that DRAM has room for when nobody holds any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoakReport:
-    """The idle daemon behind the warm-up, then behind each phase, and the steps of all phases."""
+    """The idle daemon behind the warm-up, then behind each phase, and the steps of all phases.
+
+    ``append_rows`` were taken by the daemon since its start, and ``tails`` could be opened in
+    the end.
+    """
 
     states: tuple[ProcessState, ...]
     step_count: int
+    append_rows: int
+    tails: int
 
     @property
     def growth_bytes(self) -> int:
@@ -44,7 +59,8 @@ class SoakReport:
             f"{self.step_count} steps: resident {first.resident_bytes / MIB:.1f} MiB behind the "
             f"warm-up, {last.resident_bytes / MIB:.1f} MiB at the end ({self.growth:+.2%}); "
             f"threads {first.threads} and {last.threads}, "
-            f"descriptors {first.descriptors} and {last.descriptors}"
+            f"descriptors {first.descriptors} and {last.descriptors}; {self.append_rows} rows "
+            f"appended, {self.tails} of {TAILS} tails can be opened"
         )
 
 
@@ -64,8 +80,32 @@ def soak(
         assert daemon.process.poll() is None, daemon.log[-4000:]
         states.append(settled_state(daemon.pid))
     return SoakReport(
-        states=tuple(states), step_count=sum(load.step_count for load in loads) - before
+        states=tuple(states),
+        step_count=sum(load.step_count for load in loads) - before,
+        append_rows=append_rows(daemon),
+        tails=open_tails(daemon),
     )
+
+
+def append_rows(daemon: DaemonProcess) -> int:
+    """Rows that the daemon has taken since its start."""
+    with Client(daemon.socket_path, arena_bytes=ARENA_BYTES, strict=True) as client:
+        return client.admin.stats().counters["append_rows"]
+
+
+def open_tails(daemon: DaemonProcess) -> int:
+    """How many of TAILS and one can be opened: TAILS, if every session gave its frames back."""
+    names = [f"tail {number}" for number in range(TAILS + 1)]
+    with Client(daemon.socket_path, arena_bytes=ARENA_BYTES, strict=True) as client:
+        for name in names:
+            client.sequences.create(name, TAIL_LAYOUT, ephemeral=True)
+        region = client.allocate(SnapshotGeometry(TAIL_LAYOUT, 1).byte_count)
+        assert region is not None
+        items = [
+            AppendItem(sequence=name, first_token=0, first_row=0, token_count=1) for name in names
+        ]
+        report = client.append(TAIL_LAYOUT, region, 1, items)
+    return sum(result.is_taken for result in report.results)
 
 
 def run_phase(loads: list[Load], seconds: float) -> None:

@@ -1,8 +1,12 @@
 """Known ways in which a client could leave something behind: each has a bound of its own.
 
 Each fails in the code as it was before its bug was mended (seen: the descriptors of the arena
-stay until the deadline of the put; a fourth sequence; the refused layout is in the index; the
-table of layouts grows; the message to the manager never returns).
+stay until the deadline of the put; the refused layout is in the index), and when
+
+* ``SequenceTable.create`` does not ask for the limit (seen: a fourth sequence);
+* ``Session.check_layout_limit`` refuses nothing (seen: the layout beyond the limit is registered);
+* ``TieredStore`` clears no known layouts (seen: four where three may be);
+* ``Notifier`` sends without a timeout (seen: the message to the manager never returns).
 """
 
 import contextlib

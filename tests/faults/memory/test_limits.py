@@ -23,7 +23,8 @@ from tests.support.daemon import MIB, DaemonProcess
 from tests.support.descriptors import open_descriptors
 from tests.support.waiting import until, wait_until
 
-CGROUPS = Path("/sys/fs/cgroup/memory")
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
 MARGIN_BYTES = 160 * MIB
 """What the interpreter, the libraries and landing buffers of the test's daemon take."""
 ARENA_BYTES = 2048 * MIB
@@ -74,26 +75,42 @@ class ConfinedDaemon(DaemonProcess):
         return ["sh", "-c", enter, "sh", *command]
 
 
+def parent_group() -> tuple[Path, str]:
+    """Where groups can be made, and the file with a group's limit: of version 2, else of 1."""
+    controllers = CONTROL_GROUPS / "cgroup.controllers"
+    if not controllers.exists():
+        return CONTROL_GROUPS / "memory", "memory.limit_in_bytes"
+    if "memory" not in controllers.read_text().split():
+        raise OSError("memory is no controller of version 2 here")
+    # The one line of version 2; groups with processes hand out no controllers, the root does.
+    own = next(line for line in OWN_GROUPS.read_text().splitlines() if line.startswith("0::"))
+    parent = CONTROL_GROUPS / own.removeprefix("0::").strip("/")
+    parent = parent if parent == CONTROL_GROUPS else parent.parent
+    with (parent / "cgroup.subtree_control").open("w") as file:
+        file.write("+memory")
+    return parent, "memory.max"
+
+
 @pytest.fixture
-def group() -> Iterator[Path]:
-    """A memory control group; skips where none can be made."""
-    path = CGROUPS / f"kvstored-test-{os.getpid()}"
+def limited_group() -> Iterator[Path]:
+    """A control group for the DRAM tier and a margin; skips where none can be made."""
     try:
+        parent, limit = parent_group()
+        path = parent / f"kvstored-test-{os.getpid()}"
         path.mkdir()
-    except OSError:
-        pytest.skip("control groups of version 1 with memory limits cannot be made here")
+    except OSError as error:
+        pytest.skip(f"control groups with memory limits cannot be made here: {error}")
+    (path / limit).write_text(str(64 * MIB + MARGIN_BYTES))
     yield path
     # A group can be removed when its last process is gone for good.
     wait_until(lambda: not (path / "cgroup.procs").read_text().strip())
     path.rmdir()
 
 
-def test_a_control_group_limit(tmp_path: Path, group: Path) -> None:
-    """DRAM tier and a margin: the daemon starts and serves; nothing of it is killed."""
+def test_a_control_group_limit(tmp_path: Path, limited_group: Path) -> None:
+    """The daemon starts and serves; nothing of it is killed."""
     daemon = ConfinedDaemon(tmp_path)
-    daemon.group = group
-    limit_bytes = 64 * MIB + MARGIN_BYTES
-    (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
+    daemon.group = limited_group
     with daemon:
         check_refused(daemon)
 

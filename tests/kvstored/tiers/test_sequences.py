@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvstored.format.identity import ChunkId
+from kvstored.io.device import DeviceError
 from kvstored.store.sequence_table import SequenceStorageError
 from kvstored.store.sequences import (
     SequenceConflictError,
@@ -134,6 +135,31 @@ def test_a_tail_that_its_device_does_not_give_now_is_not_lost(tmp_path: Path) ->
             device.broken.clear()
         assert append(opened_rows, {"a": range(20, 33)}) == [AppendOutcome(33)]
         check_bytes(opened_rows, 33)
+
+
+def test_a_tail_on_a_device_that_has_failed_stop_is_not_lost(tmp_path: Path) -> None:
+    """Bug: the record forgot a flushed tail that is there again with its device."""
+    with open_store(tmp_path, dram_bytes=4 * MIB) as opened_rows:
+        create(opened_rows, "a")
+        append(opened_rows, {"a": range(20)})
+        flush(opened_rows, "a", 20)
+        opened_rows.store.end_session(1)
+        tail = ChunkId(NAMESPACE, ROWS.tail_key(TOKENS[:20]))
+        opened_rows.store._dram.drop(tail)
+        (record,) = opened_rows.store._store.find([tail])
+        assert record is not None
+        error = DeviceError("device", "flush", "gone", sticky=True)
+        opened_rows.store._store.device_failed(record.extent.device_index, error)
+        assert append(opened_rows, {"a": range(20, 21)}) == [
+            AppendOutcome(20, Reason.DEVICE_FAILED)
+        ]
+        with pytest.raises(SequenceStorageError, match="DEVICE_FAILED"):
+            opened_rows.store.sequences.truncate_tokens(ME, "a", 2)
+        state = opened_rows.store.sequences.get(ME, "a")
+        assert (state.durable_tokens, state.is_stopped) == (20, True)
+        # Without its tail the sequence goes on at once.
+        opened_rows.store.sequences.truncate_tokens(ME, "a", 4)
+        assert append(opened_rows, {"a": range(16, 20)}) == [AppendOutcome(20)]
 
 
 def test_a_fork_has_the_open_tail_and_goes_its_own_way(opened_rows: StoreUnderTest) -> None:
