@@ -3,17 +3,24 @@
 from benchmarks.benchmark import Benchmark, Settings
 from benchmarks.report import Series
 from benchmarks.restore import simulate
+from benchmarks.restore.measured import ablation
 from benchmarks.restore.measured import run as measured
 
-PARTS = {"measure": measured.FIGURES, "simulate": simulate.FIGURES}
+PARTS = {
+    "measure": measured.FIGURES,
+    "ablation": ablation.FIGURES,
+    "simulate": simulate.FIGURES,
+}
 
 
 def run(settings: Settings) -> tuple[Series, ...]:
-    """Measures, unless the simulation was asked for; raises BenchmarkError."""
+    """Measures the modes, unless other parts were asked for; raises BenchmarkError."""
     parts = settings.parts or ("measure",)
     found: tuple[Series, ...] = ()
     if "measure" in parts:
         found += measured.run(settings)
+    if "ablation" in parts:
+        found += ablation.run(settings)
     if "simulate" in parts:
         found += simulate.simulate(settings)
     return found

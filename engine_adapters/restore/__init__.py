@@ -7,6 +7,7 @@ Everything but ``profile_file`` is pure.
 
 from engine_adapters.restore.cake import CakePlan, plan_cake
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
+from engine_adapters.restore.chunk_piece import ChunkPiece, pieces_of
 from engine_adapters.restore.cost_profile import CostProfile, ProfileError
 from engine_adapters.restore.decision import Action, Decision
 from engine_adapters.restore.layer_costs import LayerCosts
@@ -20,12 +21,14 @@ from engine_adapters.restore.profile_file import load_profile, save_profile
 from engine_adapters.restore.ranges import History, TokenRange
 from engine_adapters.restore.rates import Rates
 from engine_adapters.restore.source import Source
-from engine_adapters.restore.token_partition import TokenPartition, predict_tokens_s
+from engine_adapters.restore.token_partition import TokenPart, TokenPartition, predict_tokens_s
+from engine_adapters.restore.token_reads import slices_in_flight, turn_count
 
 __all__ = [
     "LAYER_MODES",
     "Action",
     "CakePlan",
+    "ChunkPiece",
     "ComputeCost",
     "CostProfile",
     "Decision",
@@ -39,6 +42,7 @@ __all__ = [
     "Rates",
     "Sample",
     "Source",
+    "TokenPart",
     "TokenPartition",
     "TokenRange",
     "best_bound_s",
@@ -46,9 +50,12 @@ __all__ = [
     "bound_s",
     "hcache_schedule",
     "load_profile",
+    "pieces_of",
     "plan_cake",
     "predict_s",
     "predict_tokens_s",
     "save_profile",
     "schedule_for",
+    "slices_in_flight",
+    "turn_count",
 ]

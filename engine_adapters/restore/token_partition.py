@@ -5,11 +5,32 @@ Every layer restores some tokens from hidden states and the others by the comple
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from engine_adapters.restore.layer_costs import LayerCosts
 from engine_adapters.restore.partition import hcache_partition
+from engine_adapters.restore.ranges import TokenRange
 from engine_adapters.restore.source import Source
+
+
+class TokenPart(NamedTuple):
+    """Consecutive tokens, at least one, that all layers restore from ``source``."""
+
+    source: Source
+    tokens: TokenRange
+
+    def chunks(self, chunk_tokens: int, *, chunk_count: int) -> range:
+        """Which of the history's ``chunk_count`` chunks have tokens of this part.
+
+        The first one may have tokens of the part before as well: a chunk that the partition
+        cuts is needed by both.
+        """
+        first = min(self.tokens.first // chunk_tokens, chunk_count)
+        return range(first, min(-(-self.tokens.stop // chunk_tokens), chunk_count))
+
+    def reached(self, chunk_tokens: int, *, stop_chunk: int) -> int:
+        """The token behind those that are there when all chunks below ``stop_chunk`` came."""
+        return max(self.tokens.first, min(self.tokens.stop, stop_chunk * chunk_tokens))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +55,19 @@ class TokenPartition:
     def token_count(self) -> int:
         """Tokens in all."""
         return self.hidden_count + self.other_count
+
+    @property
+    def parts(self) -> tuple[TokenPart, ...]:
+        """One or two parts in the order of their tokens; none of them is empty."""
+        counts = [(Source.HIDDEN, self.hidden_count), (self.other, self.other_count)]
+        if self.other is Source.COMPUTE:
+            counts.reverse()
+        first, parts = 0, []
+        for source, token_count in counts:
+            if token_count:
+                parts.append(TokenPart(source, TokenRange(first, first + token_count)))
+            first += token_count
+        return tuple(parts)
 
     @classmethod
     def balanced(cls, costs: LayerCosts, token_count: int) -> Self:

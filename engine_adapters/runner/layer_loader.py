@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from engine_adapters.restore import TokenRange, pieces_of
 from engine_adapters.runner.kv_cache import KvCache
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.rotary import rotate
@@ -19,30 +20,62 @@ class LayerLoader:
         self._staging = staging_for(model.device)
 
     def load(
-        self, layer: int, states: Tensor, *, cache: KvCache, first_slot: int, first_position: int
+        self,
+        layer: int,
+        states: Tensor,
+        *,
+        cache: KvCache,
+        first_slot: int,
+        first_position: int,
+        tokens: TokenRange | None = None,
     ) -> None:
         """Turns the slices of consecutive chunks into keys and values from ``first_slot`` on.
 
         ``states`` is [chunks, *slice_shape] on the CPU; keys are rotated at the positions
         from ``first_position`` on. Hidden states are projected (HCache, section 3.1).
+
+        With ``tokens``, counted from the first one of ``states``, only these are used, and
+        slot and position are those of the first of them.
         """
-        token_count = len(states) * self._format.layout.chunk_tokens
-        slots = slice(first_slot, first_slot + token_count)
-        keys, values = cache.keys[layer, slots], cache.values[layer, slots]
+        chunk_tokens = self._format.layout.chunk_tokens
+        if tokens is None:
+            tokens = TokenRange(0, len(states) * chunk_tokens)
         if self._format.layout.layers[layer].kind is StateKind.HIDDEN:
-            with self._staging.brought(states.reshape(token_count, -1)) as hidden:
+            slots = slice(first_slot, first_slot + tokens.token_count)
+            inputs = states.reshape(-1, self._format.hidden_size)[tokens.first : tokens.stop]
+            with self._staging.brought(inputs) as hidden:
                 self._model.project(
-                    layer, hidden, first_position=first_position, keys=keys, values=values
+                    layer,
+                    hidden,
+                    first_position=first_position,
+                    keys=cache.keys[layer, slots],
+                    values=cache.values[layer, slots],
                 )
             return
+        for piece in pieces_of(tokens, chunk_tokens):
+            slots = slice(first_slot, first_slot + piece.token_count)
+            chunks = slice(piece.chunks.start, piece.chunks.stop)
+            self._load_kv(
+                states[chunks, :, piece.tokens.start : piece.tokens.stop],
+                keys=cache.keys[layer, slots],
+                values=cache.values[layer, slots],
+                first_position=first_position,
+            )
+            first_slot += piece.token_count
+            first_position += piece.token_count
+
+    def _load_kv(
+        self, states: Tensor, *, keys: Tensor, values: Tensor, first_position: int
+    ) -> None:
+        """Of ``states`` [chunks, 2, tokens of each, heads, head_dim]."""
+        chunks = len(states)
         with self._staging.brought(states) as stored:
-            chunks = len(states)
             _by_chunk(values, chunks).copy_(stored[:, 1])
             rotary = self._model.rotary
             if rotary is None:
                 _by_chunk(keys, chunks).copy_(stored[:, 0])
                 return
-            angles = rotary.between(first_position, first_position + token_count)
+            angles = rotary.between(first_position, first_position + len(keys))
             rotate(stored[:, 0], angles.by_chunk(chunks), out=_by_chunk(keys, chunks))
 
     def finish(self) -> None:

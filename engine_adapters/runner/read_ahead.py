@@ -17,7 +17,8 @@ class ReadAhead:
     """The spans of one history, in order. One thread only; ``advance`` it now and then.
 
     ``remaining_s`` tells how long the store may still be waited for: no read starts when
-    nothing remains. ``sections`` are those to read (default: all of the layout).
+    nothing remains. ``sections`` are those to read (default: all of the layout), with at most
+    ``window_bytes`` of each read in flight (0: the daemon's choice).
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class ReadAhead:
         span_chunks: int,
         remaining_s: Callable[[], float],
         sections: Sequence[Section] | None = None,
+        window_bytes: int = 0,
     ) -> None:
         self.device_bytes = 0
         self.dram_bytes = 0
@@ -40,6 +42,7 @@ class ReadAhead:
         self._span_chunks = span_chunks
         self._sections = sections_of(state_format.layout) if sections is None else sections
         self._remaining_s = remaining_s
+        self._window_bytes = window_bytes
         self._spans: deque[Span] = deque()
         self._next_chunk = 0
         self._is_over = False
@@ -101,7 +104,7 @@ class ReadAhead:
         if region is None:
             return None
         first_chunk, self._next_chunk = self._next_chunk, self._next_chunk + chunk_count
-        return open_span(
+        span = open_span(
             self._client,
             self._format,
             region,
@@ -110,3 +113,5 @@ class ReadAhead:
             order=self._order,
             sections=self._sections,
         )
+        span.window_bytes = self._window_bytes
+        return span

@@ -40,6 +40,8 @@ class Span:
     ) -> None:
         self.first_chunk = first_chunk
         self.chunk_count = len(keys)
+        self.window_bytes = 0
+        """Bytes of each read in flight at most; 0 is the daemon's choice."""
         self._client = client
         self._format = state_format
         self._region = region
@@ -96,6 +98,7 @@ class Span:
             order=self._order,
             first_layer=section.first_layer,
             layer_count=section.layer_count,
+            window_bytes=self.window_bytes,
             timeout_ms=timeout_ms,
         )
         self._reads.append(read)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from benchmarks.benchmark import BenchmarkError
 from benchmarks.cake.measured.shared_model import SharedModel, StepRecord
 from benchmarks.cake.traces import ComputeTrace
-from benchmarks.restore.measured.modes import SinkOfAll
+from benchmarks.restore.measured.saved_history import SinkOfAll
 from engine_adapters.restore import ComputeCost, LoadCost
 from engine_adapters.runner.cake_restoration import PointerSample
 from engine_adapters.runner.cake_restorer import CakeRestorer

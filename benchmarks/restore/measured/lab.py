@@ -2,15 +2,13 @@
 
 import random
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-import torch
-
-from benchmarks.benchmark import BenchmarkError, Settings
-from benchmarks.daemon_process import DaemonOptions, DaemonProcess
+from benchmarks.benchmark import Settings
 from benchmarks.interleave import Alternative, Measured, interleave
+from benchmarks.restore.measured.machine import SettingMachine
 from benchmarks.restore.measured.modes import READ_SOURCES, ModeRunner
 from benchmarks.restore.measured.scale import MeasuredSetting, Scale
 from engine_adapters.restore import (
@@ -21,24 +19,8 @@ from engine_adapters.restore import (
     best_bound_s,
     schedule_for,
 )
-from engine_adapters.runner.compute_costs import ComputeTimer
-from engine_adapters.runner.engine import TOKEN_BUDGET
 from engine_adapters.runner.model import Model
-from engine_adapters.runner.restorer import SPAN_TOKENS
-from engine_adapters.runner.state_format import token_bytes
-from kvstored_client import Client, StateKind
-
-MIB = 1024 * 1024
-DEVICE_BYTES = 5120 * MIB
-SLAB_BYTES = 8 * MIB
-SAVING_DRAM_BYTES = 512 * MIB
-RESTORING_DRAM_BYTES = 8 * MIB
-"""Room for one chunk or a few: restorations come from the device."""
-READ_BYTES_MAX = 128 * 1024
-"""A slice of hidden states. Slices of the paper's models are not merged with their neighbours
-either: they have 512 KiB and more."""
-ARENA_BYTES = 320 * MIB
-TIMER_REPEATS = 3
+from kvstored_client import Client
 
 Samples = Mapping[str, tuple[float, ...]]
 
@@ -55,31 +37,27 @@ class SettingLab:
         settings: Settings,
     ) -> None:
         self._setting = setting
+        self._machine = SettingMachine(setting, model, folder)
         self._scale = scale
         self._model = model
-        self._folder = folder
         self._settings = settings
-        generator = random.Random(f"{settings.seed} {setting.name}")
-        vocabulary = model.config.vocab_size
-        history = [generator.randrange(vocabulary) for _ in range(setting.token_count)]
-        self._history = history
+        self._history = history_of(setting, model, settings)
         self._layers = model.config.layer_count
 
     def measure(self) -> dict[str, tuple[float, ...]]:
         """Samples by key, one for each round: seconds of modes and bound, and whether equal."""
-        torch.set_num_threads(self._setting.threads)
-        project_s, compute_s = self._computing()
-        bytes_per_s = self._setting.bandwidth_share * self._hidden_bytes / project_s
-        costs = self._nominal_costs(bytes_per_s, project_s=project_s, compute_s=compute_s)
+        machine = self._machine
+        project_s, compute_s = machine.computing()
+        bytes_per_s = machine.bytes_per_s(project_s)
+        costs = machine.nominal_costs(bytes_per_s, project_s=project_s, compute_s=compute_s)
         schedules = {mode: schedule_for(mode, costs, self._layers) for mode in LAYER_MODES}
         planned = ", ".join(f"{mode} {schedule}" for mode, schedule in schedules.items())
         self._settings.console.print(f"{self._setting.name}: {planned}")
         runner = ModeRunner(self._model, self._history, schedules)
-        with DaemonProcess(self._options(SAVING_DRAM_BYTES)) as daemon, _client(daemon) as client:
+        with machine.saving() as client:
             runner.save(client)
-        limited = self._options(RESTORING_DRAM_BYTES, int(bytes_per_s))
-        with DaemonProcess(limited) as daemon, _client(daemon) as client:
-            samples = self._interleaved(daemon, client, runner)
+        with machine.restoring(bytes_per_s) as (client, restart):
+            samples = self._interleaved(client, restart, runner)
             plain = runner.continuation(client, Mode.RECOMPUTE)
             equal = [runner.continuation(client, mode) == plain for mode in LAYER_MODES]
         rate = bytes_per_s / 1e6
@@ -88,19 +66,13 @@ class SettingLab:
             "tokens_equal": (float(all(equal)),),
             "device_mb_per_s_max": (rate,),
             "device_rate_reached": tuple(
-                self._hidden_bytes / read_s / bytes_per_s for read_s in samples["io_hidden_s"]
+                machine.hidden_bytes / read_s / bytes_per_s for read_s in samples["io_hidden_s"]
             ),
         }
 
     def _interleaved(
-        self, daemon: DaemonProcess, client: Client, runner: ModeRunner
+        self, client: Client, restart: Callable[[], None], runner: ModeRunner
     ) -> dict[str, tuple[float, ...]]:
-        def restart() -> None:
-            # It forgets what was read in the rounds before, and nothing is read twice in one.
-            daemon.restart()
-            if not client.available():
-                raise BenchmarkError("the daemon is not there after its restart")
-
         def restore(mode: Mode) -> Measured:
             return {f"{mode}_s": runner.restore(client, mode)}
 
@@ -119,6 +91,7 @@ class SettingLab:
             rounds=self._scale.rounds,
             generator=self._settings.random(),
             announce=announce,
+            # Nothing is read twice in one round.
             prepare=restart,
         )
         bounds = [
@@ -134,57 +107,17 @@ class SettingLab:
         return {**samples, "bound_s": tuple(bounds)}
 
     def _compute(self) -> Measured:
-        project_s, compute_s = self._computing()
+        project_s, compute_s = self._machine.computing()
         return {"project_s": project_s, "compute_s": compute_s}
-
-    def _computing(self) -> tuple[float, float]:
-        """C_H and C_Token of one layer for the whole history."""
-        timer = ComputeTimer(self._model, repeats=TIMER_REPEATS)
-        tokens = self._setting.token_count
-        # As a restorer does it: span after span.
-        span_tokens = min(tokens, SPAN_TOKENS)
-        (project,) = timer.project([span_tokens])
-        (compute,) = timer.recompute([tokens], step_tokens=TOKEN_BUDGET)
-        return project.seconds * tokens / span_tokens, compute.seconds
-
-    def _nominal_costs(
-        self, bytes_per_s: float, *, project_s: float, compute_s: float
-    ) -> LayerCosts:
-        kv_bytes = self._setting.token_count * token_bytes(self._model, StateKind.KV)
-        return LayerCosts(
-            io_hidden_s=self._hidden_bytes / bytes_per_s,
-            io_kv_s=kv_bytes / bytes_per_s,
-            compute_s=compute_s,
-            project_s=project_s,
-        )
-
-    @property
-    def _hidden_bytes(self) -> int:
-        return self._setting.token_count * token_bytes(self._model, StateKind.HIDDEN)
-
-    def _options(self, dram_bytes: int, bytes_per_s: int | None = None) -> DaemonOptions:
-        return DaemonOptions(
-            folder=self._folder,
-            device_bytes=DEVICE_BYTES,
-            dram_bytes=dram_bytes,
-            slab_bytes=SLAB_BYTES,
-            arena_bytes_max=ARENA_BYTES,
-            device_count=1,
-            device_bytes_per_s_max=bytes_per_s,
-            read_bytes_max=READ_BYTES_MAX,
-            is_formatted=bytes_per_s is not None,
-        )
-
-
-def _client(daemon: DaemonProcess) -> Client:
-    return Client(
-        str(daemon.options.socket),
-        arena_bytes=str(ARENA_BYTES),
-        name="restore",
-        reconnect_interval_s=0.0,
-    )
 
 
 def median_ratio(ours: tuple[float, ...], others: tuple[float, ...]) -> float:
     """Median of the ratios of each round."""
     return statistics.median(our / other for our, other in zip(ours, others, strict=True))
+
+
+def history_of(setting: MeasuredSetting, model: Model, settings: Settings) -> list[int]:
+    """Tokens that the seed and the setting decide."""
+    generator = random.Random(f"{settings.seed} {setting.name}")
+    vocabulary = model.config.vocab_size
+    return [generator.randrange(vocabulary) for _ in range(setting.token_count)]

@@ -3,16 +3,13 @@
 import time
 from collections.abc import Mapping, Sequence
 
-import torch
-
 from benchmarks.benchmark import BenchmarkError
+from benchmarks.restore.measured.saved_history import SavedHistory
 from engine_adapters.restore import LayerSchedule, Mode, Source
 from engine_adapters.runner.engine import TOKEN_BUDGET, Engine
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.read_ahead import ReadAhead
 from engine_adapters.runner.restorer import SPAN_TOKENS, StateRestorer
-from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.state_format import StateFormat
 from engine_adapters.runner.step import NullSink, Segment
 from kvstored_client import Client, Order
 
@@ -21,46 +18,10 @@ NEW_TOKENS = 8
 READ_TIMEOUT_S = 120.0
 
 
-class SinkOfAll:
-    """Shows every state to several sinks, so that one prefill saves all layouts."""
-
-    def __init__(self, sinks: Sequence[StateSaver]) -> None:
-        self._sinks = sinks
-
-    def begin_request(self, request_id: int, token_ids: Sequence[int], stored_tokens: int) -> None:
-        """Passed on, as all the others."""
-        for sink in self._sinks:
-            sink.begin_request(request_id, token_ids, stored_tokens)
-
-    def begin_step(self, segments: Sequence[Segment]) -> None:
-        """Passed on; waits for the saves of the step before, so that none is dropped."""
-        for sink in self._sinks:
-            sink.finish()
-            sink.begin_step(segments)
-
-    def take(
-        self, layer: int, hidden: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
-    ) -> None:
-        """Passed on."""
-        for sink in self._sinks:
-            sink.take(layer, hidden, keys, values)
-
-    def end_step(self) -> None:
-        """Passed on."""
-        for sink in self._sinks:
-            sink.end_step()
-
-    def end_request(self, request_id: int) -> None:
-        """Passed on."""
-        for sink in self._sinks:
-            sink.end_request(request_id)
-
-
 class ModeRunner:
     """Saves a history once for each use of it, and restores it. One thread only.
 
-    A use is a mode or a source that is only read. Each has states of its own: the daemon
-    brings chunks into DRAM that are read twice.
+    A use is a mode or a source that is only read.
     """
 
     def __init__(
@@ -69,50 +30,32 @@ class ModeRunner:
         self._model = model
         self._history = history
         layers = model.config.layer_count
-        self._schedules: dict[str, LayerSchedule] = {
-            **{str(mode): schedule for mode, schedule in schedules.items()},
-            **{_reading(source): LayerSchedule.of((source, layers)) for source in READ_SOURCES},
-        }
+        self._saved = SavedHistory(
+            model,
+            history,
+            {
+                **{str(mode): schedule for mode, schedule in schedules.items()},
+                **{_reading(source): LayerSchedule.of((source, layers)) for source in READ_SOURCES},
+            },
+        )
         self._cache = model.make_cache(len(history) + NEW_TOKENS + 1)
 
     def save(self, client: Client) -> None:
         """Prefills the history once and stores what each use needs."""
-        savers = [
-            StateSaver(client, self._format(use)) for use in self._schedules if self._stores(use)
-        ]
-        engine = Engine(
-            self._model,
-            cache_tokens=len(self._history) + 1,
-            token_budget=TOKEN_BUDGET,
-            requests_max=1,
-            sink=SinkOfAll(savers),
-        )
-        engine.add_request(self._history, new_tokens_max=1)
-        engine.run()
-        for saver in savers:
-            report = saver.finish()
-            saver.close()
-            if report.saved_tokens < len(self._history):
-                raise BenchmarkError(
-                    f"only {report.saved_tokens} of {len(self._history)} tokens were saved"
-                )
+        self._saved.save(client)
 
     def restore(self, client: Client, mode: Mode) -> float:
         """Restores the whole history; seconds. Raises BenchmarkError unless all came cold."""
-        if not self._stores(mode):
+        if not self._saved.stores(mode):
             return self._recompute()
-        restorer = StateRestorer(client, self._format(mode), self._model)
+        restorer = StateRestorer(client, self._saved.format(mode), self._model)
         # One more token, because the last one is never restored.
         report = restorer.restore([*self._history, 0], cache=self._cache, first_slot=0)
-        if report.restored_tokens < len(self._history):
-            raise BenchmarkError(f"only {report.restored_tokens} tokens were restored")
-        if report.dram_bytes:
-            raise BenchmarkError(f"{report.dram_bytes} bytes came from DRAM")
-        return report.duration_s
+        return self._saved.seconds(report)
 
     def read(self, client: Client, source: Source) -> float:
         """Reads all layers from one source and makes nothing of it; seconds of one layer."""
-        state_format = self._format(_reading(source))
+        state_format = self._saved.format(_reading(source))
         layout = state_format.layout
         started_s = time.perf_counter()
         ahead = ReadAhead(
@@ -137,8 +80,8 @@ class ModeRunner:
     def continuation(self, client: Client, mode: Mode) -> tuple[int, ...]:
         """Greedy tokens behind the history."""
         restorer = None
-        if self._stores(mode):
-            restorer = StateRestorer(client, self._format(mode), self._model)
+        if self._saved.stores(mode):
+            restorer = StateRestorer(client, self._saved.format(mode), self._model)
         engine = Engine(
             self._model,
             cache_tokens=len(self._history) + NEW_TOKENS + 1,
@@ -153,13 +96,6 @@ class ModeRunner:
             if completion.restore.restored_tokens < len(self._history):
                 raise BenchmarkError(f"mode {mode} restored only a part of the history")
         return completion.generated_ids
-
-    def _format(self, use: str) -> StateFormat:
-        return StateFormat.of_model(self._model, f"benchmark {use}", schedule=self._schedules[use])
-
-    def _stores(self, use: str) -> bool:
-        schedule = self._schedules[use]
-        return schedule.count(Source.COMPUTE) < schedule.layer_count
 
     def _recompute(self) -> float:
         started_s = time.perf_counter()

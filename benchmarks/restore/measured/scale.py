@@ -79,3 +79,18 @@ QUICK = Scale(
     settings=_settings((1024,), (0.25, 4.0), (1,), 1024),
     rounds=Rounds(count=3, count_min=3, time_limit_s=30.0),
 )
+
+ABLATION = Scale(
+    shape=FULL.shape,
+    settings=tuple(
+        MeasuredSetting(token_count=1024, bandwidth_share=share, threads=1) for share in (4.0, 0.25)
+    ),
+    rounds=Rounds(count=15, count_min=5, time_limit_s=240.0),
+)
+"""Hidden states beside KV, and beside computing; as many tokens as in section 6.3.2."""
+
+ABLATION_QUICK = Scale(
+    shape=QUICK.shape,
+    settings=ABLATION.settings,
+    rounds=Rounds(count=3, count_min=3, time_limit_s=20.0),
+)

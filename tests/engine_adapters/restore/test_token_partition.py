@@ -7,7 +7,9 @@ from engine_adapters.restore import (
     LayerCosts,
     LayerSchedule,
     Source,
+    TokenPart,
     TokenPartition,
+    TokenRange,
     predict_s,
     predict_tokens_s,
 )
@@ -46,6 +48,36 @@ def test_rounding_goes_to_the_nearest_multiple_and_never_beyond_all_tokens(
     hidden: int, multiple: int, rounded: int
 ) -> None:
     assert partition(hidden, 100 - hidden).rounded(multiple) == partition(rounded, 100 - rounded)
+
+
+def test_parts_lie_in_the_order_of_their_tokens() -> None:
+    hidden, kv = partition(30, 70, Source.KV).parts
+    assert hidden == (Source.HIDDEN, (0, 30))
+    assert kv == (Source.KV, (30, 100))
+    computed, hidden = partition(30, 70).parts
+    assert computed == (Source.COMPUTE, (0, 70))
+    assert hidden == (Source.HIDDEN, (70, 100))
+    assert partition(0, 9).parts == ((Source.COMPUTE, (0, 9)),)
+    assert partition(9, 0, Source.KV).parts == ((Source.HIDDEN, (0, 9)),)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "chunks"),
+    [((0, 30), range(4)), ((30, 100), range(3, 12)), ((32, 40), range(4, 5)), ((98, 99), range(0))],
+)
+def test_a_part_needs_the_chunks_that_have_tokens_of_it(
+    tokens: tuple[int, int], chunks: range
+) -> None:
+    part = TokenPart(Source.KV, TokenRange(*tokens))
+    assert list(part.chunks(8, chunk_count=12)) == list(chunks)
+
+
+@pytest.mark.parametrize(
+    ("stop_chunk", "reached"), [(0, 30), (3, 30), (4, 32), (5, 40), (12, 96), (13, 100), (20, 100)]
+)
+def test_whole_chunks_reach_so_far(stop_chunk: int, reached: int) -> None:
+    part = TokenPart(Source.KV, TokenRange(30, 100))
+    assert part.reached(8, stop_chunk=stop_chunk) == reached
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,7 @@ class FakeClient:
         self.orders: list[Order] = []
         self.read_sizes: list[int] = []
         self.read_layers: list[tuple[int, int]] = []
+        self.windows_bytes: list[int] = []
         self.now_s = 0.0
         self.wait_s = 0.0
         self.on_wait: Callable[[], None] = lambda: None
@@ -290,6 +291,7 @@ class FakeClient:
         order: Order,
         first_layer: int,
         layer_count: int,
+        window_bytes: int = 0,
         timeout_ms: int,
     ) -> FakeRead:
         assert timeout_ms > 0
@@ -297,6 +299,7 @@ class FakeClient:
         self.orders.append(order)
         self.read_sizes.append(len(keys))
         self.read_layers.append((first_layer, layer_count))
+        self.windows_bytes.append(window_bytes)
         self.reads_in_flight += 1
         layers = range(first_layer, first_layer + layer_count)
         slices = [

@@ -153,6 +153,7 @@ class StreamedClient(FakeClient):
         order: Order,
         first_layer: int,
         layer_count: int,
+        window_bytes: int = 0,
         timeout_ms: int,
     ) -> StreamedRead:
         assert timeout_ms > 0

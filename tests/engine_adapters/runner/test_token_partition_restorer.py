@@ -1,0 +1,406 @@
+"""Wherever a history is split by tokens, restored keys and values are those computed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine_adapters.restore import LayerSchedule, Source, TokenPartition
+from engine_adapters.runner.engine import Engine
+from engine_adapters.runner.kv_cache import KvCache
+from engine_adapters.runner.layer_loader import LayerLoader
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.restore_report import RestoreReport
+from engine_adapters.runner.saver import StateSaver
+from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.runner.step import NullSink, Segment
+from engine_adapters.runner.token_partition_restorer import TokenPartitionRestorer
+from kvstored_client import StateKind
+from tests.engine_adapters.runner.checkpoints import write_llama, write_opt
+from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
+from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+
+MakeTokens = Callable[[int, int], list[int]]
+EXACT = 1e-5
+LAYERS = 4
+FIRST_SLOT = 3
+HISTORY_TOKENS = 112
+"""Fourteen chunks; the sequence goes on behind them."""
+SPLIT = 37
+"""Inside of the fifth chunk."""
+NEW_TOKENS = 8
+VARIANTS: dict[str, Callable[[Path], object]] = {
+    "mha": lambda path: write_llama(path, num_hidden_layers=LAYERS),
+    "gqa": lambda path: write_llama(path, num_hidden_layers=LAYERS, num_key_value_heads=1),
+    "opt": lambda path: write_opt(path, num_hidden_layers=LAYERS),
+}
+OTHERS = (Source.KV, Source.COMPUTE)
+
+
+def split_at(token: int, other: Source, token_count: int = HISTORY_TOKENS) -> TokenPartition:
+    """Hidden states before ``token`` if the others are KV, behind it if they are computed."""
+    hidden_count = token if other is Source.KV else token_count - token
+    return TokenPartition(
+        hidden_count=hidden_count, other_count=token_count - hidden_count, other=other
+    )
+
+
+@dataclass
+class History:
+    """A sequence that is stored in both layouts, and what computing it gives."""
+
+    model: Model
+    formats: dict[Source, StateFormat]
+    token_ids: list[int]
+    store: FakeStore
+    computed: KvCache
+    continuation: list[int]
+    clients: list[FakeClient] = field(default_factory=list)
+
+    def client(self, **options: Any) -> FakeClient:
+        client = FakeClient(FakeStore(chunks=dict(self.store.chunks)), **options)
+        self.clients.append(client)
+        return client
+
+    def key(self, client: FakeClient, source: Source, chunk: int) -> bytes:
+        return client.prefix_keys(self.formats[source].layout, self.token_ids)[chunk]
+
+    def restorer(self, client: FakeClient, **options: Any) -> TokenPartitionRestorer:
+        return TokenPartitionRestorer(
+            client,
+            self.model,
+            hidden_format=self.formats[Source.HIDDEN],
+            kv_format=self.formats[Source.KV],
+            **options,
+        )
+
+    def check(
+        self, client: FakeClient, partition: TokenPartition, restored: int, **options: Any
+    ) -> RestoreReport:
+        """Restores, compares states with those computed, and generates from them."""
+        cache = self.model.make_cache(FIRST_SLOT + len(self.token_ids) + NEW_TOKENS)
+        report = self.restorer(client, **options).restore(
+            self.token_ids, partition, cache=cache, first_slot=FIRST_SLOT
+        )
+        assert report.restored_tokens == restored
+        for ours, theirs in (
+            (cache.keys, self.computed.keys),
+            (cache.values, self.computed.values),
+        ):
+            wanted = theirs[:, :restored]
+            found = ours[:, FIRST_SLOT : FIRST_SLOT + restored]
+            assert (found - wanted).abs().max() < EXACT if restored else True
+            assert torch.count_nonzero(ours[:, :FIRST_SLOT]) == 0
+            assert torch.count_nonzero(ours[:, FIRST_SLOT + partition.token_count :]) == 0
+        assert greedy(self.model, cache, self.token_ids, restored) == self.continuation
+        return report
+
+
+def greedy(model: Model, cache: KvCache, token_ids: list[int], restored: int) -> list[int]:
+    """New tokens behind ``token_ids``, of which the first ``restored`` are in the cache."""
+    tokens = list(token_ids)
+    while len(tokens) < len(token_ids) + NEW_TOKENS:
+        segment = Segment(
+            request_id=0,
+            first_row=0,
+            token_count=len(tokens) - restored,
+            first_position=restored,
+            first_slot=FIRST_SLOT,
+        )
+        logits = model.forward(
+            tokens[restored:],
+            [segment],
+            cache=cache,
+            sink=NullSink(),
+            logit_rows=[len(tokens) - restored - 1],
+        )
+        restored = len(tokens)
+        tokens.append(int(logits[0].argmax()))
+    return tokens[len(token_ids) :]
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def stored(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    make_tokens: MakeTokens,
+) -> History:
+    directory = tmp_path_factory.mktemp(request.param)
+    VARIANTS[request.param](directory)
+    model = Model.from_directory(directory)
+    token_ids = make_tokens(HISTORY_TOKENS + 5, 1)
+    formats, client = {}, FakeClient(FakeStore())
+    for source in (Source.HIDDEN, Source.KV):
+        formats[source] = StateFormat.of_model(
+            model, "tokens", schedule=LayerSchedule.of((source, LAYERS)), chunk_tokens=CHUNK_TOKENS
+        )
+        saver = StateSaver(client, formats[source])
+        engine = Engine(model, cache_tokens=256, token_budget=32, requests_max=1, sink=saver)
+        engine.add_request(token_ids, new_tokens_max=NEW_TOKENS, stop_token_ids=())
+        (completion,) = engine.run()
+        assert saver.finish().dropped_tokens == 0
+        saver.close()
+    return History(
+        model=model,
+        formats=formats,
+        token_ids=token_ids,
+        store=client.store,
+        computed=engine._cache,
+        continuation=list(completion.generated_ids),
+    )
+
+
+@pytest.fixture
+def history(stored: History) -> Iterator[History]:
+    yield stored
+    while stored.clients:
+        client = stored.clients.pop()
+        assert client.regions_in_use == 0
+        assert client.reads_in_flight == 0
+        assert client.leases_taken == len(client.leases_released)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("token", [0, 1, SPLIT, 40, 109, HISTORY_TOKENS])
+def test_any_split_gives_the_computed_states(history: History, token: int, other: Source) -> None:
+    history.check(history.client(), split_at(token, other), HISTORY_TOKENS, step_tokens=12)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_the_rounded_partition(history: History, other: Source) -> None:
+    rounded = split_at(SPLIT, other).rounded(CHUNK_TOKENS)
+    assert rounded.hidden_count % CHUNK_TOKENS == 0
+    client = history.client()
+    report = history.check(client, rounded, HISTORY_TOKENS)
+    chunk_bytes = {each: one.layout.chunk_bytes() for each, one in history.formats.items()}
+    hidden_chunks = rounded.hidden_count // CHUNK_TOKENS
+    wanted = hidden_chunks * chunk_bytes[Source.HIDDEN]
+    if other is Source.KV:
+        wanted += (HISTORY_TOKENS // CHUNK_TOKENS - hidden_chunks) * chunk_bytes[Source.KV]
+    assert report.device_bytes == wanted
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("token_count", [SPLIT + 1, 100, 111])
+def test_a_partition_may_end_inside_of_a_chunk(
+    history: History, token_count: int, other: Source
+) -> None:
+    history.check(history.client(), split_at(SPLIT, other, token_count), token_count)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_tokens_behind_the_last_complete_chunk_are_left(history: History, other: Source) -> None:
+    whole = len(history.token_ids) - 1
+    assert whole > HISTORY_TOKENS
+    history.check(history.client(), split_at(SPLIT, other, whole), HISTORY_TOKENS)
+    computed = whole if other is Source.COMPUTE else HISTORY_TOKENS
+    history.check(history.client(), split_at(whole, other, whole), computed)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("span_tokens", [8, 24, 50])
+def test_a_long_history_comes_in_turns(history: History, span_tokens: int, other: Source) -> None:
+    client = history.client()
+    partition = split_at(SPLIT, other)
+    history.check(client, partition, HISTORY_TOKENS, span_tokens=span_tokens)
+    turns = -(-HISTORY_TOKENS // span_tokens)
+    chunk_counts = [5, 10] if other is Source.KV else [10]
+    assert max(client.read_sizes) == max(-(-count // turns) for count in chunk_counts)
+    assert sum(client.read_sizes) == sum(chunk_counts)
+
+
+def test_a_chunk_that_is_cut_is_read_in_both_forms(history: History) -> None:
+    client = history.client()
+    history.check(client, split_at(SPLIT, Source.KV), HISTORY_TOKENS)
+    assert client.read_sizes == [5, 10]
+    client = history.client()
+    history.check(client, split_at(SPLIT, Source.COMPUTE), HISTORY_TOKENS)
+    assert client.read_sizes == [10]
+
+
+def test_two_reads_get_on_in_proportion(history: History) -> None:
+    slices = {each: one.layout.slice_bytes(0) for each, one in history.formats.items()}
+    client = history.client()
+    history.check(client, split_at(SPLIT, Source.KV), HISTORY_TOKENS, slices_in_flight=6)
+    assert client.windows_bytes == [2 * slices[Source.HIDDEN], 4 * slices[Source.KV]]
+    client = history.client()
+    history.check(client, split_at(SPLIT, Source.COMPUTE), HISTORY_TOKENS)
+    assert client.windows_bytes == [0]
+
+
+LOST = {
+    # The split is at token 37, in chunk 4.
+    "hidden": (Source.KV, Source.HIDDEN, 2, 16),
+    "hidden of the cut chunk": (Source.KV, Source.HIDDEN, 4, 32),
+    "KV of the cut chunk": (Source.KV, Source.KV, 4, SPLIT),
+    "KV": (Source.KV, Source.KV, 9, 72),
+    "hidden behind computed": (Source.COMPUTE, Source.HIDDEN, 9, 72),
+    "hidden of the cut chunk behind computed": (Source.COMPUTE, Source.HIDDEN, 4, SPLIT),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+@pytest.mark.parametrize("layer", [0, LAYERS - 1])
+@pytest.mark.parametrize("span_tokens", [24, 1024])
+def test_a_slice_that_is_lost_ends_the_prefix_before_its_tokens(
+    history: History, case: str, layer: int, span_tokens: int
+) -> None:
+    other, source, chunk, restored = LOST[case]
+    client = history.client()
+    client.missing_layers = {(history.key(client, source, chunk), layer)}
+    history.check(client, split_at(SPLIT, other), restored, span_tokens=span_tokens)
+    if case == "hidden" and span_tokens == 24:
+        # Of five spans of two chunks of KV: those behind the gap are not read any more.
+        assert client.read_sizes.count(2) < 5
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_a_chunk_that_is_not_stored_ends_the_prefix_before_its_tokens(
+    history: History, case: str
+) -> None:
+    other, source, chunk, restored = LOST[case]
+    client = history.client()
+    del client.store.chunks[history.key(client, source, chunk)]
+    history.check(client, split_at(SPLIT, other), restored)
+    if case == "hidden":
+        assert client.read_sizes == [2], "KV behind a gap is of no use"
+
+
+@pytest.mark.parametrize(("other", "restored"), [(Source.KV, 0), (Source.COMPUTE, SPLIT)])
+def test_what_needs_no_store_is_there_without_one(
+    history: History, other: Source, restored: int
+) -> None:
+    history.check(history.client(present=False), split_at(SPLIT, other), restored)
+    history.check(history.client(arena_bytes=0), split_at(SPLIT, other), restored)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_an_arena_that_holds_one_span_of_a_part(history: History, other: Source) -> None:
+    arena_bytes = history.formats[Source.KV].span_bytes(10)
+    client = history.client(arena_bytes=arena_bytes)
+    history.check(client, split_at(SPLIT, other), HISTORY_TOKENS)
+
+
+def test_a_span_may_be_larger_than_the_one_before(history: History) -> None:
+    """As when something else leaves the arena meanwhile."""
+    span_bytes = history.formats[Source.HIDDEN].span_bytes
+    client = history.client(arena_bytes=span_bytes(10))
+    obstacle = client.allocate(span_bytes(7))
+    assert obstacle is not None
+    client.before_read = obstacle.release
+    history.check(client, split_at(SPLIT, Source.COMPUTE), HISTORY_TOKENS)
+    assert client.read_sizes == [2, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (Source.KV, [(0, SPLIT), (SPLIT, HISTORY_TOKENS - SPLIT)] * LAYERS),
+        (Source.COMPUTE, [(SPLIT, HISTORY_TOKENS - SPLIT)] * LAYERS),
+    ],
+)
+def test_only_tokens_on_their_side_of_the_split_are_used(
+    history: History,
+    monkeypatch: pytest.MonkeyPatch,
+    other: Source,
+    expected: list[tuple[int, int]],
+) -> None:
+    used: list[tuple[int, int]] = []
+    load = LayerLoader.load
+
+    def logged_load(self: LayerLoader, *arguments: Any, **options: Any) -> None:
+        used.append((options["first_position"], options["tokens"].token_count))
+        load(self, *arguments, **options)
+
+    monkeypatch.setattr(LayerLoader, "load", logged_load)
+    history.check(history.client(), split_at(SPLIT, other), HISTORY_TOKENS)
+    assert used == expected
+
+
+@pytest.mark.parametrize(("other", "restored"), [(Source.KV, 0), (Source.COMPUTE, SPLIT)])
+def test_a_session_lost_between_layers(history: History, other: Source, restored: int) -> None:
+    client = history.client()
+    waits = iter(range(100))
+
+    def die() -> None:
+        client.alive = client.alive and next(waits) < LAYERS - 2
+
+    client.on_wait = die
+    history.check(client, split_at(SPLIT, other), restored)
+
+
+@pytest.mark.parametrize(
+    ("other", "restored"), [(Source.KV, 7 * CHUNK_TOKENS), (Source.COMPUTE, 7 * CHUNK_TOKENS)]
+)
+def test_what_is_resident_is_used_when_the_store_was_waited_for_too_long(
+    history: History, other: Source, restored: int
+) -> None:
+    client = history.client()
+    client.never_finishes = True
+    source = Source.KV if other is Source.KV else Source.HIDDEN
+    client.missing_layers = {(history.key(client, source, 7), 2)}
+    report = history.check(client, split_at(SPLIT, other), restored, timeout_s=0.05)
+    assert report.waited_s >= 0.05
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (
+            Source.KV,
+            ["read", "read", *[f"{kind} {n}" for n in range(LAYERS) for kind in ("hidden", "kv")]],
+        ),
+        (Source.COMPUTE, ["read", "compute", *[f"hidden {n}" for n in range(LAYERS)]]),
+    ],
+)
+def test_both_parts_of_a_layer_are_there_before_the_next(
+    history: History, monkeypatch: pytest.MonkeyPatch, other: Source, expected: list[str]
+) -> None:
+    """Reads start first; what is computed waits for none."""
+    events: list[str] = []
+    load, forward = LayerLoader.load, Model.forward
+
+    def logged_load(self: LayerLoader, layer: int, *arguments: Any, **options: Any) -> None:
+        kind = self._format.layout.layers[layer].kind
+        events.append(f"{'hidden' if kind is StateKind.HIDDEN else 'kv'} {layer}")
+        load(self, layer, *arguments, **options)
+
+    def logged_forward(self: Model, *arguments: Any, **options: Any) -> torch.Tensor:
+        events.append("compute")
+        return forward(self, *arguments, **options)
+
+    monkeypatch.setattr(LayerLoader, "load", logged_load)
+    monkeypatch.setattr(Model, "forward", logged_forward)
+    client = history.client()
+    client.before_read = lambda: events.append("read")
+    cache = history.model.make_cache(130)
+    history.restorer(client).restore(
+        history.token_ids, split_at(SPLIT, other), cache=cache, first_slot=0
+    )
+    assert events == expected
+
+
+def test_refusals(history: History) -> None:
+    client = history.client()
+    cache = history.model.make_cache(130)
+    everything = len(history.token_ids)
+    with pytest.raises(ValueError, match="a partition of 117 tokens does not fit a history of 117"):
+        history.restorer(client).restore(
+            history.token_ids, split_at(0, Source.KV, everything), cache=cache, first_slot=0
+        )
+    with pytest.raises(ValueError, match="step_tokens must be above 0, not 0"):
+        history.restorer(client, step_tokens=0)
+    kv_format = history.formats[Source.KV]
+    with pytest.raises(ValueError, match="hidden_format must store hidden of all layers"):
+        TokenPartitionRestorer(client, history.model, hidden_format=kv_format, kv_format=kv_format)
+    other = StateFormat.of_model(history.model, "tokens", chunk_tokens=2 * CHUNK_TOKENS)
+    with pytest.raises(ValueError, match="chunks of as many tokens"):
+        TokenPartitionRestorer(
+            client,
+            history.model,
+            hidden_format=history.formats[Source.HIDDEN],
+            kv_format=other,
+        )
