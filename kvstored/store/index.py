@@ -38,8 +38,8 @@ from kvstored.store.index_failure import (
     IndexFullError,
     failure_of,
     out_of_order,
-    write_failure_of,
 )
+from kvstored.store.index_health import IndexHealth
 from kvstored.store.index_meta import IndexMeta
 from kvstored.store.index_pages import MappedPages
 from kvstored.store.index_room import IndexRoom
@@ -88,10 +88,11 @@ class Index:
         self.path = path
         self._tables = open_tables(environment, readonly=readonly)
         self._pages = MappedPages(path / DATA_FILE)
-        self._room = IndexRoom(environment.info()["map_size"])
+        map_bytes = environment.info()["map_size"]
+        self._room = IndexRoom(map_bytes)
+        self._health = IndexHealth(path, map_bytes=map_bytes, readonly=readonly)
         self._write_lock = threading.Lock()
         self._decoding = IndexDecoding()
-        self._failure: str | None = None
         self._lengths_count = self.entry_count(Table.LENGTHS)
 
     @classmethod
@@ -125,7 +126,7 @@ class Index:
     @property
     def is_failed(self) -> bool:
         """Whether a write has failed, so that every later one is refused."""
-        return self._failure is not None
+        return self._health.failure is not None
 
     @property
     def chunk_count(self) -> int:
@@ -178,7 +179,7 @@ class Index:
             with self._environment.begin(self._tables[Table.CHUNKS]) as transaction:
                 values = [transaction.get(chunk.encode()) for chunk in chunks]
         except lmdb.Error as error:
-            raise self._unreadable(error) from error
+            raise self._health.unreadable(error) from error
         self._pages.touched(len(chunks))
         return [
             self._decoding.record(chunk, value) for chunk, value in zip(chunks, values, strict=True)
@@ -198,7 +199,7 @@ class Index:
                 table = self._tables[Table.LENGTHS]
                 found = [chunk_parts(transaction, table, chunk) for chunk, _ in entries]
         except lmdb.Error as error:
-            raise self._unreadable(error) from error
+            raise self._health.unreadable(error) from error
         self._pages.touched(sum(map(len, found)))
         return [
             self._decoding.lengths(chunk, record, values)
@@ -307,23 +308,10 @@ class Index:
             self._environment.close()
 
     def _write(self, run: Callable[["lmdb.Transaction[bytes]"], None]) -> None:
-        with self._write_lock:
-            if self._failure is not None:
-                raise IndexFailure(self._failure)
-            try:
-                with self._environment.begin(write=True) as transaction:
-                    run(transaction)
-                    lengths_count = transaction.stat(self._tables[Table.LENGTHS])["entries"]
-            except lmdb.MapFullError as error:
-                # The transaction is aborted and nothing of it written: the next may fit.
-                map_bytes = self._environment.info()["map_size"]
-                raise IndexFullError(
-                    f"the index in {self.path} is full at {map_bytes} bytes; "
-                    "restart with a larger store.index_map_bytes"
-                ) from error
-            except (lmdb.Error, OSError) as error:
-                self._failure = f"cannot write the index in {self.path}: {error}"
-                raise write_failure_of(self._failure, error) from error
+        with self._write_lock, self._health.writing():
+            with self._environment.begin(write=True) as transaction:
+                run(transaction)
+                lengths_count = transaction.stat(self._tables[Table.LENGTHS])["entries"]
             self._lengths_count = lengths_count
 
     def _others_bytes(self) -> int:
@@ -337,7 +325,7 @@ class Index:
             with self._environment.begin() as transaction:
                 stat = transaction.stat(self._tables[table])
         except lmdb.Error as error:
-            raise self._unreadable(error) from error
+            raise self._health.unreadable(error) from error
         page_count = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         return TableSize(entry_count=stat["entries"], used_bytes=page_count * stat["psize"])
 
@@ -346,7 +334,7 @@ class Index:
             with self._environment.begin(self._tables[table]) as transaction:
                 return transaction.get(key)
         except lmdb.Error as error:
-            raise self._unreadable(error) from error
+            raise self._health.unreadable(error) from error
 
     def _walk(self, table: Table, prefix: bytes = b"") -> Iterator[Entry]:
         """Entries whose key starts with ``prefix``; every batch is a snapshot of its own."""
@@ -355,7 +343,7 @@ class Index:
             try:
                 batch, is_last = self._batch(table, start)
             except lmdb.Error as error:
-                raise self._unreadable(error) from error
+                raise self._health.unreadable(error) from error
             for key, value in batch:
                 if not key.startswith(prefix):
                     return
@@ -382,7 +370,7 @@ class Index:
                 with self._environment.begin(self._tables[table]) as transaction:
                     entries = next_checked_entries(transaction, start, ENTRY_SIZES[table])
             except lmdb.Error as error:
-                raise self._unreadable(error) from error
+                raise self._health.unreadable(error) from error
             if entries:
                 self._pages.touched(len(entries) // _ENTRIES_PER_PAGE + 1)
             return entries
@@ -395,6 +383,3 @@ class Index:
             entries, is_last = next_entries(transaction, start)
         self._pages.touched(len(entries) // _ENTRIES_PER_PAGE + 1)
         return entries, is_last
-
-    def _unreadable(self, error: lmdb.Error) -> IndexFailure:
-        return failure_of(f"cannot read the index in {self.path}: {error}", error)

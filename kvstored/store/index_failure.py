@@ -42,7 +42,7 @@ DAMAGE = (
     lmdb.PageFullError,
     lmdb.PageNotFoundError,
 )
-"""What LMDB raises in a write for pages that cannot be: no circumstance explains it."""
+"""What LMDB raises for pages that cannot be: no circumstance explains it."""
 
 
 def write_failure_of(message: str, error: lmdb.Error | OSError) -> IndexFailure:

@@ -12,14 +12,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
+
+import lmdb
 
 from kvstored.format.errors import FormatError
 from kvstored.store.claim_block import ClaimBlock
 from kvstored.store.claim_stream import ClaimWriter, PartKind, decode_damaged_keys, read_parts
 from kvstored.store.index import DATA_FILE, Index, IndexDamagedError, IndexFailure
+from kvstored.store.index_damage_mark import refuse_marked
 from kvstored.store.index_entry import Table
+from kvstored.store.index_page_walk import check_pages
 from kvstored.store.index_scan import Scanned, scan_chunks
 
 PROBE_TIMEOUT_S = 900.0
@@ -27,6 +32,8 @@ EXIT_DAMAGED = 3
 """Exit status that tells damage from everything else that can go wrong."""
 MAP_BYTES = 1024 * 1024
 """LMDB raises this to what the file needs."""
+PAGES_KNOWN_OF = (0, 9)
+"""Major and minor version of the LMDB whose pages ``index_page_format`` reads."""
 _SIGNALS_OF_DAMAGE = frozenset(
     (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 )
@@ -42,8 +49,15 @@ OnScanned = Callable[[Scanned], None]
 def probe(path: Path, on_scanned: OnScanned = lambda _: None) -> int:
     """Walks the index in this process and returns the number of damaged values.
 
-    Raises IndexFailure when it is unsound, if the process survives that.
+    Its pages first, also those that only a write would meet. Raises IndexFailure when it is
+    unsound, if the process survives that.
     """
+    refuse_marked(path)
+    # Of another LMDB's pages nothing is known here.
+    if lmdb.version()[:2] == PAGES_KNOWN_OF:
+        # LMDB says better why a file cannot be opened.
+        with suppress(OSError):
+            check_pages(path / DATA_FILE)
     index = Index.open(path, map_bytes=MAP_BYTES, readonly=True)
     try:
         others = [table for table in Table if table is not Table.CHUNKS]

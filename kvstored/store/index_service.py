@@ -22,6 +22,7 @@ from kvstored.store.chunk_table import ChunkTable
 from kvstored.store.claim_block import ClaimBlock
 from kvstored.store.directory import sync_directory
 from kvstored.store.index import DATA_FILE, Index, IndexChange
+from kvstored.store.index_damage_mark import refuse_marked
 from kvstored.store.index_probe import OnScanned, probe_in_child
 from kvstored.store.index_snapshot import (
     SnapshotState,
@@ -71,14 +72,16 @@ def open_for_service(
 ) -> OpenedIndex:
     """Opens or creates the index in directory ``path``.
 
-    After an unclean stop a child process looks through it first; ``on_scanned`` is told
-    what it finds. ``verify`` may refuse what was opened: the index is closed when it raises.
+    One that was found damaged while it was served is not opened (`index_damage_mark`). After
+    an unclean stop a child process looks through it first; ``on_scanned`` is told what it
+    finds. ``verify`` may refuse what was opened: the index is closed when it raises.
     Raises IndexDamagedError when the index is unsound: then ``set_aside`` and a rebuild
     help; and IndexFailure when it cannot be opened for another reason. An index whose
     ``meta()`` is None is new or its rebuild was interrupted: rebuild it.
     """
     directory = Path(path)
     marker = directory / CLEAN_FILE
+    refuse_marked(directory)
     was_clean = not (directory / DATA_FILE).exists() or _is_as_left(directory)
     if not was_clean:
         probe_in_child(directory, on_scanned)

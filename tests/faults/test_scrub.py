@@ -2,7 +2,8 @@
 
 Fails when ``ScrubPass._verdict`` finds everything sound (seen: no counter
 ``scrub_damaged_chunks``), ``Pace.take`` begins every request at once (seen: 10.6 MB where 4 MiB/s
-allow 8.2 MB), or ``Turns.wait`` sleeps (seen: the daemon does not stop).
+allow 8.2 MB), or ``Turns.wait`` sleeps (seen: the daemon does not stop), or
+``ScrubPass._record_of`` does not count (seen: no counter ``scrub_lost_records``).
 """
 
 import json
@@ -135,6 +136,44 @@ def test_damage_outside_of_chunks_is_reported_and_mended_by_a_start(tmp_path: Pa
         again = wait_for_passes(client, 1)
         assert "scrub_damaged_superblocks" not in again
         assert again["scrub_damaged_slab_headers"] >= 1
+
+
+def damage_index_entry(daemon: DaemonProcess, number: int) -> None:
+    """Flips a bit of a chunk's record, which the daemon sees: the file and its map are one.
+
+    Also where pages that are not in use any more have it.
+    """
+    path = daemon.index / "data.mdb"
+    data, key = path.read_bytes(), key_of(number)
+    starts = [place for place in range(len(data)) if data.startswith(key, place)]
+    assert starts
+    for start in starts:
+        flip(path, start + len(key) + 8, 3)
+
+
+def test_a_damaged_index_entry_is_found_and_mended_by_the_next_put(tmp_path: Path) -> None:
+    damaged, others = 7_654_321, range(8)
+    with scrubbing_daemon(tmp_path) as (daemon, client):
+        for number in (*others, damaged):
+            put(client, number)
+        assert "scrub_lost_records" not in wait_for_passes(client, 1)
+        damage_index_entry(daemon, damaged)
+        found = wait_for_passes(client, 1)
+        assert found["scrub_lost_records"] >= 1
+        assert not {"scrub_damaged_chunks", "quarantined_chunks"} & set(found)
+        line = f"the index entry of chunk {key_of(damaged).hex()} is damaged; it is a miss"
+        assert line in daemon.log
+        assert daemon.log.count("the index entry of chunk") == daemon.log.count(line)
+        assert all(is_served(client, number) for number in others)
+        put(client, damaged)
+        mended = wait_for_passes(client, 0)
+        assert wait_for_passes(client, 1)["scrub_lost_records"] == mended["scrub_lost_records"]
+        assert daemon.terminate() == 0
+        check = daemon.run_verb("check", "--json")
+        assert check.returncode == 0, check.stdout
+        daemon.start()
+        assert client.available()
+        assert all(is_served(client, number) for number in (*others, damaged))
 
 
 def test_a_scrubbed_store_under_puts_reads_and_evictions_serves_right_bytes(

@@ -12,7 +12,8 @@ import signal
 import subprocess
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -20,6 +21,14 @@ from types import SimpleNamespace
 from typing import Self
 
 from kvstored.store import index_probe
+from kvstored.store.index_page_format import (
+    INTEGER_KEYS,
+    META_HEAD_BYTES,
+    META_PAGES,
+    Meta,
+    Tree,
+    newest,
+)
 from kvstored.store.index_service import close_cleanly
 from tests.faults.index.specimen import (
     NEW,
@@ -33,6 +42,9 @@ from tests.faults.index.specimen import (
 from tests.faults.kill.forked_probe import ForkedProbe
 
 MEMORY = Path("/dev/shm")
+PAGE_BYTES = 4096
+HEAD_BYTES = 24
+"""The header of a page, and where its first nodes lie."""
 PATIENCE_S = 60
 """A start takes some hundredths of a second."""
 
@@ -50,7 +62,8 @@ class Outcome:
 
     ``missing`` and ``wrong`` are chunks that were durable before; ``lost`` those that were
     there after the start and not any more after some puts. ``refusal`` is why the start
-    was refused, ``death`` the signal that ended the process, if any did.
+    was refused, ``death`` the signal that ended the process, if any did. ``restarted`` is what
+    the next start made of an index that could not be written.
     """
 
     was_rebuilt: bool = False
@@ -60,10 +73,11 @@ class Outcome:
     put_reasons: list[int] = field(default_factory=list)
     refusal: str = ""
     death: int = 0
+    restarted: str = ""
 
     @property
     def verdict(self) -> str:
-        """One word."""
+        """In a few words."""
         if self.death:
             return f"died of {signal.Signals(self.death).name}"
         if self.wrong:
@@ -73,7 +87,8 @@ class Outcome:
         if self.lost:
             return "lost"
         if any(self.put_reasons):
-            return "read-only"
+            is_mended = self.restarted in {"rebuilt", "harmless"}
+            return "read-only until a restart" if is_mended else "read-only"
         if self.was_rebuilt:
             return "rebuilt, missing" if self.missing else "rebuilt"
         return "records dropped" if self.missing else "harmless"
@@ -102,9 +117,21 @@ class IndexLab:
         outcome = in_child(lambda: stop_cleanly(self.specimen, self.templates[Stop.CLEAN]))
         assert outcome.verdict == "harmless", outcome
 
-    def size(self, stop: Stop) -> int:
-        """Bytes of the index's file."""
-        return (self.templates[stop] / index_probe.DATA_FILE).stat().st_size
+    def spans(self, stop: Stop) -> tuple[Sequence[int], ...]:
+        """Bytes of the index's file: all, its meta pages, heads of the others, free pages."""
+        data = (self.templates[stop] / index_probe.DATA_FILE).read_bytes()
+        metas = (Meta.decode(data[start : start + PAGE_BYTES]) for start in (0, PAGE_BYTES))
+        free = Tree.decode(newest(*metas).free, INTEGER_KEYS)
+        assert free.depth == 1, free
+        starts = range(0, len(data), PAGE_BYTES)
+        heads = [start + place for start in starts for place in range(HEAD_BYTES)]
+        root = free.root * PAGE_BYTES
+        return (
+            range(len(data)),
+            [start + place for start in starts[:META_PAGES] for place in range(META_HEAD_BYTES)],
+            heads[META_PAGES * HEAD_BYTES :],
+            [place for place in range(root, root + PAGE_BYTES) if data[place]],
+        )
 
     def start(self, stop: Stop, damage: Callable[[Path], None]) -> Outcome:
         """Starts from an index that ``damage`` has changed; it is told the index's folder."""
@@ -123,11 +150,19 @@ class IndexLab:
 
 
 def serve(specimen: Specimen, path: Path) -> Outcome:
-    """Starts, reads everything, puts some, and reads everything again."""
+    """As ``serve_once``, and once more if the index could not be written."""
+    outcome = serve_once(specimen, path)
+    if outcome.verdict == "read-only":
+        outcome.restarted = serve_once(specimen, path).verdict
+    return outcome
+
+
+def serve_once(specimen: Specimen, path: Path) -> Outcome:
+    """Starts, reads everything, puts some, reads everything again, and ends as if killed."""
     outcome = Outcome()
     stored, new = list(STORED), list(NEW)
     try:
-        with started(specimen, path) as (opened, _, _):
+        with started(specimen, path) as (opened, index, _), closing(index):
             outcome.was_rebuilt = any(path.parent.glob("index.damaged-*"))
             found, wrong = readable(opened, stored)
             outcome.missing = sorted(set(stored) - found)

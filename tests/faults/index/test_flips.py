@@ -9,7 +9,10 @@ Fails when
 * ``Index.damaged_entries`` does not use it for the lengths of slices (seen: 30 intact chunks
   missing and in quarantine);
 * it takes entries of other lengths (seen: two chunks missing, because deleting the damaged
-  entry moved its neighbour).
+  entry moved its neighbour);
+* ``index_probe.probe`` does not look through the pages (seen: a start that is refused, at flip 64;
+  without the mark of ``index_health`` as well: read-only behind a restart too, a death by SIGABRT,
+  and 14 chunks lost).
 """
 
 import json

@@ -3,8 +3,6 @@
 Every chunk that was acknowledged is there afterwards, from the headers on the devices.
 Fails when
 
-* ``index_probe._judge`` takes no signal of its child for damage (seen: no start with half of
-  the file);
 * ``index_service._is_as_left`` does not look at the file (seen: after a clean stop the daemon
   itself died of SIGBUS);
 * ``index_open.open_recovered`` does not look at the age of the index (seen: the chunk that was

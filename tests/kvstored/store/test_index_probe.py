@@ -30,6 +30,21 @@ def test_probe_counts_single_damaged_values_but_calls_the_index_sound(unclean: P
     probe_in_child(unclean)
 
 
+def test_pages_of_another_lmdb_are_not_judged(
+    unclean: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start behind an update of LMDB took its pages for damage and rebuilt the index."""
+
+    def judge(_: Path) -> None:
+        raise IndexDamagedError("pages that are laid out in another way")
+
+    monkeypatch.setattr(index_probe, "check_pages", judge)
+    with pytest.raises(IndexDamagedError, match="another way"):
+        probe(unclean)
+    monkeypatch.setattr(index_probe.lmdb, "version", lambda: (1, 0, 0))
+    assert probe(unclean) == 0
+
+
 def test_the_child_hands_over_what_it_found(unclean: Path) -> None:
     index = Index.open(unclean, map_bytes=MAP_BYTES)
     with index._environment.begin(index._tables[Table.CHUNKS], write=True) as transaction:

@@ -1,4 +1,8 @@
-"""Sequences that are durable when a change returns."""
+"""Sequences that are durable when a change returns.
+
+Fails when ``SequenceTable._room_for`` refuses nothing (seen: LMDB says that the map is full, and a
+second sequence begins to be stored where there is room for one and a half).
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
