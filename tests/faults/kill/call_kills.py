@@ -1,4 +1,4 @@
-"""SIGKILL of the daemon at each system call of a put, an eviction, a stop and a start."""
+"""SIGKILL of the daemon at each system call of a put, an append, a flush, a stop and a start."""
 
 import random
 import shutil
@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from kvstored_client import Client, StoreError
+from tests.faults.kill.conversations import CHUNK_TOKENS, Conversations
 from tests.faults.kill.killable import KillableDaemon
 from tests.faults.kill.ledger import Ledger, ViolationError
 from tests.faults.kill.load import delete, put
@@ -29,6 +30,10 @@ FULL_STORE_CHUNKS = 2 * 3 * 51
 SAFE_USES = FULL_STORE_CHUNKS // 3
 KEPT_CHUNKS = 2 * FULL_STORE_CHUNKS
 CHECK_EVERY = 20
+SEQUENCE_NAMES = ("a", "b", "c")
+FORK_NAME = "d"
+APPENDED_CHUNKS_MAX = 60
+"""Behind so many chunks all sequences begin anew."""
 
 Watch = Callable[[int], AbstractContextManager]
 """Takes hold of a process."""
@@ -41,12 +46,19 @@ class Moment(StrEnum):
     """A deletion, then a put of a large chunk and of several small ones."""
     EVICT = "evict"
     """A put into a full store."""
+    APPEND = "append"
+    """Rows that complete chunks, flushes of tails, a cut inside one, and a fork."""
     STOP = "stop"
     """An orderly stop."""
     START_AFTER_KILL = "start after kill"
     START_AFTER_STOP = "start after stop"
     REBUILD = "rebuild"
     """A start without an index."""
+
+
+UNDER_LOAD = (Moment.PUT, Moment.EVICT, Moment.APPEND)
+WITH_TAILS = (Moment.STOP, Moment.START_AFTER_KILL, Moment.START_AFTER_STOP)
+"""Moments of a store that has flushed tails, and rows behind them that are lost."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +69,7 @@ class Outcome:
     kills: int = 0
     checks: int = 0
     verified_chunks: int = 0
+    verified_tails: int = 0
     starts: int = 0
     slow_starts: int = 0
     ready_s_max: float = 0.0
@@ -71,6 +84,7 @@ class Lab:
         self._trace = folder / "trace"
         is_full = moment is Moment.EVICT
         self._ledger = Ledger(safe_uses=SAFE_USES if is_full else None)
+        self._conversations = Conversations()
         self._next = 1
         self._previous: list[int] = []
         self._status: int | None = None
@@ -117,7 +131,7 @@ class Lab:
         is_killed = self._status == -signal.SIGKILL
         self.outcome.points += 1
         self.outcome.kills += is_killed
-        is_start = self._moment not in (Moment.PUT, Moment.EVICT, Moment.STOP)
+        is_start = self._moment not in (*UNDER_LOAD, Moment.STOP)
         if is_killed and not is_start and self.outcome.kills % CHECK_EVERY == 0:
             self.daemon.check()
             self.outcome.checks += 1
@@ -132,6 +146,7 @@ class Lab:
         self.daemon.check()
         self.outcome.checks += 1
         self.outcome.verified_chunks = self._ledger.verified_count
+        self.outcome.verified_tails = self._conversations.verified_tails
         self.daemon.judge_starts()
         self.outcome.starts = self.daemon.starts
         self.outcome.slow_starts = self.daemon.slow_starts
@@ -143,12 +158,21 @@ class Lab:
         if self.daemon.process is None:
             self.daemon.spawn()
             self.daemon.until_ready()
-            self.daemon.verify(self._ledger)
+            self._verify()
+
+    def _verify(self) -> None:
+        self.daemon.verify(self._ledger, self._conversations)
+        if self._moment in WITH_TAILS:
+            with self.daemon.client() as client:
+                self._make_sequences(client)
+                # These are lost with the session or with the daemon.
+                self._conversations.append(client, dict.fromkeys(SEQUENCE_NAMES, 1))
 
     def _is_ours(self, thread: str) -> bool:
         """Whether a thread is one of those that this moment keeps busy."""
-        is_put = self._moment in (Moment.PUT, Moment.EVICT)
-        return thread.startswith(("kvstored-", "io-")) if is_put else thread == MAIN_THREAD
+        if self._moment in UNDER_LOAD:
+            return thread.startswith(("kvstored-", "io-"))
+        return thread == MAIN_THREAD
 
     @contextmanager
     def _run(self, watched: Watch) -> Iterator[Counter[KillPoint]]:
@@ -157,16 +181,19 @@ class Lab:
         Yields what ``watched`` gives, which may be filled only behind the body.
         """
         self._make_ready()
-        if self._moment in (Moment.PUT, Moment.EVICT):
-            run = self._put_once
+        if self._moment in UNDER_LOAD:
+            run = self._act_once
         else:
             run = self._stop_once if self._moment is Moment.STOP else self._start_once
         yield from run(watched)
 
-    def _put_once(self, watched: Watch) -> Iterator[Counter[KillPoint]]:
+    def _act_once(self, watched: Watch) -> Iterator[Counter[KillPoint]]:
         with self.daemon.client() as client:
-            # All threads that a put needs exist behind the first one.
-            put(client, self._ledger, self._small(1))
+            # All threads that are needed exist behind this.
+            if self._moment is Moment.APPEND:
+                self._make_sequences(client)
+            else:
+                put(client, self._ledger, self._small(1))
             with watched(self.daemon.pid) as found:
                 try:
                     self._act(client)
@@ -187,6 +214,9 @@ class Lab:
             self._status = self.daemon.ended_by()
 
     def _act(self, client: Client) -> None:
+        if self._moment is Moment.APPEND:
+            self._append(client)
+            return
         if self._moment is Moment.EVICT:
             put(client, self._ledger, self._small(EVICTING_PUT_CHUNKS))
             self._ledger.forget(self._ledger.numbers[:-KEPT_CHUNKS])
@@ -198,6 +228,35 @@ class Lab:
         delete(client, self._ledger, [0])
         put(client, self._ledger, [0])
         put(client, self._ledger, self._previous)
+
+    def _make_sequences(self, client: Client) -> None:
+        """Sequences whose tails are flushed, each with a few rows more than it had."""
+        conversations = self._conversations
+        if FORK_NAME in conversations.models:
+            conversations.delete(client, FORK_NAME)
+        if conversations.key_count > APPENDED_CHUNKS_MAX:
+            conversations.retire(client)
+        for name in SEQUENCE_NAMES:
+            if name not in conversations.models:
+                conversations.create(client, name)
+        # Three of them have tails at any time, and mostly of different lengths.
+        counts = dict(zip(SEQUENCE_NAMES, (5, 17, CHUNK_TOKENS + 1), strict=True))
+        conversations.append(client, counts)
+        for name in SEQUENCE_NAMES:
+            conversations.flush(client, name)
+
+    def _append(self, client: Client) -> None:
+        """Everything that can be done to a tail; in the end all of them are flushed."""
+        conversations = self._conversations
+        first, second, third = SEQUENCE_NAMES
+        left = CHUNK_TOKENS - conversations.models[first].length % CHUNK_TOKENS
+        # A chunk and the begin of the next one, one row, and a chunk at least.
+        conversations.append(client, {first: left + 3, second: 1, third: CHUNK_TOKENS})
+        conversations.flush(client, first)
+        conversations.truncate(client, first, conversations.models[first].length - 1)
+        conversations.fork(client, first, FORK_NAME)
+        for name in (FORK_NAME, *SEQUENCE_NAMES):
+            conversations.flush(client, name)
 
     def _stop_once(self, watched: Watch) -> Iterator[Counter[KillPoint]]:
         process = self.daemon.process
@@ -223,7 +282,7 @@ class Lab:
             yield found
         self._status = process.poll()
         if self._status is None:
-            self.daemon.verify(self._ledger)
+            self._verify()
         else:
             self.daemon.process = None
 

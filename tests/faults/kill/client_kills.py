@@ -2,8 +2,9 @@
 
 Everything that a client can hold shows from outside. A session is counted. An arena is a
 memfd among the daemon's descriptors. A lease or pin keeps the extent of a chunk that
-another client deletes, and a read or an unfinished put keeps a frame or an extent: so the
-bytes in use are those of the chunks, and no more, only when all of that was given back.
+another client deletes, and a read, an unfinished put or an open tail keeps a frame or an
+extent: so the bytes in use are those of the chunks, and no more, only when all of that was given
+back.
 """
 
 import random
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from kvstored_client import Client, StoreError
+from kvstored_client import Client, SequenceInfo, StoreError
+from tests.faults.kill.conversations import ROWS, verify_found
+from tests.faults.kill.doomed import FLUSHED_TOKENS, NAME_PREFIX, doomed_model
 from tests.faults.kill.killable import KillableDaemon
 from tests.faults.kill.ledger import Ledger, ViolationError
 from tests.faults.kill.load import delete, put
@@ -48,6 +51,8 @@ class Outcome:
     cycles: int = 0
     kills: int = 0
     visible_chunks: int = 0
+    visible_sequences: int = 0
+    flushed_tails: int = 0
     bystander_reads: int = 0
     back_s_max: float = 0.0
 
@@ -142,6 +147,7 @@ class Ward:
         leased = [HELD[self.outcome.cycles % len(HELD)]]
         delete(witness, self._ledger, leased)
         self._until_all_is_back(witness, died_at)
+        self._see_sequences(witness, died_at, is_done=status == 0)
         self.outcome.visible_chunks += self._see(witness, numbers)
         delete(witness, self._ledger, numbers)
         self._ledger.forget(numbers)
@@ -177,6 +183,31 @@ class Ward:
         for number, content in found.items():
             self._ledger.seen(number, content, settles=False)
         return sum(content is not None for content in found.values())
+
+    def _see_sequences(self, witness: Client, died_at: float, *, is_done: bool) -> None:
+        """Judges what the dead client has left of its sequences, and deletes that."""
+        for name in witness.sequences.list():
+            model = doomed_model(int(name.removeprefix(NAME_PREFIX)))
+            info = self._settled(witness, name, died_at)
+            if is_done and info.durable_tokens != FLUSHED_TOKENS:
+                raise ViolationError(f"a flush of {FLUSHED_TOKENS} tokens has left {info}")
+            verify_found(witness, name, (model,), info)
+            self.outcome.visible_sequences += 1
+            self.outcome.flushed_tails += info.durable_tokens == FLUSHED_TOKENS
+            witness.sequences.delete(name)
+            flushed = model.tokens[:FLUSHED_TOKENS]
+            witness.delete([*ROWS.keys(flushed), ROWS.tail_key(flushed)])
+
+    def _settled(self, witness: Client, name: str, died_at: float) -> SequenceInfo:
+        """A sequence whose chunks are all recorded, and of whose open tail nothing is left."""
+        while True:
+            info = witness.sequences.get(name)
+            assert info is not None
+            if info.staged_tokens == info.durable_tokens:
+                return info
+            if time.monotonic() - died_at > BACK_WITHIN_S:
+                raise ViolationError(f"not settled after {BACK_WITHIN_S} s: {info}")
+            time.sleep(_POLL_S)
 
     def _until_all_is_back(self, witness: Client, died_at: float) -> None:
         while held := self._still_held(witness):

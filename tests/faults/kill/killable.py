@@ -3,10 +3,10 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from kvstored_client import Client
+from tests.faults.kill.conversations import Conversations
 from tests.faults.kill.ledger import Ledger, ViolationError
 from tests.faults.kill.payload import ARENA_BYTES, MIB, fetch
 from tests.faults.kill.template import Template
@@ -129,12 +129,16 @@ class KillableDaemon(DaemonProcess):
             self.process = None
         return status
 
-    def verify(self, ledger: Ledger, numbers: Iterable[int] | None = None) -> None:
-        """Reads chunks, those acked longest ago first, and judges them; nobody else may write."""
-        wanted = ledger.numbers if numbers is None else list(numbers)
+    def verify(self, ledger: Ledger, conversations: Conversations | None = None) -> None:
+        """Reads all chunks, those acked longest ago first, then the rows of sequences, and judges.
+
+        Nobody else may write.
+        """
         with self.client() as client:
-            for number, content in fetch(client, wanted).items():
+            for number, content in fetch(client, ledger.numbers).items():
                 ledger.seen(number, content, settles=True)
+            if conversations is not None:
+                conversations.verify(client)
             counters = client.admin.stats().counters
         harm = {name: counters[name] for name in SIGNS_OF_DAMAGE if name in counters}
         if harm:

@@ -1,4 +1,4 @@
-"""Clients that put, read and delete until the daemon is killed under them."""
+"""Clients that put, read, delete and append until the daemon is killed under them."""
 
 import random
 import threading
@@ -6,10 +6,12 @@ import time
 from dataclasses import dataclass, field
 
 from kvstored_client import Ack, Client, Placement, PutOutcome, StoreError
+from tests.faults.kill.conversations import Conversations
 from tests.faults.kill.killable import KillableDaemon
 from tests.faults.kill.ledger import Ledger, ViolationError
 from tests.faults.kill.payload import (
     LARGE_EVERY,
+    SMALL,
     chunk_bytes,
     fetch,
     key_of,
@@ -23,6 +25,12 @@ BATCH_MAX = 6
 STAGED_SHARE = 0.1
 """Puts that do not wait until they are durable; a kill may take those."""
 NUMBERS_PER_WRITER = LARGE_EVERY * 1000
+SEQUENCE_NAMES = ("a", "b", "c", "d")
+PROMPT_TOKENS_MAX = 100
+APPENDED_TOKENS_MAX = 256
+"""A sequence that is longer is cut."""
+APPENDED_CHUNKS_MAX = 60
+"""Behind so many chunks all sequences begin anew: where nothing is evicted they must have room."""
 
 
 @dataclass(slots=True)
@@ -129,7 +137,64 @@ class EvictingWriter:
         del self._kept[: -self._kept_count]
 
 
-Writer = ChurningWriter | EvictingWriter
+class AppendingWriter:
+    """Lets a few sequences grow row by row, flushes, cuts and forks them, and begins anew."""
+
+    def __init__(self, conversations: Conversations, *, seed: int) -> None:
+        self._conversations = conversations
+        self._random = random.Random(f"{seed}/append")
+
+    def step(self, client: Client, life: Life) -> None:
+        """One call, or all that it takes to begin anew."""
+        _ = life
+        conversations, models = self._conversations, self._conversations.models
+        if conversations.key_count > APPENDED_CHUNKS_MAX:
+            conversations.retire(client)
+            return
+        if len(models) < 2:
+            self._make(client, None)
+            return
+        name = self._random.choice(list(models))
+        draw = self._random.random()
+        if models[name].length > APPENDED_TOKENS_MAX or draw < 0.08:
+            self._cut(client, name)
+        elif draw < 0.55:
+            chosen = self._random.sample(list(models), self._random.randint(1, len(models)))
+            conversations.append(client, {one: self._row_count() for one in chosen})
+        elif draw < 0.85:
+            conversations.flush(client, name)
+        elif draw < 0.95:
+            self._make(client, name)
+        else:
+            conversations.delete(client, name)
+
+    def _row_count(self) -> int:
+        """Most rows come one by one, some as those of a prompt."""
+        return self._random.choice((1, 1, 2, self._random.randint(1, PROMPT_TOKENS_MAX)))
+
+    def _make(self, client: Client, original: str | None) -> None:
+        models = self._conversations.models
+        free = [name for name in SEQUENCE_NAMES if name not in models]
+        if not free:
+            return
+        if original is None or self._random.random() < 0.3:
+            self._conversations.create(client, free[0])
+        else:
+            keep_chunks = self._random.randint(0, models[original].complete // SMALL.chunk_tokens)
+            self._conversations.fork(client, original, free[0], keep_chunks)
+
+    def _cut(self, client: Client, name: str) -> None:
+        """Inside the open tail, or to a complete chunk: any other one may be evicted."""
+        model = self._conversations.models[name]
+        least = model.complete if self._conversations.is_framed(name) else model.length
+        chunk = self._random.randint(0, model.complete // SMALL.chunk_tokens)
+        length = self._random.choice(
+            (self._random.randint(least, model.length), chunk * SMALL.chunk_tokens)
+        )
+        self._conversations.truncate(client, name, length)
+
+
+Writer = ChurningWriter | EvictingWriter | AppendingWriter
 
 
 def run_until_killed(daemon: KillableDaemon, writers: list[Writer], load_s: float) -> None:

@@ -1,6 +1,7 @@
 """Chunks for the kill tests: a number gives the key and the layout, a generation the bytes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -53,19 +54,10 @@ def new_chunk(number: int) -> NewChunk:
 def fetch(client: Client, numbers: Iterable[int]) -> dict[int, bytes | None]:
     """The bytes of each chunk, None where it is not resident; in the order of the numbers."""
     found: dict[int, bytes | None] = {}
-    batch: list[int] = []
-    batch_bytes = 0
-    for number in numbers:
-        if batch and (
-            layout_of(number) != layout_of(batch[0])
-            or batch_bytes + chunk_bytes(number) > READ_BYTES
-        ):
-            found.update(_fetch(client, batch))
-            batch, batch_bytes = [], 0
-        batch.append(number)
-        batch_bytes += chunk_bytes(number)
-    if batch:
-        found.update(_fetch(client, batch))
+    for layout, batch in groupby(numbers, layout_of):
+        members = list(batch)
+        contents = fetch_keys(client, layout, [key_of(number) for number in members])
+        found.update(zip(members, contents, strict=True))
     return found
 
 
@@ -74,19 +66,27 @@ ARENA_BYTES = 8 * MIB
 """Enough for one batch of a read or of a put, and its board."""
 
 
-def _fetch(client: Client, numbers: list[int]) -> dict[int, bytes | None]:
-    layout = layout_of(numbers[0])
-    one_bytes = chunk_bytes(numbers[0])
-    region = client.allocate(one_bytes * len(numbers))
+def fetch_keys(client: Client, layout: StateLayout, keys: Sequence[bytes]) -> list[bytes | None]:
+    """The bytes of each chunk of a layout, None where it is not resident or the arena is full."""
+    found: list[bytes | None] = []
+    one_bytes = Placement.contiguous_bytes(layout, 1)
+    most = max(READ_BYTES // one_bytes, 1)
+    for start in range(0, len(keys), most):
+        found += _fetch(client, layout, keys[start : start + most])
+    return found
+
+
+def _fetch(client: Client, layout: StateLayout, keys: Sequence[bytes]) -> list[bytes | None]:
+    one_bytes = Placement.contiguous_bytes(layout, 1)
+    region = client.allocate(one_bytes * len(keys))
     if region is None:
-        return dict.fromkeys(numbers)
+        return [None] * len(keys)
     with region:
-        keys = [key_of(number) for number in numbers]
         with client.read(layout, keys, Placement.contiguous(region, layout)) as read:
             resident = read.wait().resident
-        return {
-            number: bytes(region.view[index * one_bytes : (index + 1) * one_bytes])
+        return [
+            bytes(region.view[index * one_bytes : (index + 1) * one_bytes])
             if resident[index]
             else None
-            for index, number in enumerate(numbers)
-        }
+            for index in range(len(keys))
+        ]

@@ -2,14 +2,23 @@
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.faults.kill.conversations import Conversations
 from tests.faults.kill.killable import KillableDaemon
 from tests.faults.kill.ledger import Ledger, ViolationError
-from tests.faults.kill.load import ChurningWriter, EvictingWriter, Writer, run_until_killed
+from tests.faults.kill.load import (
+    AppendingWriter,
+    ChurningWriter,
+    EvictingWriter,
+    Writer,
+    run_until_killed,
+)
 from tests.faults.kill.payload import MIB
 from tests.faults.kill.template import Template
+from tests.support.rows import TOKEN_IDS
 
 WRITERS = 3
 LOAD_S_MAX = 0.15
@@ -43,6 +52,9 @@ class Outcome:
     checks: int = 0
     acked_chunks: int = 0
     verified_chunks: int = 0
+    acked_flushes: int = 0
+    verified_sequences: int = 0
+    verified_tails: int = 0
     starts: int = 0
     slow_starts: int = 0
     ready_s_max: float = 0.0
@@ -61,7 +73,7 @@ def open_store(folder: Path, template: Template, *, evicts: bool) -> KillableDae
 
 
 def make_writers(ledger: Ledger, plan: Plan) -> list[Writer]:
-    """The clients of all lives of the daemon."""
+    """The clients of all lives of the daemon that put chunks."""
     if plan.evicts:
         return [
             EvictingWriter(
@@ -79,23 +91,36 @@ def run(folder: Path, template: Template, plan: Plan) -> Outcome:
     """Kills and verifies; raises ViolationError with the number of the kill that did harm."""
     outcome = Outcome()
     ledger = Ledger(safe_uses=SAFE_USES if plan.evicts else None)
-    writers = make_writers(ledger, plan)
     dice = random.Random(plan.seed)
+    conversations = Conversations(
+        first_token=dice.randrange(TOKEN_IDS), evicts=plan.evicts, on_used=ledger.used
+    )
+    writers: list[Writer] = [
+        *make_writers(ledger, plan),
+        AppendingWriter(conversations, seed=plan.seed),
+    ]
+
+    def verify() -> None:
+        daemon.verify(ledger, conversations)
+
     daemon = open_store(folder, template, evicts=plan.evicts)
     try:
         daemon.format()
         for number in range(1, plan.kill_count + 1):
             try:
-                _kill_once(daemon, ledger, writers, dice, number, outcome, plan)
+                _kill_once(daemon, verify, writers, dice, number, outcome, plan)
             except ViolationError as error:
                 raise ViolationError(
                     f"at kill {number} of {plan}: {error}\n{daemon.log[-2000:]}"
                 ) from error
-        _end(daemon, ledger, outcome)
+        _end(daemon, verify, outcome)
     finally:
         daemon.close()
     outcome.acked_chunks = ledger.acked_count
     outcome.verified_chunks = ledger.verified_count
+    outcome.acked_flushes = conversations.acked_flushes
+    outcome.verified_sequences = conversations.verified_sequences
+    outcome.verified_tails = conversations.verified_tails
     daemon.judge_starts()
     outcome.starts = daemon.starts
     outcome.slow_starts = daemon.slow_starts
@@ -106,7 +131,7 @@ def run(folder: Path, template: Template, plan: Plan) -> Outcome:
 
 def _kill_once(
     daemon: KillableDaemon,
-    ledger: Ledger,
+    verify: Callable[[], None],
     writers: list[Writer],
     dice: random.Random,
     number: int,
@@ -123,7 +148,7 @@ def _kill_once(
         daemon.kill()
         return
     _start(daemon, number)
-    daemon.verify(ledger)
+    verify()
     run_until_killed(daemon, writers, moment_s)
     if outcome.kills % plan.check_every == 0:
         daemon.check()
@@ -138,10 +163,10 @@ def _start(daemon: KillableDaemon, number: int) -> None:
         daemon.until_ready()
 
 
-def _end(daemon: KillableDaemon, ledger: Ledger, outcome: Outcome) -> None:
+def _end(daemon: KillableDaemon, verify: Callable[[], None], outcome: Outcome) -> None:
     """One more start, an orderly stop and a check."""
     daemon.start_plainly()
-    daemon.verify(ledger)
+    verify()
     if daemon.terminate() != 0:
         raise ViolationError(f"the daemon did not stop in order:\n{daemon.log[-4000:]}")
     daemon.check()

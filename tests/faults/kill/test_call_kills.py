@@ -1,4 +1,7 @@
-"""SIGKILL at system calls of a put, an eviction, a stop and a start.
+"""SIGKILL at system calls of a put, an append with its flushes, an eviction, a stop and a start.
+
+Stops and starts find sequences with flushed tails, and rows behind them that are lost; every
+start goes on with them, so that each tail is loaded and made a part of a longer one.
 
 Each thread of the daemon is traced alone, because strace counts calls thread by thread: so
 the N-th call of one thread is never hidden behind the N-th of another. A kill comes when
@@ -10,8 +13,13 @@ at io_uring_enter 3 of kvstored-put_0: a kill is no damage, but the daemon count
 {'suspected_chunks': 1, 'quarantined_chunks': 1}"), when ``ChunkStore._open_slab`` writes no
 header (seen: check finds "no sound header where the index has extents"), when a rebuild
 stores its meta record first (seen: "rebuild (threads), killed at fdatasync 8 of main: acked
-generation {1} is not readable"), and when recovery forgets one extent of each slab (seen:
-"evict (threads), killed at pwrite64 17 of kvstored-commit: ... is not readable").
+generation {1} is not readable"), when recovery forgets one extent of each slab (seen: "evict
+(threads), killed at pwrite64 17 of kvstored-commit: ... is not readable"), when
+``SequenceRecorder.watch`` does not note that a chunk is pending (seen: "append (threads), killed
+at fdatasync 9 of kvstored-commit: sequence a names chunk 1, which is lost"), and when a flushed
+tail is loaded with the geometry of a complete chunk (``TailFrames._fill_from_device``; seen:
+"start after kill (threads), ...: sequence a, chunk 0, layer 0: other bytes than were appended
+there").
 """
 
 import shutil
@@ -40,6 +48,8 @@ def need(engine: str) -> None:
     [
         (Moment.PUT, "threads", 24),
         (Moment.PUT, "io_uring", 24),
+        (Moment.APPEND, "threads", 30),
+        (Moment.APPEND, "io_uring", 30),
         (Moment.EVICT, "threads", 20),
         (Moment.EVICT, "io_uring", 20),
         (Moment.STOP, "threads", 15),

@@ -1,11 +1,13 @@
 """A client is killed: what it held is back within a second, and nothing is half-written.
 
-Meanwhile another client reads without a miss.
+Meanwhile another client reads without a miss. Of its sequences nothing is left but what was
+durable: complete chunks or the one flush, with the rows that it appended.
 
 Fails when ``SessionTable.close`` does not unpin (seen: "read, client killed at
 clock_nanosleep 2 of any: not back after 1.0 s: {'extent_bytes': 20480}"), when it does not
-release the session (seen: "{'arenas': 1}"), and when it begins 1.5 s late (seen:
-"{'arenas': 1, 'extent_bytes': 20480}").
+release the session (seen: "{'arenas': 1}"), when it begins 1.5 s late (seen:
+"{'arenas': 1, 'extent_bytes': 20480}"), and when ``OpenSequences.end_session`` ends none (seen:
+"append, client killed at futex 88 of any: not back after 1.0 s: {'frame_bytes': 40960}").
 """
 
 import shutil
@@ -15,9 +17,13 @@ import pytest
 
 from tests.faults.kill.call_kills import spread
 from tests.faults.kill.client_kills import Outcome, Ward, moments, points_of
+from tests.faults.kill.doomed import APPENDS, EVERYTHING, PUTS, READS
 from tests.faults.kill.template import Template
 from tests.faults.kill.tracing import KillPoint
 from tests.faults.seeds import seed
+
+KILLS_LONG = 1000
+"""Random kills of a long run, which has those at every call besides."""
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
@@ -40,23 +46,39 @@ def run_at_calls(folder: Path, action: str, most: int | None) -> Outcome:
         return run(folder / "kills", template, list(chosen), action)
 
 
+def tell(capsys: pytest.CaptureFixture[str], action: str, outcome: Outcome) -> None:
+    """Shows what a long run has done, also where it passes."""
+    with capsys.disabled():
+        print(f"\n{outcome.kills} clients killed that did {action!r}: {outcome}")
+
+
 @needs_strace
 @pytest.mark.parametrize(
     ("action", "most"),
     [
-        ("put", 40),
-        ("read", 40),
-        pytest.param("put", None, marks=pytest.mark.long),
-        pytest.param("read", None, marks=pytest.mark.long),
+        (PUTS, 40),
+        (READS, 40),
+        (APPENDS, 40),
+        pytest.param(PUTS, None, marks=pytest.mark.long),
+        pytest.param(READS, None, marks=pytest.mark.long),
+        pytest.param(APPENDS, None, marks=pytest.mark.long),
     ],
 )
-def test_killed_at_a_call(action: str, most: int | None, tmp_path: Path) -> None:
+def test_killed_at_a_call(
+    action: str, most: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     outcome = run_at_calls(tmp_path, action, most)
+    if most is None:
+        tell(capsys, action, outcome)
     assert outcome.kills > outcome.cycles // 2, outcome
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(500, marks=pytest.mark.long)])
-def test_killed_at_a_random_moment(count: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [60, pytest.param(KILLS_LONG, marks=pytest.mark.long)])
+def test_killed_at_a_random_moment(
+    count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Template() as template:
-        outcome = run(tmp_path / "kills", template, moments(count, seed()), "both")
+        outcome = run(tmp_path / "kills", template, moments(count, seed()), EVERYTHING)
+    if count == KILLS_LONG:
+        tell(capsys, EVERYTHING, outcome)
     assert outcome.kills == count, outcome

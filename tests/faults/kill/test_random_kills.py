@@ -5,6 +5,9 @@ of it, so that everything acked must be there. What evicts goes into a full stor
 the newest third must be there. ``kvstored check`` finds nothing after kills under load,
 and a daemon that was killed counts no damage.
 
+Beside both loads sequences grow, are flushed, cut and forked: each has the tokens of its last
+acked flush that was not cut since, and every row is the one that was appended at its place.
+
 Fails when the committer calls ``done`` before ``_apply`` (seen at kill 2: "chunk may be
 {None} but its bytes are those of generation 1", a deletion that was acked and undone),
 when a deletion is acked and its record stays (``IndexChange()`` for
@@ -12,7 +15,11 @@ when a deletion is acked and its record stays (``IndexChange()`` for
 was used again), when recovery forgets one extent in use of each slab
 (``places[start + 1 : end]`` in ``Recovery._allocator``; seen at kill 4 of the evicting
 load: "acked generation {1} is not readable"), and when starts take too long (a sleep in
-``run_daemon``; seen: "starts took longer than 2.0 s").
+``run_daemon``; seen: "starts took longer than 2.0 s"). Of sequences: when ``Sequences.flush``
+keeps the new state and does not store it (seen at kill 28: "sequence b: 0 tokens are left, not 2
+to 2"), and when a record names a flushed tail behind fewer chunks than it stands behind
+(``flushed`` for ``durable_tail`` in ``SequenceState.record``; seen at kill 41: "65 tokens are
+left, but flushed were only [1]").
 """
 
 from pathlib import Path
@@ -40,3 +47,5 @@ def test_kills_under_load(kind: str, kill_count: int, tmp_path: Path) -> None:
     assert outcome.kills == kill_count, outcome
     # Else there was no load to speak of.
     assert outcome.acked_chunks > kill_count, outcome
+    assert outcome.acked_flushes > kill_count // 4, outcome
+    assert outcome.verified_tails > kill_count // 4, outcome

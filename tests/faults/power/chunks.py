@@ -12,8 +12,10 @@ from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
 from kvstored.io.open_engine import EngineKind
 from kvstored.store.placement import Placement
 from kvstored_contract.layout import RAW, LayerState, StateKind, StateLayout
+from tests.support.rows import Rows
 
-NAMESPACE = namespace_id("power")
+NAMESPACE_NAME = "power"
+NAMESPACE = namespace_id(NAMESPACE_NAME)
 NUMBERS = range(48)
 """Chunks that the workload knows: more than the devices can hold."""
 DEVICE_COUNT = 2
@@ -39,6 +41,15 @@ LAYOUTS = tuple(
 The encoded ones have one page or two: all together have three size classes.
 """
 
+SEQUENCE_LAYOUT = StateLayout(
+    model="power-sequence",
+    dtype="float32",
+    layers=(LayerState(StateKind.KV, 256), LayerState(StateKind.HIDDEN, 256)),
+    chunk_tokens=16,
+)
+"""Chunks of sequences: of the size class of the first layout, so that they evict each other."""
+ROWS = Rows(SEQUENCE_LAYOUT, namespace=NAMESPACE_NAME)
+
 
 def layout_of(number: int) -> StateLayout:
     """The layout of a chunk: every third has the larger one, every third an encoded one."""
@@ -62,7 +73,7 @@ def chunk_of(number: int) -> ChunkId:
 
 
 def number_of(chunk: ChunkId) -> int:
-    """The number of a chunk of this lab."""
+    """The number of a chunk of this lab; one of a sequence has a number beyond all others."""
     return int.from_bytes(chunk.key, "big")
 
 

@@ -67,11 +67,7 @@ def examine(task: Task) -> Share:
                 break
             where = _described(moment, pending, choice)
             task.position_file.write_text(where)
-            found = examiner.examine(
-                moment.disks.image(pending, choice),
-                moment.ledger.promises,
-                is_answered=moment.ledger.answer_count > 0,
-            )
+            found = examiner.examine(moment.disks.image(pending, choice), moment.ledger)
             share.state_count += 1
             if found:
                 share.broken = [where, *found]

@@ -9,7 +9,7 @@ from random import Random
 
 from tests.faults.power.disk import Choice, Disks, Pending, steps
 from tests.faults.power.log import Event, Written
-from tests.faults.power.marks import MARKS_FILE, Ledger, Mark
+from tests.faults.power.marks import MARKS_FILE, Ledger, parse_mark
 
 SAMPLES_PER_WANTED = 4
 """Draws for each state that is wanted at a cut: some were drawn before."""
@@ -40,7 +40,7 @@ def moments(recording: Recording) -> Iterator[Moment]:
         if event.path == MARKS_FILE:
             if is_end or not isinstance(event, Written):
                 continue
-            mark = Mark.parse(event.data)
+            mark = parse_mark(event.data)
             ledger.take(mark)
             if not mark.is_answer:
                 # This promises less than a moment before.

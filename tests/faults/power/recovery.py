@@ -12,7 +12,6 @@ the rest, and an operator may check before he starts. What it may find there is 
 
 import logging
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,15 +29,10 @@ from kvstored.store.check_report import Problem, ProblemKind
 from kvstored.store.device_set import open_device_set
 from kvstored.store.index import DATA_FILE, Index, IndexFailure
 from kvstored.store.index_probe import probe
-from kvstored.store.plan import Order
 from kvstored.tiers.hierarchy import TieredStore
-from kvstored.tiers.requests import ReadRequest
-from kvstored_contract.board import Board, SliceState, board_bytes
-from kvstored_contract.layout import StateLayout
 from tests.faults.power.chunks import (
     INDEX_MAP_BYTES,
     LAYOUTS,
-    NAMESPACE,
     NUMBERS,
     chunk_of,
     config_of,
@@ -47,14 +41,14 @@ from tests.faults.power.chunks import (
     layout_of,
     lengths_of,
     payload_of,
-    placement_of,
 )
-from tests.faults.power.marks import Promise
+from tests.faults.power.marks import Ledger, Promise
+from tests.faults.power.recovered import broken_sequences
+from tests.faults.power.served import Slices, read_slices
 from tests.faults.power.stand_ins import InlineEngine, InlineExecutor, Warnings
-from tests.support.waiting import PATIENCE_S
 
-Found = dict[int, list[bytes | None]]
-"""The slices of each chunk that were served; None for those that were not."""
+Found = dict[int, Slices]
+"""The slices of each chunk by its number."""
 
 CHECKED_AGAIN = 8
 """Behind recovery every so many states are checked again: what is served was verified then."""
@@ -100,21 +94,20 @@ class Examiner:
         """Stands for ``FileDevice.open``."""
         return self._media[name]
 
-    def examine(
-        self, image: dict[str, bytearray], promises: dict[int, Promise], *, is_answered: bool
-    ) -> list[str]:
+    def examine(self, image: dict[str, bytearray], ledger: Ledger) -> list[str]:
         """What is wrong with a state, in sentences; nothing if all is well.
 
-        ``is_answered`` tells that the store has given any answer yet. Before that even
-        the index may be half there.
+        Before the store has given any answer even the index may be half there.
         """
+        is_answered = ledger.answer_count > 0
         self._place(image)
         found = [f"before recovery: {problem}" for problem in self._check(is_answered=is_answered)]
         self._warnings.messages.clear()
         try:
             with open_store(self._config) as (store, _):
                 try:
-                    found += broken_promises(_read_all(store), promises)
+                    found += broken_promises(_read_all(store), ledger.promises)
+                    found += broken_sequences(store, ledger)
                     found += _signs_of_damage(store)
                 finally:
                     store.close()
@@ -206,62 +199,13 @@ def _slice(number: int, version: int, layer: int) -> bytes:
 
 
 def _read_all(store: TieredStore) -> Found:
-    """Everything that the store serves of the chunks of this lab."""
+    """Everything that the store serves of the chunks that are put."""
     found: Found = {}
     for layout in LAYOUTS:
         numbers = [number for number in NUMBERS if layout_of(number) == layout]
-        found |= _read(store, layout, numbers)
+        keys = [chunk_of(number).key for number in numbers]
+        found |= dict(zip(numbers, read_slices(store, layout, keys), strict=True))
     return found
-
-
-def _read(store: TieredStore, layout: StateLayout, numbers: list[int]) -> Found:
-    layers = range(layout.layer_count)
-    placement = placement_of(layout)
-    arena = bytearray(placement.chunk_stride * len(numbers))
-    has_lengths = layout.is_encoded
-    size = board_bytes(
-        chunk_count=len(numbers), layer_count=layout.layer_count, has_lengths=has_lengths
-    )
-    board = Board(
-        memoryview(bytearray(size)),
-        chunk_count=len(numbers),
-        layer_count=layout.layer_count,
-        has_lengths=has_lengths,
-    )
-    stream = store.read(
-        ReadRequest(
-            namespace_id=NAMESPACE,
-            layout=layout,
-            keys=tuple(chunk_of(number).key for number in numbers),
-            order=Order.HEAD_FIRST,
-            first_layer=0,
-            layer_count=layout.layer_count,
-            arena=memoryview(arena),
-            takes_transfers=False,
-            placement=placement,
-            board=board,
-            notify=lambda: None,
-            window_bytes=0,
-            deadline=time.monotonic() + PATIENCE_S,
-        )
-    )
-    if not stream.wait(PATIENCE_S):
-        raise TimeoutError("a read does not end")
-
-    is_served = (board.states == SliceState.RESIDENT).tolist()
-
-    def part(index: int, layer: int) -> bytes | None:
-        if not is_served[index][layer]:
-            return None
-        start = index * placement.chunk_stride + layer * placement.layer_stride
-        length = layout.slice_bytes(layer)
-        if board.lengths is not None:
-            length = board.lengths.item(index, layer)
-        return bytes(arena[start : start + length])
-
-    return {
-        number: [part(index, layer) for layer in layers] for index, number in enumerate(numbers)
-    }
 
 
 def _signs_of_damage(store: TieredStore) -> list[str]:

@@ -2,10 +2,20 @@
 
 Fails when `Ledger.take` keeps a promise while its chunk is being deleted (seen:
 a_deletion_takes_...), forgets what was put since a deletion began (seen:
-what_is_put_behind_...), or takes any ack for a promise (seen: an_ack_during_...).
+what_is_put_behind_...), takes any ack for a promise (seen: an_ack_during_...), or does not hear
+what a sequence may be (seen: a_sequence_may_be_...).
 """
 
-from tests.faults.power.marks import Ledger, Mark, MarkKind, Promise
+from tests.faults.power.marks import (
+    Ledger,
+    Mark,
+    MarkKind,
+    Promise,
+    SequenceMark,
+    SequenceVerb,
+    parse_mark,
+)
+from tests.faults.sequence_model import SequenceModel
 
 
 def promise_after(*marks: tuple[MarkKind, int]) -> Promise:
@@ -17,7 +27,23 @@ def promise_after(*marks: tuple[MarkKind, int]) -> Promise:
 
 def test_a_mark_is_read_as_it_was_written() -> None:
     mark = Mark(MarkKind.DURABLE, 3, 2)
-    assert Mark.parse(mark.encode()) == mark
+    assert parse_mark(mark.encode()) == mark
+
+
+def test_a_sequences_mark_is_read_as_it_was_written() -> None:
+    model = SequenceModel(chunk_tokens=4, tokens=(1, 2, 3), safe=2, flushed=frozenset({2}))
+    mark = SequenceMark(SequenceVerb.CREATE, "a", (None, model), is_answer=False)
+    assert parse_mark(mark.encode()) == mark
+
+
+def test_a_sequence_may_be_what_its_last_mark_says() -> None:
+    begun = SequenceModel(chunk_tokens=4, tokens=(1, 2, 3)).flush_begun()
+    ledger = Ledger()
+    ledger.take(SequenceMark(SequenceVerb.FLUSH, "a", (begun,), is_answer=False))
+    assert (ledger.sequences, ledger.answer_count) == ({"a": (begun,)}, 0)
+    done = begun.flush_done()
+    ledger.take(SequenceMark(SequenceVerb.FLUSH, "a", (done,), is_answer=True))
+    assert (ledger.sequences, ledger.answer_count) == ({"a": (done,)}, 1)
 
 
 def test_an_ack_makes_a_promise() -> None:

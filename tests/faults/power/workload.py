@@ -1,9 +1,9 @@
 """A store at work, to be run under strace: `python -m tests.faults.power.workload FOLDER SEED`.
 
 Three starts of one store, each in a process of its own: the first ends without a clean
-stop, the others with one. Every start puts, deletes, puts again and evicts; what it does
-next mostly does not wait for what it did before. A third argument names a product that
-is broken on purpose.
+stop, the others with one. Every start puts, deletes, puts again and evicts, and lets sequences
+grow; what it does next mostly does not wait for what it did before. A third argument names a
+product that is broken on purpose.
 """
 
 import json
@@ -35,13 +35,18 @@ from tests.faults.power.chunks import (
     payload_of,
     placement_of,
 )
+from tests.faults.power.growth import Growth
 from tests.faults.power.marks import MARKS_FILE, Mark, MarkKind
+from tests.faults.sequence_model import SequenceModel
+from tests.support.rows import TOKEN_IDS
 from tests.support.waiting import PATIENCE_S
 
 DISK_FOLDER = "disk"
 """What of the workload's folder the log is about."""
 STARTS = 3
 OPERATIONS = 30
+SEQUENCES_SHARE = 0.8
+"""Operations that are followed by one of a sequence."""
 VICTIMS_PER_ROUND = 3
 """Evictions at once: a store of 40 chunks would be almost empty behind the usual round."""
 
@@ -49,9 +54,12 @@ VICTIMS_PER_ROUND = 3
 class Worker:
     """Does random things to one store and marks each of them."""
 
-    def __init__(self, store: TieredStore, versions: dict[int, int], marks: int) -> None:
+    def __init__(
+        self, store: TieredStore, versions: dict[int, int], growth: Growth, marks: int
+    ) -> None:
         self._store = store
         self._versions = versions
+        self._growth = growth
         self._marks = marks
         self._pending: list[Future[Any]] = []
         self._mark_everything()
@@ -65,8 +73,11 @@ class Worker:
                 self._put(random.sample(numbers, random.randint(1, 4)))
             else:
                 self._delete(random.sample(NUMBERS, random.randint(1, 4)))
+            if random.random() < SEQUENCES_SHARE:
+                self._growth.step(random)
             if random.random() < 0.4:
                 self._settle()
+        self._growth.settle()
         self._settle()
 
     def _settle(self) -> None:
@@ -126,8 +137,12 @@ class Worker:
 
         def marked_write(sealed: SealedChunk, extent: Any) -> Future[Reason]:
             number = number_of(sealed.chunk)
+            if number not in NUMBERS:
+                # Nobody puts a chunk of a sequence: it is written when its rows are complete.
+                self._mark(MarkKind.PUT, number)
             outcome = write(sealed, extent)
-            self._mark_when_durable(outcome, number, self._versions[number])
+            self._mark_when_durable(outcome, number, self._versions.get(number, 0))
+            self._pending.append(outcome)
             return outcome
 
         def marked_delete(chunk: ChunkId) -> Future[bool]:
@@ -143,15 +158,21 @@ class Worker:
 def run_start(folder: Path, random: Random, *, stops_cleanly: bool) -> None:
     """One start of the store, in this process, which ends with it."""
     nvme_room.VICTIMS_PER_ROUND = VICTIMS_PER_ROUND
-    known = folder / "versions.json"
-    versions = json.loads(known.read_text()) if known.exists() else [0] * len(NUMBERS)
+    known = folder / "known.json"
+    versions, encoded = (
+        json.loads(known.read_text()) if known.exists() else ([0] * len(NUMBERS), {})
+    )
+    models = {name: SequenceModel.decode(fields) for name, fields in encoded.items()}
     marks = os.open(folder / DISK_FOLDER / MARKS_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with open_store(config_of(folder / DISK_FOLDER, depth_per_device=2)) as (store, _):
         by_number = dict(enumerate(versions))
-        Worker(store, by_number, marks).run(random)
-        known.write_text(json.dumps(list(by_number.values())))
+        growth = Growth(store, models, marks, first_token=random.randrange(TOKEN_IDS))
+        Worker(store, by_number, growth, marks).run(random)
+        encoded = {name: model.encode() for name, model in models.items()}
+        known.write_text(json.dumps([list(by_number.values()), encoded]))
         if not stops_cleanly:
             os._exit(0)
+        growth.end_session()
         store.close()
 
 
