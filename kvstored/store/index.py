@@ -349,7 +349,7 @@ class Index:
                     return
                 # A damaged tree can lead in a circle.
                 if key < start:
-                    raise out_of_order(self.path, table)
+                    raise self._health.damaged(out_of_order(self.path, table))
                 start = key + b"\0"
                 yield key, value
 

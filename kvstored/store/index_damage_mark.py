@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kvstored.store.directory import sync_directory
-from kvstored.store.index_failure import IndexDamagedError
+from kvstored.store.index_failure import IndexDamagedError, IndexFailure
 
 LOGGER = logging.getLogger(__name__)
 
@@ -40,12 +40,21 @@ def leave_mark(directory: Path, cause: str) -> None:
 
 
 def refuse_marked(directory: Path) -> None:
-    """Raises IndexDamagedError for an index that is marked."""
+    """Raises IndexDamagedError for an index that is marked.
+
+    IndexFailure where that cannot be told: whoever may not look must not take it for damaged.
+    """
+    file = directory / DAMAGE_FILE
     try:
-        cause = (directory / DAMAGE_FILE).read_bytes()
+        os.lstat(file)
     except (FileNotFoundError, NotADirectoryError):
         return
-    except OSError:
-        cause = b""
+    except OSError as error:
+        raise IndexFailure(
+            f"cannot tell whether the index in {directory} is marked as damaged: {error}"
+        ) from error
+    cause = b""
+    with suppress(OSError):
+        cause = file.read_bytes()
     said = cause.decode(errors="replace") or "a read or write has met damage"
     raise IndexDamagedError(f"the index in {directory} was found damaged while served: {said}")

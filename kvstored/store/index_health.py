@@ -9,6 +9,7 @@ import lmdb
 from kvstored.store.index_damage_mark import leave_mark
 from kvstored.store.index_failure import (
     DAMAGE,
+    IndexDamagedError,
     IndexFailure,
     IndexFullError,
     failure_of,
@@ -35,6 +36,11 @@ class IndexHealth:
         self._mark_damage(message, error)
         return failure_of(message, error)
 
+    def damaged(self, error: IndexDamagedError) -> IndexDamagedError:
+        """What was found to be damaged though LMDB took it for sound; to be raised."""
+        self._mark(str(error))
+        return error
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Around one write transaction; the caller sees to it that there is one at a time.
@@ -57,5 +63,9 @@ class IndexHealth:
             raise write_failure_of(self.failure, error) from error
 
     def _mark_damage(self, message: str, error: lmdb.Error | OSError) -> None:
-        if isinstance(error, DAMAGE) and not self._readonly:
-            leave_mark(self._path, message)
+        if isinstance(error, DAMAGE):
+            self._mark(message)
+
+    def _mark(self, cause: str) -> None:
+        if not self._readonly:
+            leave_mark(self._path, cause)

@@ -5,6 +5,7 @@ it names a page that is in use, costs what lies there. So are the room on a page
 of a tree. A walk through the entries sees none of that; this sees nothing of their content.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from kvstored.format.errors import FormatError
-from kvstored.store.index_failure import IndexDamagedError
+from kvstored.store.index_failure import IndexDamagedError, IndexFailure
 from kvstored.store.index_page_format import (
     BIG_DATA,
     INTEGER_KEYS,
@@ -35,6 +36,10 @@ from kvstored.store.index_page_format import (
 _PAGES_AT_ONCE = 1024
 _GAP_PAGES_MAX = 8
 """So many pages that nobody wants are read with those around them."""
+_MEDIUM_ERRORS = frozenset(
+    (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EREMOTEIO)
+)
+"""What reads fail with where the medium has lost the bytes."""
 _FREE_PAGE_BYTES = 8
 """What a list says of one free page."""
 
@@ -44,13 +49,16 @@ OnLeaves = Callable[[Bytes, Nodes], None]
 def check_pages(file: Path) -> None:
     """Walks the pages of an LMDB file that nobody writes to meanwhile.
 
-    Reads it, and never through a map: damage raises IndexDamagedError and ends no process.
-    Raises OSError where the file cannot be opened.
+    Reads it, and never through a map: damage raises IndexDamagedError and ends no process;
+    reads that fail for other reasons raise IndexFailure. Raises OSError where the file cannot
+    be opened.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_PageFile(descriptor))
     except (FormatError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _MEDIUM_ERRORS:
+            raise IndexFailure(f"cannot read {file}: {error}") from error
         raise IndexDamagedError(
             f"the pages of {file} are damaged: {error}; rebuild the index"
         ) from error

@@ -34,6 +34,8 @@ MAP_BYTES = 1024 * 1024
 """LMDB raises this to what the file needs."""
 PAGES_KNOWN_OF = (0, 9)
 """Major and minor version of the LMDB whose pages ``index_page_format`` reads."""
+PAGES_KNOWN_ON = ("little", 2**63 - 1)
+MACHINE = (sys.byteorder, sys.maxsize)
 _SIGNALS_OF_DAMAGE = frozenset(
     (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 )
@@ -53,8 +55,8 @@ def probe(path: Path, on_scanned: OnScanned = lambda _: None) -> int:
     unsound, if the process survives that.
     """
     refuse_marked(path)
-    # Of another LMDB's pages nothing is known here.
-    if lmdb.version()[:2] == PAGES_KNOWN_OF:
+    # Of another LMDB's pages, and those of other machines, nothing is known here.
+    if lmdb.version()[:2] == PAGES_KNOWN_OF and MACHINE == PAGES_KNOWN_ON:
         # LMDB says better why a file cannot be opened.
         with suppress(OSError):
             check_pages(path / DATA_FILE)

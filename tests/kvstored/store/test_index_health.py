@@ -72,6 +72,20 @@ def test_damage_is_marked(index: Index, what: str) -> None:
         refuse_marked(index.path)
 
 
+def test_who_may_not_look_took_the_index_for_damaged(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sound index of another user was set aside, and its sequences with it."""
+
+    def deny(path: Path) -> None:
+        raise PermissionError(13, "denied", str(path))
+
+    monkeypatch.setattr(os, "lstat", deny)
+    with pytest.raises(IndexFailure, match=r"cannot tell whether .* denied") as raised:
+        refuse_marked(index.path)
+    assert not isinstance(raised.value, IndexDamagedError)
+
+
 @pytest.mark.parametrize("what", ["write", "read"])
 @pytest.mark.parametrize("kind", [lmdb.DiskError, lmdb.PanicError, lmdb.MapFullError])
 def test_circumstances_are_not(index: Index, what: str, kind: type[lmdb.Error]) -> None:

@@ -7,6 +7,7 @@ file with more pages than it has bytes for), and when ``_PageFile`` does not bou
 (seen: no memory for a map of 1 TiB).
 """
 
+import errno
 import os
 import random
 import shutil
@@ -22,7 +23,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.format.slice_lengths import SliceLengths
 from kvstored.store.index import DATA_FILE, Index, IndexChange
-from kvstored.store.index_failure import IndexDamagedError
+from kvstored.store.index_failure import IndexDamagedError, IndexFailure
 from kvstored.store.index_page_format import INTEGER_KEYS, Meta, Tree, newest
 from kvstored.store.index_page_walk import check_pages
 from tests.faults.seeds import seed
@@ -297,6 +298,23 @@ def test_the_older_state_may_be_anything(file: IndexFile) -> None:
     older = PAGE - file.meta[1]
     file.write(older + META_FREE + TREE_FLAGS, bytes(44))
     check_pages(file.path)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_damage"), [(errno.EIO, True), (errno.ENOMEM, False), (errno.ESTALE, False)]
+)
+def test_reads_that_fail_are_damage_only_if_the_medium_says_so(
+    file: IndexFile, monkeypatch: pytest.MonkeyPatch, number: int, is_damage: bool
+) -> None:
+    """A sound index was set aside because the system was short of memory for a moment."""
+
+    def fail(*_: object) -> bytes:
+        raise OSError(number, "planned")
+
+    monkeypatch.setattr(os, "pread", fail)
+    with pytest.raises(IndexFailure, match="planned") as raised:
+        check_pages(file.path)
+    assert isinstance(raised.value, IndexDamagedError) == is_damage
 
 
 def test_a_file_that_is_not_there_is_no_damage(tmp_path: Path) -> None:
