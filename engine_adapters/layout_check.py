@@ -4,15 +4,11 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from kvstored_client import Client, StateLayout
-from kvstored_contract.limits import KEY_BYTES
-
-_REFUSALS = "match_failed_LayoutRefused"
-"""How the client counts a match of a layout that the daemon does not register."""
+from kvstored_client import Client, StateLayout, StoreError
 
 
 class LayoutCheck:
-    """Asks each daemon that comes once: what it refuses would be a miss for ever.
+    """Asks the daemon once in each session: what it refuses would be a miss for ever.
 
     It refuses chunks that are larger than what a slab holds and, with a codec, slices that are
     larger than its ``read_bytes_max``. One sentence of ``logger`` says so. Thread-safe.
@@ -25,34 +21,29 @@ class LayoutCheck:
         self._layouts = tuple(layouts)
         self._logger = logger
         self._lock = threading.Lock()
-        self._asked_epoch = 0
-        self._is_refused = False
+        self._was_refused = False
 
     def is_refused(self) -> bool:
         """Whether the daemon refuses one of the layouts; False while there is none.
 
-        Does not connect; waits for the first answer of each daemon.
+        Waits for the first answer in each session. A daemon that does not answer has not refused.
         """
-        with self._lock:
-            epoch = self._client.epoch
-            if epoch == 0:
-                return False
-            if epoch != self._asked_epoch:
-                self._asked_epoch = epoch
-                self._ask()
-            return self._is_refused
-
-    def _ask(self) -> None:
+        if self._client.epoch == 0:
+            return False
         refused = next((layout for layout in self._layouts if self._refuses(layout)), None)
-        if refused is not None and not self._is_refused:
+        with self._lock:
+            is_news = refused is not None and not self._was_refused
+            self._was_refused = refused is not None
+        if refused is not None and is_news:
             self._logger.warning("%s", refusal_of(refused))
-        self._is_refused = refused is not None
+        return refused is not None
 
     def _refuses(self, layout: StateLayout) -> bool:
-        """The daemon sees a layout with the first call that names it; the key is nobody's."""
-        before = self._client.counters.get(_REFUSALS, 0)
-        self._client.match(layout, [bytes(KEY_BYTES)], lease_ms=0)
-        return self._client.counters.get(_REFUSALS, 0) > before
+        try:
+            return self._client.register(layout) is False
+        except StoreError:
+            # Of a strict client: the calls that follow tell its user.
+            return False
 
 
 def refusal_of(layout: StateLayout) -> str:

@@ -122,6 +122,10 @@ class AsyncClient(ClientBase[LoopLink]):
         verb = append_verb.append(layout, snapshot, row_count, items)
         return await uninterrupted(self._run(verb))
 
+    async def register(self, layout: StateLayout) -> bool | None:
+        """Whether the daemon takes chunks of this layout; None when it could not be asked."""
+        return await self._run(store_verbs.register(layout))
+
     async def match(
         self, layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int = 0
     ) -> Match[AsyncLease]:

@@ -143,6 +143,16 @@ class Client(ClientBase[ThreadLink]):
         """
         return self._run(append_verb.append(layout, snapshot, row_count, items))
 
+    def register(self, layout: StateLayout) -> bool | None:
+        """Whether the daemon takes chunks of this layout; None when it could not be asked.
+
+        Other calls announce their layout by themselves. A daemon refuses chunks that are larger
+        than what its slabs hold and, with a codec, slices that are larger than its
+        ``io.read_bytes_max``: all that is done with such a layout is a miss. It is asked once
+        for each session.
+        """
+        return self._run(store_verbs.register(layout))
+
     def match(
         self, layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int = 0
     ) -> Match[Lease]:

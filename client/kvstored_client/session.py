@@ -22,10 +22,20 @@ from kvstored_protos.v1 import session_pb2
 class Session:
     """What the daemon granted: everything ends together when the presence is lost.
 
-    Thread-safe. ``registered`` holds the ids of the layouts that this session announced.
+    Thread-safe. ``registered`` holds the ids of the layouts that this session announced,
+    ``refused`` of those that the daemon does not take.
     """
 
-    __slots__ = ("arena", "epoch", "grpc_target", "namespace", "presence", "registered", "token")
+    __slots__ = (
+        "arena",
+        "epoch",
+        "grpc_target",
+        "namespace",
+        "presence",
+        "refused",
+        "registered",
+        "token",
+    )
 
     def __init__(self, welcome: session_pb2.Welcome, presence: Presence, arena: Arena) -> None:
         self.epoch = welcome.epoch
@@ -35,6 +45,7 @@ class Session:
         self.presence = presence
         self.arena = arena
         self.registered: set[bytes] = set()
+        self.refused: set[bytes] = set()
 
 
 OpenSession = Callable[[Options], Session]

@@ -9,6 +9,7 @@ from kvstored_client import methods
 from kvstored_client.call import Flow, Verb, ask, building
 from kvstored_client.errors import (
     ArenaFullError,
+    LayoutRefusedError,
     LeaseUnknownError,
     RegionStaleError,
     RequestInvalidError,
@@ -64,6 +65,22 @@ def registered(session: Session, layout: StateLayout) -> Flow[bytes]:
             )
         session.registered.add(layout_id)
     return layout_id
+
+
+def register(layout: StateLayout) -> Verb[bool | None]:
+    """Announces a layout: whether the daemon takes it, None where nobody said."""
+
+    def flow(session: Session) -> Flow[bool | None]:
+        if layout.layout_id in session.refused:
+            return False
+        try:
+            yield from registered(session, layout)
+        except LayoutRefusedError:
+            session.refused.add(layout.layout_id)
+            return False
+        return True
+
+    return Verb(name="register", flow=flow, missed=lambda _: None)
 
 
 def check_regions(placement: Placement, session: Session) -> None:

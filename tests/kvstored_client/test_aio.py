@@ -57,6 +57,7 @@ async def test_every_verb(
     client = async_client
     keys, source = await store(client, layout)
     assert client.epoch == 1
+    assert await client.register(layout)
     match = await client.match(layout, keys, lease_ms=1000)
     assert match.chunk_count == 2
     assert match.lease is not None

@@ -93,6 +93,37 @@ def test_a_layout_is_announced_once(
     assert names == ["Hello", "RegisterLayoutRequest", "PutRequest", "MatchRequest", "MatchRequest"]
 
 
+def test_a_layout_that_is_taken_is_announced_once(
+    client: Client, daemon: FakeDaemon, layout: StateLayout
+) -> None:
+    assert client.register(layout)
+    assert client.register(layout)
+    client.match(layout, [bytes(32)])
+    names = [type(request).__name__ for request in daemon.requests]
+    assert names == ["Hello", "RegisterLayoutRequest", "MatchRequest"]
+
+
+def test_a_layout_that_is_refused_is_asked_for_once_in_each_session(
+    client: Client, daemon: FakeDaemon, layout: StateLayout
+) -> None:
+    daemon.refusals["RegisterLayoutRequest"] = Reason.LAYOUT_INVALID
+    assert client.register(layout) is False
+    assert client.register(layout) is False
+    names = [type(request).__name__ for request in daemon.requests]
+    assert names == ["Hello", "RegisterLayoutRequest"]
+    assert client.counters == {"connects": 1}
+
+
+def test_who_does_not_answer_has_not_refused(
+    client: Client, daemon: FakeDaemon, layout: StateLayout
+) -> None:
+    daemon.refusals["RegisterLayoutRequest"] = Reason.LIMIT_EXCEEDED
+    assert client.register(layout) is None
+    assert client.counters["register_failed_LimitExceeded"] == 1
+    del daemon.refusals["RegisterLayoutRequest"]
+    assert client.register(layout)
+
+
 def test_nothing_to_do_is_no_call(client: Client, daemon: FakeDaemon, layout: StateLayout) -> None:
     placement = Placement(regions=(), base=0, layer_stride=0)
     assert client.put(layout, [], placement).results == ()

@@ -262,6 +262,9 @@ class FakeClient:
         assert not keys
         return AppendResult(sequence.length_tokens)
 
+    def register(self, layout: StateLayout) -> bool | None:
+        return True if self.present else None
+
     def match(
         self, layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int = 0
     ) -> Match[FakeLease]:

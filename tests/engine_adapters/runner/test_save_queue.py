@@ -9,9 +9,9 @@ from engine_adapters.layout_check import refusal_of
 from engine_adapters.runner.save_queue import LOGGER, SaveReport
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
-from kvstored_client import Match, SequenceInfo, StateLayout
+from kvstored_client import SequenceInfo, StateLayout
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
-from tests.engine_adapters.runner.fake_client import FakeClient, FakeLease, FakeStore
+from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
 from tests.engine_adapters.runner.steps import segments_of
 
 LAYERS, KV_HEADS, HEAD_DIM, HIDDEN = 3, 2, 8, 32
@@ -25,12 +25,8 @@ class RefusingClient(FakeClient):
         self.sequences.refuses = True
         self.rejects = lambda put_index: True
 
-    def match(
-        self, layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int = 0
-    ) -> Match[FakeLease]:
-        name = "match_failed_LayoutRefused"
-        self.counters[name] = self.counters.get(name, 0) + 1
-        return Match(0)
+    def register(self, layout: StateLayout) -> bool | None:
+        return False
 
 
 @pytest.mark.parametrize("codec", ["raw", "zstd"])
