@@ -24,35 +24,29 @@ class _PretendedHistory:
 
 
 class DecodingBatch:
-    """``batch_size`` sequences behind a history of ``history_tokens`` each."""
+    """``batch_size`` sequences behind a history of ``history_tokens`` decode ``steps`` tokens."""
 
     def __init__(
-        self,
-        model: Model,
-        *,
-        batch_size: int,
-        history_tokens: int,
-        steps_max: int,
-        sink: StateSink,
+        self, model: Model, *, batch_size: int, history_tokens: int, steps: int, sink: StateSink
     ) -> None:
-        self._batch_size = batch_size
-        self._prompt = [0] * history_tokens
         self._engine = Engine(
             model,
-            cache_tokens=batch_size * (history_tokens + steps_max),
+            cache_tokens=batch_size * (history_tokens + steps),
             token_budget=batch_size,
             requests_max=batch_size,
             sink=sink,
             restorer=_PretendedHistory(),
         )
+        for _ in range(batch_size):
+            self._engine.add_request([0] * history_tokens, new_tokens_max=steps, stop_token_ids=())
 
-    def decode(self, steps: int) -> list[float]:
-        """Lets new sequences decode so many tokens each; the seconds of every step."""
-        for _ in range(self._batch_size):
-            self._engine.add_request(self._prompt, new_tokens_max=steps, stop_token_ids=())
-        durations_s = []
-        while not self._engine.is_idle:
-            started_s = time.perf_counter()
-            self._engine.step()
-            durations_s.append(time.perf_counter() - started_s)
-        return durations_s
+    @property
+    def is_over(self) -> bool:
+        """Whether all tokens are decoded."""
+        return self._engine.is_idle
+
+    def step(self) -> float:
+        """Decodes one token of each; the seconds that took."""
+        started_s = time.perf_counter()
+        self._engine.step()
+        return time.perf_counter() - started_s

@@ -1,10 +1,10 @@
-"""Decodes batches in turn without saving, with two-stage saving and with direct writes."""
+"""Decodes batches whose steps are saved not at all, in two stages and directly, in turn."""
 
 import random
 import statistics
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,11 +12,10 @@ import torch
 from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.decode.batch import DecodingBatch
-from benchmarks.decode.block import BlockSink
 from benchmarks.decode.direct import DirectSink
 from benchmarks.decode.scale import FULL, QUICK, Scale
+from benchmarks.decode.turns import TurnSink
 from benchmarks.document import TOKENIZER_BYTES, corpus
-from benchmarks.interleave import Alternative, Measured, interleave
 from benchmarks.report import Series, Summary
 from benchmarks.scratch import scratch_folder
 from engine_adapters.restore import LayerSchedule, Source
@@ -32,6 +31,9 @@ FIGURES = (
     "tbt_overhead_p99_pct",
     "tbt_direct_overhead_median_pct",
 )
+OFF, TWO_STAGE, DIRECT = "off", "two_stage", "direct"
+VARIANTS = (OFF, TWO_STAGE, DIRECT)
+SAVING = (TWO_STAGE, DIRECT)
 MIB = 1024 * 1024
 DEVICE_BYTES = 1024 * MIB
 DRAM_BYTES = 512 * MIB
@@ -42,15 +44,41 @@ P99_CUTS = 100
 
 @dataclass(slots=True)
 class _Steps:
-    """Seconds of all measured steps by how they saved; of one batch size."""
+    """Seconds of the measured steps of one batch: by variant, one list for each cycle.
 
-    off: list[float] = field(default_factory=list)
-    two_stage: list[float] = field(default_factory=list)
-    direct: list[float] = field(default_factory=list)
+    ``all_s`` has the sum over all steps of a variant, measured or not.
+    """
+
+    cycles: dict[str, list[list[float]]] = field(
+        default_factory=lambda: {name: [] for name in VARIANTS}
+    )
+    all_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(VARIANTS, 0.0))
+
+    def medians_s(self, variant: str) -> list[float]:
+        """Of each cycle."""
+        return [statistics.median(cycle) for cycle in self.cycles[variant]]
+
+    def relative(self, variant: str) -> list[float]:
+        """All steps, in medians of the steps that are not saved."""
+        unit_s = statistics.median(self.medians_s(OFF))
+        return [step / unit_s for cycle in self.cycles[variant] for step in cycle]
+
+    def overheads_pct(self, variant: str) -> tuple[float, ...]:
+        """Of each cycle, over the steps of the same cycle that are not saved."""
+        pairs = zip(self.medians_s(variant), self.medians_s(OFF), strict=True)
+        return tuple(100 * (ours / off - 1) for ours, off in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One batch size: its steps, and what moved."""
+
+    steps: _Steps
+    rates: Mapping[str, float]
 
 
 class _Bench:
-    """One batch size on one daemon."""
+    """All batch sizes on one daemon."""
 
     def __init__(
         self, scale: Scale, model: Model, client: Client, folder: Path, settings: Settings
@@ -65,96 +93,61 @@ class _Bench:
             model, "decode-benchmark", schedule=LayerSchedule((Source.HIDDEN,) * layers)
         )
 
-    def measure(self, batch_size: int) -> dict[str, tuple[float, ...]]:
-        """Samples of one batch size: one of each key for each round."""
-        scale, steps = self._scale, _Steps()
-        generator = random.Random(f"{self._settings.seed} {batch_size}")
-        sink = BlockSink(generator, lead_steps=scale.lead_steps)
-        batch = DecodingBatch(
-            self._model,
-            batch_size=batch_size,
-            history_tokens=scale.history_tokens,
-            steps_max=scale.lead_steps + scale.measured_steps,
-            sink=sink,
-        )
+    def measure(self, batch_size: int) -> _Found:
+        """Raises BenchmarkError when a token was not saved."""
         direct = DirectSink(
             self._folder / f"direct{batch_size}",
             batch_size=batch_size,
             layer_count=self._model.config.layer_count,
             chunk_tokens=CHUNK_TOKENS,
         )
-        try:
-            group = [
-                Alternative(run=partial(self._off, batch, sink, steps)),
-                Alternative(run=partial(self._two_stage, batch, sink, steps)),
-                Alternative(run=partial(self._direct, batch, sink, steps, direct)),
-            ]
-            samples = interleave(
-                [group],
-                rounds=scale.rounds,
-                generator=generator,
-                announce=lambda text: self._settings.console.print(f"batch {batch_size}: {text}"),
-            )
-        finally:
-            direct.close()
-        count = scale.rounds.count * scale.measured_steps
-        for name in ("two_stage", "direct"):
-            # The first round is not counted.
-            slow = _p99(getattr(steps, name)[-count:]) / _p99(steps.off[-count:])
-            samples[f"{name}_overhead_p99_pct"] = (100 * (slow - 1),)
-            ratios = zip(samples[f"{name}_ms"], samples["off_ms"], strict=True)
-            samples[f"{name}_overhead_pct"] = tuple(100 * (ours / off - 1) for ours, off in ratios)
-        return samples
-
-    def _off(self, batch: DecodingBatch, sink: BlockSink, steps: _Steps) -> Measured:
-        return {"off_ms": self._decode(batch, sink, NullSink(), steps.off)}
-
-    def _direct(
-        self, batch: DecodingBatch, sink: BlockSink, steps: _Steps, direct: DirectSink
-    ) -> Measured:
-        before = direct.write_count
-        took_ms = self._decode(batch, sink, direct, steps.direct)
-        seconds = sum(steps.direct[-self._scale.measured_steps :])
-        share = self._scale.measured_steps / (self._scale.lead_steps + self._scale.measured_steps)
-        return {
-            "direct_ms": took_ms,
-            "direct_write_requests_per_s": (direct.write_count - before) * share / seconds,
-        }
-
-    def _two_stage(self, batch: DecodingBatch, sink: BlockSink, steps: _Steps) -> Measured:
-        saver = StateSaver(self._client, self._format)
         before = self._client.admin.stats().devices
-        took_ms = self._decode(batch, sink, saver, steps.two_stage)
-        report = saver.finish()
-        saver.close()
+        saver = StateSaver(self._client, self._format)
+        with closing(direct):
+            steps = self._decode(batch_size, saver, direct)
+            report = saver.finish()
+            saver.close()
         if report.dropped_tokens:
-            raise BenchmarkError(f"{report.dropped_tokens} tokens of a block were not saved")
-        after = self._client.admin.stats().devices
-        seconds = took_ms / 1000 * (self._scale.lead_steps + self._scale.measured_steps)
-        pairs = list(zip(after, before, strict=True))
+            raise BenchmarkError(f"{report.dropped_tokens} tokens of a batch were not saved")
+        pairs = list(zip(self._client.admin.stats().devices, before, strict=True))
         written_bytes = sum(new.written_bytes - old.written_bytes for new, old in pairs)
         requests = sum(new.write_requests - old.write_requests for new, old in pairs)
         rows = report.saved_tokens * self._model.config.layer_count
-        return {
-            "two_stage_ms": took_ms,
-            "two_stage_rows_per_s": rows / seconds,
-            "two_stage_device_mb_per_s": written_bytes / 1e6 / seconds,
-            "two_stage_device_requests_per_s": requests / seconds,
+        saving_s = steps.all_s[TWO_STAGE]
+        rates = {
+            "two_stage_rows_per_s": rows / saving_s,
+            "two_stage_device_mb_per_s": written_bytes / 1e6 / saving_s,
+            "two_stage_device_requests_per_s": requests / saving_s,
+            "direct_write_requests_per_s": direct.write_count / steps.all_s[DIRECT],
         }
+        return _Found(steps, rates)
 
-    def _decode(
-        self,
-        batch: DecodingBatch,
-        sink: BlockSink,
-        inner: "NullSink | StateSaver | DirectSink",
-        steps: list[float],
-    ) -> float:
-        """Median milliseconds of the measured steps, which are added to ``steps``."""
-        count = self._scale.lead_steps + self._scale.measured_steps
-        sink.begin_block(inner, steps=count)
-        measured = batch.decode(count)[-self._scale.measured_steps :]
-        steps.extend(measured)
-        return 1000 * statistics.median(measured)
+    def _decode(self, batch_size: int, saver: StateSaver, direct: DirectSink) -> _Steps:
+        scale, found = self._scale, _Steps()
+        generator = random.Random(f"{self._settings.seed} {batch_size}")
+        sink = TurnSink(
+            {OFF: NullSink(), TWO_STAGE: saver, DIRECT: direct},
+            generator,
+            lead_steps=scale.lead_steps,
+            steps_max=scale.variant_steps,
+        )
+        batch = DecodingBatch(
+            self._model,
+            batch_size=batch_size,
+            history_tokens=scale.history_tokens,
+            steps=len(VARIANTS) * scale.variant_steps,
+            sink=sink,
+        )
+        self._settings.console.print(f"batch {batch_size}: {scale.cycles} cycles")
+        for cycle in range(scale.lead_cycles + scale.cycles):
+            for variant in generator.sample(VARIANTS, len(VARIANTS)):
+                sink.show(variant)
+                turn_s = [batch.step() for _ in range(scale.turn_steps)]
+                found.all_s[variant] += sum(turn_s)
+                if cycle >= scale.lead_cycles:
+                    found.cycles[variant].append(turn_s[1:])
+        assert batch.is_over
+        return found
 
 
 def run(settings: Settings) -> tuple[Series, ...]:
@@ -163,7 +156,7 @@ def run(settings: Settings) -> tuple[Series, ...]:
 
 
 def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
-    """Measures every batch size; the figures are those of the worst one."""
+    """Measures every batch size."""
     threads = torch.get_num_threads()
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, threads)
@@ -187,29 +180,64 @@ def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
         )
         bench = _Bench(scale, model, client, folder, settings)
         found = {size: bench.measure(size) for size in scale.batch_sizes}
-    return _series(found)
+    return (*_figures(found), *_details(found))
 
 
-def _series(found: dict[int, dict[str, tuple[float, ...]]]) -> tuple[Series, ...]:
-    def worst(key: str) -> tuple[float, ...]:
-        return tuple(statistics.median(samples[key]) for samples in found.values())
+def _figures(found: dict[int, _Found]) -> list[Series]:
+    """Medians are those of the worst batch size; the p99 is that of all steps together.
 
-    figures = {
-        "tbt_overhead_median_pct": worst("two_stage_overhead_pct"),
-        "tbt_overhead_p99_pct": worst("two_stage_overhead_p99_pct"),
-        "tbt_direct_overhead_median_pct": worst("direct_overhead_pct"),
+    One batch size has too few steps for a p99, of which others' work on the machine is most.
+    """
+    relative = {
+        variant: [step for one in found.values() for step in one.steps.relative(variant)]
+        for variant in (OFF, TWO_STAGE)
     }
-    result = [
+    medians = {
+        variant: tuple(
+            statistics.median(one.steps.overheads_pct(variant)) for one in found.values()
+        )
+        for variant in SAVING
+    }
+    p99_pct = 100 * (_p99(relative[TWO_STAGE]) / _p99(relative[OFF]) - 1)
+    figures = {
+        "tbt_overhead_median_pct": medians[TWO_STAGE],
+        "tbt_overhead_p99_pct": (p99_pct,),
+        "tbt_direct_overhead_median_pct": medians[DIRECT],
+    }
+    return [
         Series(key=key, unit="%", samples=values, summary=Summary.MOST, is_figure=True)
         for key, values in figures.items()
     ]
-    for size, samples in found.items():
-        for key, values in samples.items():
-            unit = {"_ms": "ms", "pct": "%"}.get(key[-3:], "1/s")
-            unit = "MB/s" if "mb_per_s" in key else unit
-            result.append(Series(key=f"batch{size}_{key}", unit=unit, samples=values))
-    return tuple(result)
 
 
-def _p99(durations_s: list[float]) -> float:
-    return statistics.quantiles(durations_s, n=P99_CUTS)[-1]
+def _details(found: dict[int, _Found]) -> list[Series]:
+    result = []
+    for size, one in found.items():
+        steps = one.steps
+        for variant in VARIANTS:
+            medians_ms = tuple(1000 * median_s for median_s in steps.medians_s(variant))
+            result.append(Series(key=f"batch{size}_{variant}_ms", unit="ms", samples=medians_ms))
+        off_p99 = _p99(steps.relative(OFF))
+        for variant in SAVING:
+            slow = _p99(steps.relative(variant)) / off_p99
+            overheads = {
+                "overhead_pct": steps.overheads_pct(variant),
+                "overhead_p99_pct": (100 * (slow - 1),),
+            }
+            result += [
+                Series(key=f"batch{size}_{variant}_{name}", unit="%", samples=samples)
+                for name, samples in overheads.items()
+            ]
+        result += [
+            Series(
+                key=f"batch{size}_{name}",
+                unit="MB/s" if "mb_per_s" in name else "1/s",
+                samples=(rate,),
+            )
+            for name, rate in one.rates.items()
+        ]
+    return result
+
+
+def _p99(durations: list[float]) -> float:
+    return statistics.quantiles(durations, n=P99_CUTS)[-1]

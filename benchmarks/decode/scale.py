@@ -2,25 +2,36 @@
 
 from dataclasses import dataclass
 
-from benchmarks.interleave import Rounds
 from engine_adapters.runner.random_model import RandomModelShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """A model, the batches that decode with it, and the steps of one repetition.
+    """A model, the batches that decode with it, and the steps of each.
 
-    ``lead_steps`` come before those that are measured, so that sequences fill their
-    chunks at different times and seals are spread over the measured steps. A row of
-    hidden states takes ``hidden_size`` x 4 bytes, which direct writes want to be 4 KiB.
+    The variants take turns of ``turn_steps`` steps; a cycle is a turn of each. The first step of
+    a turn is not counted: the daemon may still be busy with the turn before. ``cycles`` are
+    measured, behind as many as a variant needs for ``lead_steps`` steps, over which its
+    sequences begin: so seals are spread over all steps. A row of hidden states takes
+    ``hidden_size`` x 4 bytes, which direct writes want to be 4 KiB.
     """
 
     shape: RandomModelShape
     batch_sizes: tuple[int, ...]
     history_tokens: int
     lead_steps: int
-    measured_steps: int
-    rounds: Rounds
+    turn_steps: int
+    cycles: int
+
+    @property
+    def lead_cycles(self) -> int:
+        """Cycles that are not measured."""
+        return -(-self.lead_steps // self.turn_steps)
+
+    @property
+    def variant_steps(self) -> int:
+        """Steps of one variant, of all cycles."""
+        return (self.lead_cycles + self.cycles) * self.turn_steps
 
 
 FULL = Scale(
@@ -36,8 +47,8 @@ FULL = Scale(
     batch_sizes=(1, 2, 4, 8, 16, 32),
     history_tokens=512,
     lead_steps=64,
-    measured_steps=64,
-    rounds=Rounds(count=5, count_min=5, time_limit_s=600.0),
+    turn_steps=9,
+    cycles=32,
 )
 
 QUICK = Scale(
@@ -53,6 +64,6 @@ QUICK = Scale(
     batch_sizes=(1, 8, 32),
     history_tokens=128,
     lead_steps=64,
-    measured_steps=32,
-    rounds=Rounds(count=3, count_min=3, time_limit_s=60.0),
+    turn_steps=9,
+    cycles=6,
 )

@@ -9,7 +9,6 @@ from benchmarks.benchmark import Settings
 from benchmarks.decode import BENCHMARK
 from benchmarks.decode.run import measure
 from benchmarks.decode.scale import Scale
-from benchmarks.interleave import Rounds
 from engine_adapters.runner.random_model import RandomModelShape
 
 TINY = Scale(
@@ -25,8 +24,8 @@ TINY = Scale(
     batch_sizes=(1, 3),
     history_tokens=8,
     lead_steps=16,
-    measured_steps=56,
-    rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
+    turn_steps=5,
+    cycles=11,
 )
 
 

@@ -2,7 +2,7 @@ import random
 
 import torch
 
-from benchmarks.decode.block import BlockSink
+from benchmarks.decode.turns import TurnSink
 from engine_adapters.runner.step import Segment
 
 
@@ -12,6 +12,7 @@ class Recorder:
     def __init__(self) -> None:
         self.begun: dict[int, tuple[int, int]] = {}
         self.steps: list[list[tuple[int, int]]] = []
+        self.taken: list[int] = []
         self.ended: list[int] = []
 
     def begin_request(self, request_id: int, token_ids: list[int], stored_tokens: int) -> None:
@@ -23,7 +24,7 @@ class Recorder:
     def take(
         self, layer: int, hidden: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> None:
-        """Ignored."""
+        self.taken.append(layer)
 
     def end_step(self) -> None:
         """Ignored."""
@@ -45,14 +46,26 @@ def segments(position: int) -> list[Segment]:
     ]
 
 
-def test_sequences_begin_spread_over_the_lead_at_position_0() -> None:
-    sink, inner = BlockSink(random.Random(1), lead_steps=4), Recorder()
-    sink.begin_block(inner, steps=8)  # type: ignore[arg-type]  # its own segments are enough
-    for step in range(4):
-        sink.begin_step(segments(511 + step))
-        sink.end_step()
-    assert inner.begun == {0: (8, 0), 1: (8, 0)}
-    assert inner.steps == [[(0, 0)], [(0, 1)], [(0, 2), (1, 0)], [(0, 3), (1, 1)]]
+def test_each_sink_sees_sequences_of_its_own() -> None:
+    """From position 0 on without a gap, begun spread over its lead."""
+    first, second = Recorder(), Recorder()
+    sink = TurnSink(
+        {"first": first, "second": second},  # type: ignore[dict-item]  # as far as it is used
+        random.Random(1),
+        lead_steps=4,
+        steps_max=8,
+    )
+    states = torch.zeros(2, 1)
+    for turn in range(4):
+        sink.show(("first", "second")[turn % 2])
+        for step in range(2):
+            sink.begin_step(segments(511 + 2 * turn + step))
+            sink.take(turn, states, states, states)
+            sink.end_step()
+    for inner in (first, second):
+        assert inner.begun == {0: (8, 0), 1: (8, 0)}
+        assert inner.steps == [[(0, 0)], [(0, 1)], [(0, 2), (1, 0)], [(0, 3), (1, 1)]]
+    assert (first.taken, second.taken) == ([0, 0, 2, 2], [1, 1, 3, 3])
     sink.end_request(1)
     sink.end_request(7)
-    assert inner.ended == [1]
+    assert first.ended == second.ended == [1]
