@@ -21,7 +21,7 @@ from kvstored.format.errors import FormatError
 from kvstored.store.chunk_table import ChunkTable
 from kvstored.store.claim_block import ClaimBlock
 from kvstored.store.directory import sync_directory
-from kvstored.store.index import DATA_FILE, Index, IndexChange
+from kvstored.store.index import DATA_FILE, Index, IndexChange, IndexFailure
 from kvstored.store.index_damage_mark import refuse_marked
 from kvstored.store.index_probe import OnScanned, probe_in_child
 from kvstored.store.index_snapshot import (
@@ -35,6 +35,8 @@ from kvstored.store.index_snapshot import (
 LOGGER = logging.getLogger(__name__)
 
 CLEAN_FILE = "CLEAN"
+ASIDE_MAX = 8
+"""Damaged indexes that are kept at most."""
 _SEAL_PART_BYTES = 8 * 1024 * 1024
 
 
@@ -126,11 +128,20 @@ def close_cleanly(index: Index, table: ChunkTable, next_stamp: int) -> None:
 
 
 def set_aside(path: Path | str) -> Path:
-    """Renames the directory of an unsound index, for diagnosis, and returns its new name."""
+    """Renames the directory of an unsound index, for diagnosis, and returns its new name.
+
+    Raises IndexFailure where ASIDE_MAX lie there already: what damages one index after the
+    other must not fill the file system with them.
+    """
     directory = Path(path)
-    number = 1
-    while (aside := directory.with_name(f"{directory.name}.damaged-{number}")).exists():
-        number += 1
+    names = (directory.with_name(f"{directory.name}.damaged-{n + 1}") for n in range(ASIDE_MAX))
+    aside = next((name for name in names if not name.exists()), None)
+    if aside is None:
+        raise IndexFailure(
+            f"the index in {directory} is damaged, as {ASIDE_MAX} before it that lie beside it; "
+            f"look for the cause (memory, medium), then remove {directory.name}.damaged-* and "
+            "start again"
+        )
     directory.rename(aside)
     sync_directory(directory.parent)
     return aside
