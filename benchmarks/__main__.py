@@ -3,6 +3,7 @@
 import argparse
 import secrets
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ TEXT_WIDTH = 120
 SIMULATE = "simulate"
 """The part of ``restore`` and ``cake`` that measures nothing."""
 _EXIT_FAILED = 1
+_EXIT_SIGNAL = 128
+"""What shells add to the number of the signal that ended a process."""
 _SEED_BITS = 32
 
 
@@ -120,5 +123,11 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+def end_by_exception() -> None:
+    """Lets SIGTERM unwind as an interrupt does: daemons end, and the system is left as it was."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(_EXIT_SIGNAL + number))
+
+
 if __name__ == "__main__":
+    end_by_exception()
     sys.exit(main())

@@ -1,4 +1,8 @@
 import json
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,6 +11,7 @@ from benchmarks import __main__ as command
 from benchmarks.benchmark import Benchmark, BenchmarkError, Settings
 from benchmarks.registry import MODULES, find_benchmark
 from benchmarks.report import Series
+from tests.support.waiting import PATIENCE_S
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, benchmark: Benchmark) -> None:
@@ -76,6 +81,30 @@ def test_a_benchmark_that_cannot_run_fails_with_its_sentence(
     stand_in(monkeypatch, Benchmark(name="storage", figures=(), run=refused))
     assert command.main(["storage", "--folder", "nowhere"]) == 1
     assert capsys.readouterr().err == "benchmark storage: no room in nowhere\n"
+
+
+def test_a_benchmark_that_was_ended_left_its_daemon_behind(tmp_path: Path) -> None:
+    """Its scratch folder too, and what it had changed of the system."""
+    folder = tmp_path / "scratch"
+    words = ["-m", "benchmarks", "decode", "--quick", "--folder", str(folder)]
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    # Until it measures.
+    next(line for line in process.stdout if line.startswith("batch 1"))
+    process.terminate()
+    assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
+    process.stdout.close()
+    assert not folder.exists()
+    assert not [each for each in command_lines() if str(folder) in each]
+
+
+def command_lines() -> list[str]:
+    """Of all processes."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().decode(errors="replace"))
+    return found
 
 
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
