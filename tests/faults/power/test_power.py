@@ -10,9 +10,9 @@ and read. The seed repeats what the workload does and which states are chosen, n
 threads interleave: a failing run keeps its recording, which does repeat all.
 
 Replaying a whole log must give the very files that the workload left, or no state counts.
-Fails where the product is broken on purpose, and does so in `make test` each time, with
-the workload on a broken copy (`breakage.py`): `Committer._flush` flushes nothing (seen:
-"chunk 2 version 0 is lost", "no extent header"); `Committer._commit` applies before it
+Fails where the product is broken on purpose, and does so each time (two breakages in `make test`,
+all in `make test-long`), with the workload on a broken copy (`breakage.py`):
+`Committer._flush` flushes nothing (seen: "chunk 2 version 0 is lost", "no extent header"); `Committer._commit` applies before it
 flushes (seen: "no extent header", "no sound header where the index has extents");
 `ChunkStore._delete_visible` frees the extent that `_deleted` should free (seen: "header and
 index differ in page checksum, chunk, stamp, epoch"); LMDB does not sync (seen: the index
@@ -49,6 +49,8 @@ STATES_BROKEN = 1_000
 LABS_BROKEN_MAX = 6
 RARE_VERBS = {SequenceVerb.FORK, SequenceVerb.DELETE}
 """A workload may happen to have only one of them."""
+QUICK_BREAKAGES = {Breakage.INDEX_FIRST, Breakage.TAIL_UNAWAITED}
+"""One of chunks and one of sequences; the others are in the long run."""
 OF_SEQUENCES = {Breakage.FLUSH_UNRECORDED, Breakage.TAIL_UNAWAITED, Breakage.CHUNK_UNWATCHED}
 
 PROBLEM = strace_problem()
@@ -92,7 +94,13 @@ def test_the_workload_does_what_a_cut_could_spoil(tmp_path: Path) -> None:
     assert gone.count("index/SNAPSHOT") == 1
 
 
-@pytest.mark.parametrize("breakage", Breakage)
+@pytest.mark.parametrize(
+    "breakage",
+    [
+        pytest.param(one, marks=() if one in QUICK_BREAKAGES else pytest.mark.long)
+        for one in Breakage
+    ],
+)
 def test_the_lab_finds_a_broken_product(tmp_path: Path, breakage: Breakage) -> None:
     """One workload may happen not to show it: its threads interleave as they like."""
     *_, last = run_labs(
