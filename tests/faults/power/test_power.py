@@ -12,8 +12,9 @@ threads interleave: a failing run keeps its recording, which does repeat all.
 Replaying a whole log must give the very files that the workload left, or no state counts.
 Fails where the product is broken on purpose, and does so each time (two breakages in `make test`,
 all in `make test-long`), with the workload on a broken copy (`breakage.py`):
-`Committer._flush` flushes nothing (seen: "chunk 2 version 0 is lost", "no extent header"); `Committer._commit` applies before it
-flushes (seen: "no extent header", "no sound header where the index has extents");
+`Committer._flush` flushes nothing (seen: "chunk 2 version 0 is lost", "no extent header");
+`Committer._commit` applies before it flushes (seen: "no extent header", "no sound header where
+the index has extents");
 `ChunkStore._delete_visible` frees the extent that `_deleted` should free (seen: "header and
 index differ in page checksum, chunk, stamp, epoch"); LMDB does not sync (seen: the index
 cannot be opened, "it is kept as index.damaged-1"); `Sequences.flush` does not store the record
