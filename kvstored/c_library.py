@@ -9,7 +9,11 @@ Heaps: by default every new thread may get a heap of its own, up to eight a core
 free memory that the others cannot use. A daemon whose threads come with its sessions would
 grow for hours; few heaps reach their size at once and keep it.
 
-Both can only be set before a process starts. And what is freed in the middle of a heap stays
+Each thread keeps blocks of every size that it freed for itself: no other thread can use them and
+nothing gives them back, and with tens of threads they too grow for hours. They keep none here: the
+interpreter has its own allocator for what is small.
+
+All three can only be set before a process starts. And what is freed in the middle of a heap stays
 resident by default: with sessions that come and go, a heap is ever more thinly used. So
 free pages are given back now and then.
 """
@@ -25,11 +29,14 @@ COPY_BYTES_MIN = 1024 * 1024
 """Copies from this size on bypass the caches; below, this C library copies otherwise."""
 HEAPS_MAX = 2
 """Threads outside the interpreter that allocate at one moment are few: those of gRPC."""
+FREED_KEPT_MAX = 0
+"""Blocks of each size that a thread keeps for itself when it frees them."""
 RETURN_INTERVAL_S = 30.0
 """Heaps give memory that is free back to the system so often."""
 TUNABLES = {
     "glibc.cpu.x86_non_temporal_threshold": f"{COPY_BYTES_MIN:#x}",
     "glibc.malloc.arena_max": str(HEAPS_MAX),
+    "glibc.malloc.tcache_count": str(FREED_KEPT_MAX),
 }
 
 

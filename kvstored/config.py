@@ -28,7 +28,6 @@ from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
 from kvstored.io.open_engine import EngineKind
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
-DEFAULT_CONFIG_PATH = Path("/etc/kvstored/kvstored.toml")
 ENV_PREFIX = "KVSTORED_"
 ENV_NESTING = "__"
 SOCKET_PATH_BYTES_MAX = 107

@@ -1,6 +1,6 @@
 """A cell of the paper's tables at the size of this machine. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.cake.calibration import quotient
 from benchmarks.cake.paper_tables import TABLES, TOKENS, Cell
@@ -10,6 +10,7 @@ SLOW_GBIT_PER_S = 7
 FULL_BITS = 16
 CODECS = {FULL_BITS: "raw", 8: "int8", 3: "int3"}
 """What stores a value in so many bits."""
+CACHEGEN = "cachegen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,8 @@ class CellSetting:
     """What is measured for one cell or for several that differ in nothing else.
 
     The history has ``tokens``, steps have ``step_tokens`` with those of others, of which this
-    request has its ``share`` (Cake, section 5.1: GPU resource utilization).
+    request has its ``share`` (Cake, section 5.1: GPU resource utilization). ``codec`` is what
+    the states are stored with; the paper's is the one of the ``bits``.
     """
 
     gpus: str
@@ -27,6 +29,7 @@ class CellSetting:
     tokens: int
     step_tokens: int
     bits: int
+    codec: str
 
     @classmethod
     def of(cls, cell: Cell, tokens_max: int) -> "CellSetting":
@@ -39,7 +42,14 @@ class CellSetting:
             tokens=cell.tokens * tokens_max // TOKENS,
             step_tokens=cell.step_tokens,
             bits=cell.bits,
+            codec=CODECS[cell.bits],
         )
+
+    @classmethod
+    def of_cachegen(cls, tokens_max: int) -> "CellSetting":
+        """What table 7 lacks: its 3-bit cell at 32 Gbps with the codec of CacheGen's kind."""
+        (cell,) = (cell for cell in TABLES[-1].cells if (cell.gbit_per_s, cell.bits) == (32, 3))
+        return replace(cls.of(cell, tokens_max), codec=CACHEGEN)
 
     @property
     def name(self) -> str:
@@ -48,7 +58,7 @@ class CellSetting:
         share = f"{100 * self.share:g}".replace(".", "_")
         return (
             f"{self.gpus.lower()}_{heads}_{self.gbit_per_s:g}gbps_share_{share}_"
-            f"{self.tokens}_tokens_step_{self.step_tokens}_{self.bits}_bits"
+            f"{self.tokens}_tokens_step_{self.step_tokens}_{self._width}"
         )
 
     @property
@@ -57,18 +67,18 @@ class CellSetting:
         heads = "GQA" if self.is_grouped else "MHA"
         return (
             f"{self.gpus} {heads} {self.gbit_per_s:g}G {100 * self.share:g}% "
-            f"{self.tokens}/{self.step_tokens} {self.bits}b"
+            f"{self.tokens}/{self.step_tokens} {self._width.replace('_bits', 'b')}"
         )
-
-    @property
-    def codec(self) -> str:
-        """What the states are stored with."""
-        return CODECS[self.bits]
 
     @property
     def is_lossless(self) -> bool:
         """Whether what is restored is what was computed, so that the tokens must be equal."""
         return self.bits == FULL_BITS
+
+    @property
+    def _width(self) -> str:
+        """How wide values are stored; with the codec's name where it has no fixed width."""
+        return f"{self.bits}_bits" if self.codec == CODECS[self.bits] else self.codec
 
     @property
     def token_budget(self) -> int:

@@ -12,14 +12,19 @@ SPEEDUP_MAX = 10.0
 class CellTimes:
     """Seconds until the first token, one of each for every round, and the oracle's.
 
-    ``were_equal`` says whether both ways of restoring generated what computing did.
-    ``cake_parts_s`` tells what Cake's seconds consist of.
+    ``oracle_s`` is by what loading and computing took alone, each with the machine to itself;
+    ``nominal_oracle_s`` has the device at its nominal rate instead, and ``beside_oracle_s`` is by
+    what both took beside each other, as they are in Cake. ``were_equal`` says whether both ways
+    of restoring generated what computing did. ``cake_parts_s`` tells what Cake's seconds
+    consist of.
     """
 
     cake_s: tuple[float, ...]
     load_s: tuple[float, ...]
     compute_s: tuple[float, ...]
     oracle_s: tuple[float, ...]
+    nominal_oracle_s: tuple[float, ...]
+    beside_oracle_s: tuple[float, ...]
     were_equal: bool
     cake_parts_s: Mapping[str, tuple[float, ...]]
 
@@ -39,10 +44,36 @@ class CellTimes:
         return median_ratio(self.cake_s, self.oracle_s)
 
     @property
+    def to_nominal_oracle(self) -> float:
+        """The same where the device is taken at its nominal rate."""
+        return median_ratio(self.cake_s, self.nominal_oracle_s)
+
+    @property
+    def to_beside_oracle(self) -> float:
+        """Our time over the oracle's where both sides hinder each other as in ours."""
+        return statistics.median(self.cake_s) / statistics.median(self.beside_oracle_s)
+
+    @property
     def to_best_baseline(self) -> float:
         """Our time over that of the better baseline; above 1 it would have been faster."""
         return max(
             median_ratio(self.cake_s, self.load_s), median_ratio(self.cake_s, self.compute_s)
+        )
+
+    def joined(self, more: "CellTimes") -> "CellTimes":
+        """With the rounds of another measurement of the same cell."""
+        return CellTimes(
+            cake_s=self.cake_s + more.cake_s,
+            load_s=self.load_s + more.load_s,
+            compute_s=self.compute_s + more.compute_s,
+            oracle_s=self.oracle_s + more.oracle_s,
+            nominal_oracle_s=self.nominal_oracle_s + more.nominal_oracle_s,
+            beside_oracle_s=self.beside_oracle_s + more.beside_oracle_s,
+            were_equal=self.were_equal and more.were_equal,
+            cake_parts_s={
+                name: seconds + more.cake_parts_s[name]
+                for name, seconds in self.cake_parts_s.items()
+            },
         )
 
 

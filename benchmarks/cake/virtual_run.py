@@ -67,7 +67,8 @@ def restore(
     now_s = 0.0
     while True:
         arrived, lost = reader.advance(now_s, pointers.reached_chunks)
-        pointers.observe(now_s, resident=arrived, lost=lost)
+        pointers.observe(now_s, arrived=arrived, lost=lost)
+        pointers.take(arrived)
         now_s += sum(chunk >= pointers.reached_chunks for chunk in arrived) * (
             machine.project_s * history.chunk_tokens
         )

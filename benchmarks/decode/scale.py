@@ -11,9 +11,10 @@ class Scale:
 
     The variants take turns of ``turn_steps`` steps; a cycle is a turn of each. The first step of
     a turn is not counted: the daemon may still be busy with the turn before. ``cycles`` are
-    measured, behind as many as a variant needs for ``lead_steps`` steps, over which its
-    sequences begin: so seals are spread over all steps. A row of hidden states takes
-    ``hidden_size`` x 4 bytes, which direct writes want to be 4 KiB.
+    measured of a batch of one, as many fewer of larger ones, whose steps are longer, and
+    ``cycles_min`` of the largest, behind as many as a variant needs for ``lead_steps`` steps,
+    over which its sequences begin: so seals are spread over all steps. A row of hidden states
+    takes ``hidden_size`` x 4 bytes, which direct writes want to be 4 KiB.
     """
 
     shape: RandomModelShape
@@ -22,16 +23,20 @@ class Scale:
     lead_steps: int
     turn_steps: int
     cycles: int
+    cycles_min: int
 
     @property
     def lead_cycles(self) -> int:
         """Cycles that are not measured."""
         return -(-self.lead_steps // self.turn_steps)
 
-    @property
-    def variant_steps(self) -> int:
+    def cycles_of(self, batch_size: int) -> int:
+        """Cycles that are measured of batches of that size."""
+        return max(self.cycles_min, self.cycles // batch_size)
+
+    def variant_steps(self, batch_size: int) -> int:
         """Steps of one variant, of all cycles."""
-        return (self.lead_cycles + self.cycles) * self.turn_steps
+        return (self.lead_cycles + self.cycles_of(batch_size)) * self.turn_steps
 
 
 FULL = Scale(
@@ -48,7 +53,8 @@ FULL = Scale(
     history_tokens=512,
     lead_steps=64,
     turn_steps=9,
-    cycles=32,
+    cycles=128,
+    cycles_min=24,
 )
 
 QUICK = Scale(
@@ -66,4 +72,5 @@ QUICK = Scale(
     lead_steps=64,
     turn_steps=9,
     cycles=6,
+    cycles_min=6,
 )

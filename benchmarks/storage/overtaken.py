@@ -14,6 +14,7 @@ from benchmarks.storage.bench import Bench, Part
 from benchmarks.storage.space import SLAB_BYTES, device_bytes
 from benchmarks.store_session import StoreSession
 from benchmarks.workload import MIB, Workload, numbered_payload
+from kvstored.format.geometry import HEADER_BYTES
 from kvstored_client import Ack, NewChunk, Order, Read, SliceState
 
 DEVICE_COUNT = 2
@@ -22,7 +23,6 @@ REQUEST_BYTES = 2 * MIB
 WINDOW_BYTES = 16 * MIB
 LOOK_INTERVAL_S = 0.005
 FIGURES = ("overshoot_over_window",)
-_HEADER_BYTES = 4096
 
 
 def overtaken(bench: Bench) -> tuple[Series, ...]:
@@ -139,7 +139,7 @@ def overtake(read: Read, workload: Workload) -> int:
     while meeting and _is_touched(read, meeting - 1, workload.layer_count):
         meeting -= 1
     read.advance(meeting)
-    return (workload.chunk_count - meeting) * (workload.chunk_bytes + _HEADER_BYTES)
+    return (workload.chunk_count - meeting) * (workload.chunk_bytes + HEADER_BYTES)
 
 
 def _is_touched(read: Read, chunk: int, layer_count: int) -> bool:

@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -105,7 +107,12 @@ class ServerProcess:
         }
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, env=environment, cwd=self._log_path.parent
+                self._command,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self._log_path.parent,
+                start_new_session=True,
             )
         try:
             self._wait_until_ready()
@@ -136,11 +143,12 @@ class ServerProcess:
     def _end(self) -> None:
         assert self._process is not None
         self._process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        # The engine is a process of the server's own, which would outlive one that is killed.
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def _address(self, path: str) -> str:
         return f"http://127.0.0.1:{self._port}{path}"

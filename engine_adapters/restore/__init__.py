@@ -1,14 +1,20 @@
 """The planner of restorations: which layers and tokens to compute, load or project.
 
-By layers (HCache, section 4.1) or by tokens from both ends (Cake, section 4).
+By layers (HCache, section 4.1) or by tokens from both ends (Cake, section 4). Everything but
+``profile_file`` is pure.
 
-Everything but ``profile_file`` is pure.
+In the order in which it is best read: what is measured (``cost_profile``, ``chunk_costs``,
+``layer_costs``); by layers, what each one comes from and how long that takes (``layer_schedule``,
+``prediction``, ``partition``), and what is best (``planner``); by both ends, what there is
+(``ranges``), which chunks are loaded in which order (``cake``), what is decided before every step
+(``pointers``, with ``meeting`` for where to stop and ``arrivals`` for when the rest will be there),
+and what restorations learn for the next ones (``rates``).
 """
 
 from engine_adapters.restore.cake import CakePlan, plan_cake
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
 from engine_adapters.restore.chunk_piece import ChunkPiece, pieces_of
-from engine_adapters.restore.cost_profile import CostProfile, ProfileError
+from engine_adapters.restore.cost_profile import PLANNED_TOKENS, CostProfile, ProfileError
 from engine_adapters.restore.decision import Action, Decision
 from engine_adapters.restore.layer_costs import LayerCosts
 from engine_adapters.restore.layer_schedule import LayerSchedule
@@ -16,7 +22,7 @@ from engine_adapters.restore.least_squares import Sample
 from engine_adapters.restore.mode import LAYER_MODES, Mode
 from engine_adapters.restore.planner import best_schedule, hcache_schedule, schedule_for
 from engine_adapters.restore.pointers import Pointers
-from engine_adapters.restore.prediction import best_bound_s, bound_s, predict_s
+from engine_adapters.restore.prediction import best_bound_s, best_bounded, bound_s, predict_s
 from engine_adapters.restore.profile_file import load_profile, save_profile
 from engine_adapters.restore.ranges import History, TokenRange
 from engine_adapters.restore.rates import Rates
@@ -26,6 +32,7 @@ from engine_adapters.restore.token_reads import slices_in_flight, turn_count
 
 __all__ = [
     "LAYER_MODES",
+    "PLANNED_TOKENS",
     "Action",
     "CakePlan",
     "ChunkPiece",
@@ -46,6 +53,7 @@ __all__ = [
     "TokenPartition",
     "TokenRange",
     "best_bound_s",
+    "best_bounded",
     "best_schedule",
     "bound_s",
     "hcache_schedule",

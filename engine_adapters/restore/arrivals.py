@@ -20,23 +20,29 @@ class Arrivals:
         self._turns = {chunk: turn for turn, chunk in enumerate(order)}
         self._outstanding = list(range(len(order)))
         """Turns of those that are on their way, ascending."""
-        self._resident: set[int] = set()
+        self._taken: set[int] = set()
         self._lost: set[int] = set()
         self._runs = self._loadable_runs()
         self._now_s = now_s
         self._last_arrival_s = now_s + latency_s
 
-    def observe(self, now_s: float, resident: Collection[int], lost: Collection[int]) -> None:
-        """Chunks that arrived since the last call, and those that never will."""
-        if resident:
-            self._measure(len(resident), now_s)
-        self._now_s = now_s
-        self._resident.update(resident)
-        self.forget(resident)
+    def observe(self, now_s: float, arrived: Collection[int], lost: Collection[int]) -> None:
+        """Chunks that arrived since the last call, and those that never will.
+
+        One that has arrived may be lost all the same, as long as it is not taken.
+        """
+        self.forget(arrived)
         self.forget(lost)
+        if arrived:
+            self._measure(len(arrived), now_s)
+        self._now_s = now_s
         if lost:
             self._lost.update(lost)
             self._runs = self._loadable_runs()
+
+    def take(self, chunks: Iterable[int]) -> None:
+        """These have arrived and are in the cache now."""
+        self._taken.update(chunks)
 
     def forget(self, chunks: Iterable[int]) -> None:
         """Nobody waits for these any more; those that never were in the order are ignored."""
@@ -46,9 +52,9 @@ class Arrivals:
             if self._outstanding[place : place + 1] == [turn]:
                 del self._outstanding[place]
 
-    def is_resident(self, chunk: int) -> bool:
-        """Whether the chunk is there."""
-        return chunk in self._resident
+    def is_taken(self, chunk: int) -> bool:
+        """Whether the chunk is in the cache."""
+        return chunk in self._taken
 
     def runs_from(self, first_chunk: int) -> list[range]:
         """Runs of chunks from this one on that are there or on their way."""
@@ -59,7 +65,7 @@ class Arrivals:
         ]
 
     def wait_s(self, chunk: int) -> float:
-        """Until the chunk and all before it in the order are there; 0 if they are.
+        """Until the chunk and all before it in the order have arrived; 0 if they have.
 
         A reader that is silent for longer than expected is as slow as it is silent.
         """
@@ -77,13 +83,16 @@ class Arrivals:
         return runs([chunk in self._turns and chunk not in self._lost for chunk in range(stop)])
 
     def _measure(self, count: int, now_s: float) -> None:
-        """So many chunks arrived since the last arrival, and not one more.
+        """So many chunks arrived since the last arrival: none before the last look, none after.
 
         An arrival is seen up to a step late, but both bounds of the time between two
-        arrivals follow. What was expected stands as far as it lies between them.
+        arrivals follow. What was expected stands as far as it lies between them. Where no
+        other chunk is on its way, that none has come since tells nothing.
         """
         elapsed_s = max(0.0, now_s - self._last_arrival_s)
-        expected_s = self._rates.chunk_s.value
-        chunk_s = min(max(expected_s, elapsed_s / (count + 1)), elapsed_s / count)
+        at_least_s = max(0.0, self._now_s - self._last_arrival_s) / count
+        if self._outstanding:
+            at_least_s = max(at_least_s, elapsed_s / (count + 1))
+        chunk_s = min(max(self._rates.chunk_s.value, at_least_s), elapsed_s / count)
         self._rates.chunk_s.add(count * chunk_s, units=count)
         self._last_arrival_s += count * chunk_s

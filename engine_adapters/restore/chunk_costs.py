@@ -1,11 +1,12 @@
 """What computing and loading the chunks of one request cost."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
-from engine_adapters.restore.cost_profile import CostProfile
+from engine_adapters.restore.cost_profile import CostProfile, slower_s
 from engine_adapters.restore.source import Source
+from kvstored_contract.layout import RAW
 
 
 def _check(costs: object, names: tuple[str, ...]) -> None:
@@ -50,6 +51,10 @@ class ComputeCost:
             attention_s=factor * self.attention_s,
         )
 
+    def beside(self, others_tokens: float) -> Self:
+        """Steps that compute so many tokens of other requests as well, their attention aside."""
+        return replace(self, step_s=self.step_s + others_tokens * self.token_s)
+
     def tokens_s(self, first: int, stop: int) -> float:
         """Tokens ``first`` to ``stop - 1``, without what their steps cost besides."""
         return (stop - first) * (self.token_s + self.attention_s * (first + stop) / 2)
@@ -65,7 +70,7 @@ class LoadCost:
 
     The first chunk arrives after ``latency_s + chunk_s``, every other one ``chunk_s`` after
     the one before. A loaded token keeps the compute side busy for ``project_s`` (hidden
-    states: HCache, section 4.1.2; 0 for keys and values). Raises ValueError.
+    states: HCache, section 4.1.2; keys and values are copied and rotated). Raises ValueError.
     """
 
     chunk_s: float
@@ -90,23 +95,36 @@ class LoadCost:
         bytes_per_s: float,
         latency_s: float = 0.0,
         issue_s: float = 0.0,
+        decode_s: float = 0.0,
         project_s: float = 0.0,
     ) -> Self:
-        """Chunks of that size; ``issue_s`` is what each one takes besides its bytes."""
+        """Chunks of that size; ``issue_s`` is what each one takes besides its bytes.
+
+        While a chunk is decoded, which takes ``decode_s``, the next one is read.
+        """
+        read_s = issue_s + chunk_bytes / bytes_per_s
         return cls(
-            chunk_s=issue_s + chunk_bytes / bytes_per_s, latency_s=latency_s, project_s=project_s
+            chunk_s=slower_s(read_s=read_s, decode_s=decode_s),
+            latency_s=latency_s,
+            project_s=project_s,
         )
 
     @classmethod
     def of_profile(
-        cls, profile: CostProfile, source: Source, *, layer_count: int, chunk_tokens: int
+        cls,
+        profile: CostProfile,
+        source: Source,
+        *,
+        layer_count: int,
+        chunk_tokens: int,
+        codec: str = RAW,
     ) -> Self:
-        """All layers from one source, ``HIDDEN`` or ``KV``."""
-        is_hidden = source is Source.HIDDEN
-        token_bytes = profile.hidden_bytes if is_hidden else profile.kv_bytes
+        """All layers from one source, ``HIDDEN`` or ``KV``, stored with ``codec``."""
+        token_layers = layer_count * chunk_tokens
         return cls.of_bytes(
-            layer_count * chunk_tokens * token_bytes,
+            token_layers * profile.token_bytes(source),
             bytes_per_s=profile.read_bytes_per_s,
             latency_s=profile.read_latency_s,
-            project_s=layer_count * profile.project_token_s if is_hidden else 0.0,
+            decode_s=token_layers * profile.decode_token_s(source, codec),
+            project_s=layer_count * profile.take_token_s(source),
         )

@@ -7,7 +7,7 @@ is shorter, and the reader stops at the chunk that this step computes. Where one
 help, the other works alone.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from engine_adapters.restore.arrivals import Arrivals
 from engine_adapters.restore.cake import CakePlan
@@ -66,14 +66,23 @@ class Pointers:
         return bool(self._loadable())
 
     def observe(
-        self, now_s: float, *, resident: Collection[int] = (), lost: Collection[int] = ()
+        self, now_s: float, *, arrived: Collection[int] = (), lost: Collection[int] = ()
     ) -> None:
-        """Chunks that arrived since the last call, and those that never will."""
-        self._arrivals.observe(now_s, resident, lost)
+        """Chunks that arrived since the last call, and those that never will.
+
+        What has arrived tells how fast the reader is, whether there is time to take it or not.
+        """
+        self._arrivals.observe(now_s, arrived, lost)
+
+    def take(self, chunks: Iterable[int]) -> None:
+        """These have arrived and are in the cache now: they may be jumped over."""
+        self._arrivals.take(chunks)
 
     def decide(self, token_budget: int) -> Decision:
         """What to do in the next step, in which this request may have ``token_budget`` tokens."""
-        self._rates.step_tokens.add(token_budget)
+        if token_budget:
+            # A step that others fill says nothing of those that leave something.
+            self._rates.step_tokens.add(token_budget)
         if self._position == self._history.prompt_tokens:
             return self._decision(Action.DONE, self._position)
         loadable = self._loadable()
@@ -86,8 +95,8 @@ class Pointers:
             wait_s=self._arrivals.wait_s,
             project_s=self._rates.project_s.value * self._history.chunk_tokens,
         )
-        is_resident = jump_stop > self._position
-        if is_resident and (
+        can_jump = jump_stop > self._position
+        if can_jump and (
             stop == self._position or jump_stop < self._history.chunk_first(loadable[0].stop)
         ):
             return self._decision(Action.JUMP, jump_stop)
@@ -103,10 +112,15 @@ class Pointers:
         """A step computes the next ``token_count`` tokens."""
         self._reach(self._position + token_count)
 
-    def end_step(self, token_count: int, duration_s: float) -> None:
-        """The step is over; it computed that many tokens of this request, at least one."""
+    def end_step(self, token_count: int, duration_s: float, *, others_count: int = 0) -> None:
+        """The step is over; it computed that many tokens of this request, at least one.
+
+        ``others_count`` tokens of other requests took part: what these took is no slowness, but
+        for their attention, since it is not known how many tokens are before them.
+        """
         first, self._position = self._position, self._position + token_count
         expected_s = self._compute.compute_s(first, self._position, token_count)
+        expected_s += self._compute.token_s * others_count
         self._rates.slowness.add(duration_s / expected_s)
 
     def _loadable(self) -> list[range]:
@@ -121,14 +135,14 @@ class Pointers:
         return Decision(action, TokenRange(self._position, stop))
 
     def _jump_stop(self) -> int:
-        """Where the loaded tokens at ``position`` end."""
+        """Where the tokens at ``position`` end that are in the cache already."""
         stop = self._position
         for chunk in self._history.chunks_behind(self._position):
-            if not self._arrivals.is_resident(chunk):
+            if not self._arrivals.is_taken(chunk):
                 break
             stop = self._history.chunk_first(chunk + 1)
         return stop
 
     def _compute_s(self, first: int, stop: int) -> float:
         step_tokens = max(1.0, self._rates.step_tokens.value)
-        return self._rates.slowness.value * self._compute.compute_s(first, stop, step_tokens)
+        return self._rates.compute_cost(self._compute).compute_s(first, stop, step_tokens)

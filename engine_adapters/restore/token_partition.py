@@ -108,21 +108,22 @@ def predict_tokens_s(
     place of its ``project_s``: seconds of one layer's projection, which need not be
     proportional to the tokens (figure 13b). The computed tokens of a layer wait for no read.
     """
-    layer_read_s = layer_projected_s = layer_computed_s = 0.0
+    layer_read_s = layer_taken_s = layer_computed_s = 0.0
     if partition.hidden_count:
         costs = costs_of(partition.hidden_count)
         layer_read_s += costs.io_hidden_s
-        layer_projected_s = project_s(partition.hidden_count) if project_s else costs.project_s
+        layer_taken_s = project_s(partition.hidden_count) if project_s else costs.project_s
     if partition.other_count:
         costs = costs_of(partition.other_count)
         if partition.other is Source.KV:
             layer_read_s += costs.io_kv_s
+            layer_taken_s += costs.load_s
         else:
             layer_computed_s = costs.compute_s
     read_s = computed_s = 0.0
     for _ in range(layer_count):
         read_s += layer_read_s
         computed_s += layer_computed_s
-        if layer_projected_s:
-            computed_s = max(computed_s, read_s) + layer_projected_s
-    return max(read_s, computed_s)
+        if layer_read_s:
+            computed_s = max(computed_s, read_s) + layer_taken_s
+    return computed_s

@@ -60,7 +60,7 @@ class CakeCosts:
 
     def alone_s(self, prompt_tokens: int) -> float:
         """Seconds of computing a prompt without the store."""
-        compute = self.compute.scaled(self.rates.slowness.value)
+        compute = self.rates.compute_cost(self.compute)
         return compute.compute_s(0, prompt_tokens, self.step_tokens)
 
 
@@ -113,6 +113,8 @@ class CakeRestoration:
         self._pointers: Pointers | None = None
         self._awaited: set[int] = set()
         """Chunks of the plan that are neither taken nor lost."""
+        self._arrived: set[int] = set()
+        """Those of them that wait in the arena to be taken."""
         self._lost: set[int] = set()
         self._loaded_from = prompt_tokens
         self._loaded_tokens = 0
@@ -152,10 +154,13 @@ class CakeRestoration:
                 return 0
             assert self._pointers is not None
         pointers = self._pointers
-        resident, lost = self._take(piece_tokens)
-        self._lost |= lost
-        self._awaited -= resident | lost
-        pointers.observe(self._clock() if resident else now_s, resident=resident, lost=lost)
+        # What arrived is told before it is taken: how much may be taken, and how long that
+        # takes, says nothing about the reader.
+        spans = self._look(pointers, now_s)
+        if taken := self._take(spans, piece_tokens):
+            pointers.take(taken)
+            # Taking may have lasted: what came meanwhile came then, not in the step that follows.
+            self._look(pointers, self._clock())
         while pointers.is_loading:
             decision = pointers.decide(token_budget)
             self._sample(decision.action)
@@ -186,10 +191,10 @@ class CakeRestoration:
         self._pointers.begin_step(token_count)
         self._publish()
 
-    def end_step(self, token_count: int, duration_s: float) -> None:
+    def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         """As ``Restoration``; what the step took says how long the next ones will."""
         assert self._pointers is not None
-        self._pointers.end_step(token_count, duration_s)
+        self._pointers.end_step(token_count, duration_s, others_count=step_tokens - token_count)
 
     def wait(self, timeout_s: float) -> None:
         """As ``Restoration``."""
@@ -211,6 +216,7 @@ class CakeRestoration:
             duration_s=ended_s - self._started_s,
             waited_s=self._patience.waited_s,
             meeting_token=self._meeting_token,
+            decode_s=self._reader.decode_s(),
         )
 
     def close(self) -> None:
@@ -239,7 +245,7 @@ class CakeRestoration:
         )
         self._plan = plan_cake(
             self._history,
-            costs.compute.scaled(rates.slowness.value),
+            rates.compute_cost(costs.compute),
             {costs.source: load},
             token_budget=costs.step_tokens,
         )
@@ -252,42 +258,54 @@ class CakeRestoration:
         self._reader.load(self._plan.load_order)
         return True
 
-    def _take(self, piece_tokens: int) -> tuple[set[int], set[int]]:
-        """Takes chunks that have arrived into the cache; which they are, and which are lost."""
+    def _look(self, pointers: Pointers, now_s: float) -> tuple[Span, ...]:
+        """Tells the planner what has arrived since the last look, and what never will.
+
+        Returns the spans that it looked at.
+        """
         # In this order: what it has handed over before it ended is among the spans.
         is_ended = self._reader.is_ended
-        resident: set[int] = set()
+        spans = self._reader.spans
+        arrived: set[int] = set()
         lost: set[int] = set()
-        room = max(1, piece_tokens // self._history.chunk_tokens)
         in_spans: set[int] = set()
-        for span in self._reader.spans:
-            chunks = range(span.first_chunk, span.first_chunk + span.chunk_count)
-            in_spans.update(chunks)
+        for span in spans:
+            awaited = self._awaited.intersection(_chunks_of(span))
+            in_spans |= awaited
             # A lost session brings nothing more. It may be lost behind this look all the same:
             # each session has memory of its own, so nobody overwrites what lies here.
             if not span.is_current:
-                lost.update(self._awaited.intersection(chunks))
-            else:
-                resident |= self._take_of(span, chunks, room - len(resident))
-                lost.update(c for c in chunks if self._is_lost(c - span.first_chunk, span))
-            if self._awaited.isdisjoint(set(chunks) - resident - lost):
-                self._reader.give_back(span)
+                lost |= awaited
+                continue
+            for chunk in awaited - self._arrived:
+                if span.is_resident(chunk - span.first_chunk):
+                    arrived.add(chunk)
+                elif span.is_lost(chunk - span.first_chunk):
+                    lost.add(chunk)
         if is_ended:
             lost |= self._awaited - in_spans
-        return resident, lost
+        pointers.observe(now_s, arrived=arrived, lost=lost)
+        self._lost |= lost
+        self._awaited -= lost
+        self._arrived = (self._arrived | arrived) - lost
+        return spans
 
-    def _is_lost(self, chunk: int, span: Span) -> bool:
-        return span.first_chunk + chunk in self._awaited and span.is_lost(chunk)
+    def _take(self, spans: Sequence[Span], piece_tokens: int) -> set[int]:
+        """Takes chunks that have arrived into the cache; gives back spans of which none is left."""
+        taken: set[int] = set()
+        room = max(1, piece_tokens // self._history.chunk_tokens)
+        for span in spans:
+            taken |= self._take_of(span, room - len(taken))
+            if self._awaited.isdisjoint(_chunks_of(span)):
+                self._reader.give_back(span)
+        return taken
 
-    def _take_of(self, span: Span, chunks: range, room: int) -> set[int]:
+    def _take_of(self, span: Span, room: int) -> set[int]:
         """The chunks of one span that were taken, at most ``room``, the last ones first."""
-        arrived = [
-            chunk
-            for chunk in reversed(chunks)
-            if chunk in self._awaited and span.is_resident(chunk - span.first_chunk)
-        ][: max(0, room)]
+        arrived = sorted(self._arrived.intersection(_chunks_of(span)))
+        taken = arrived[max(0, len(arrived) - room) :]
         started_s = self._clock()
-        for run in _runs(sorted(arrived)):
+        for run in _runs(taken):
             first_token = run.start * self._history.chunk_tokens
             for layer in range(self._format.layout.layer_count):
                 states = span.states(layer, len(run), first_chunk=run.start - span.first_chunk)
@@ -298,10 +316,12 @@ class CakeRestoration:
                     first_slot=self._first_slot + first_token,
                     first_position=first_token,
                 )
-        if arrived:
-            self._loaded_from = arrived[-1] * self._history.chunk_tokens
-            self._measure_taking(len(arrived), self._clock() - started_s)
-        return set(arrived)
+        if taken:
+            self._loaded_from = taken[0] * self._history.chunk_tokens
+            self._measure_taking(len(taken), self._clock() - started_s)
+        self._awaited.difference_update(taken)
+        self._arrived.difference_update(taken)
+        return set(taken)
 
     def _measure_taking(self, chunk_count: int, duration_s: float) -> None:
         """On a GPU the work has only been launched: there its cost shows in the steps."""
@@ -315,10 +335,10 @@ class CakeRestoration:
         reached = self._pointers.reached_chunks
         self._reader.reach(reached)
         self._awaited = {chunk for chunk in self._awaited if chunk >= reached}
+        self._arrived &= self._awaited
 
     def _last_awaited(self, span: Span) -> int | None:
-        chunks = range(span.first_chunk, span.first_chunk + span.chunk_count)
-        return max(self._awaited.intersection(chunks), default=None)
+        return max(self._awaited.intersection(_chunks_of(span)), default=None)
 
     def _finish(self) -> None:
         self._note_waiting(False)
@@ -343,6 +363,11 @@ class CakeRestoration:
                 loaded_from=self._loaded_from,
             )
         )
+
+
+def _chunks_of(span: Span) -> range:
+    """Those of the history that a span brings."""
+    return range(span.first_chunk, span.first_chunk + span.chunk_count)
 
 
 def _runs(chunks: Sequence[int]) -> list[range]:

@@ -3,13 +3,14 @@
 import time
 from dataclasses import dataclass
 
-from engine_adapters.restore import CostProfile
+from engine_adapters.restore import PLANNED_TOKENS, CostProfile
 from engine_adapters.runner.compute_costs import ComputeTimer
+from engine_adapters.runner.decode_costs import DecodeTimer
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.profile_place import machine_name
 from engine_adapters.runner.read_costs import ReadTimer
 from engine_adapters.runner.state_format import CHUNK_TOKENS, shape_of
-from kvstored_client import Client
+from kvstored_client import RAW, Client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +40,20 @@ def calibrate(
     *,
     step_tokens: int,
     chunk_tokens: int = CHUNK_TOKENS,
+    codec: str = RAW,
+    planned_tokens: int = PLANNED_TOKENS,
     effort: Effort = THOROUGH,
 ) -> Calibration:
-    """Times recomputing, projecting and reading one layer of ``model``.
+    """Times recomputing, projecting, loading, reading and decoding one layer of ``model``.
 
-    Raises CalibrationError when the daemon cannot be measured.
+    States are decoded as ``codec`` encodes them. ``planned_tokens`` is the length of the
+    histories that are expected. Raises CalibrationError
+    when the daemon cannot be measured, CodecError for a codec that cannot be used.
     """
     shape = shape_of(model)
     counts = tuple(sorted({min(n, shape.position_count) for n in effort.token_counts}))
     timer = ComputeTimer(model, repeats=effort.repeats)
+    decode = DecodeTimer(model, repeats=effort.repeats).measure(codec, chunk_tokens=chunk_tokens)
     # Hidden states and KV differ in their bytes only: one line serves both.
     token_bytes = max(shape.hidden_bytes, shape.kv_bytes)
     read = ReadTimer(client).measure(
@@ -61,6 +67,11 @@ def calibrate(
         kv_bytes=shape.kv_bytes,
         compute=timer.recompute(counts, step_tokens=step_tokens),
         project=timer.project(counts),
+        load=timer.load(counts, chunk_tokens=chunk_tokens),
         read=read.samples,
+        codec=codec,
+        decode_hidden_token_s=decode.hidden_token_s,
+        decode_kv_token_s=decode.kv_token_s,
+        planned_tokens=planned_tokens,
     )
     return Calibration(profile=profile, is_cold=read.is_cold)

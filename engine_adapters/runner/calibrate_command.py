@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 
-from engine_adapters.restore import Mode, save_profile
+from engine_adapters.codecs.registry import CODEC_NAMES
+from engine_adapters.restore import PLANNED_TOKENS, Mode, save_profile
 from engine_adapters.runner.calibrate import QUICK, THOROUGH, Calibration, calibrate
 from engine_adapters.runner.engine import TOKEN_BUDGET
 from engine_adapters.runner.fingerprint import model_fingerprint
@@ -19,8 +20,8 @@ from engine_adapters.runner.model import Model
 from engine_adapters.runner.model_config import DTYPES
 from engine_adapters.runner.options import at_least_one
 from engine_adapters.runner.profile_place import default_profile_path
-from engine_adapters.runner.state_format import CHUNK_TOKENS, shape_of
-from kvstored_client import Client
+from engine_adapters.runner.state_format import CHUNK_TOKENS, StateFormat, shape_of
+from kvstored_client import RAW, Client
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -39,6 +40,19 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--socket", help="session socket of the daemon")
     parser.add_argument("--arena-bytes", default="256MiB")
     parser.add_argument("--chunk-tokens", type=int, default=CHUNK_TOKENS)
+    parser.add_argument(
+        "--codec",
+        choices=CODEC_NAMES,
+        default=RAW,
+        help="measure decoding too, for turns with this codec (default: raw, nothing to decode)",
+    )
+    parser.add_argument(
+        "--history-tokens",
+        type=at_least_one,
+        default=PLANNED_TOKENS,
+        help="length of the histories that are expected: what the runner's modes store is the best "
+        f"for it (default: {PLANNED_TOKENS}, or the model's positions if they are fewer)",
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=DTYPES, help="default: the model's")
     parser.add_argument("--threads", type=at_least_one, help="CPU threads of torch")
@@ -49,11 +63,18 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def describe(model: Model, calibration: Calibration, path: Path) -> dict[str, object]:
-    """The report as JSON values; microseconds of one token in one layer, and schedules."""
+def describe(
+    model: Model, calibration: Calibration, path: Path, *, chunk_tokens: int
+) -> dict[str, object]:
+    """The report as JSON values; microseconds of one token in one layer, and schedules.
+
+    Costs and schedules are those of turns with the codec that was measured.
+    """
     profile = calibration.profile
     shape = shape_of(model)
-    costs = profile.costs(1024)
+    whole = StateFormat.of_model(model, profile.model, chunk_tokens=chunk_tokens)
+    planned = profile.moving(whole.encoded(profile.codec).moved_share)
+    costs = planned.costs(1024, codec=profile.codec)
     return {
         "profile": str(path),
         "machine": profile.machine,
@@ -61,9 +82,17 @@ def describe(model: Model, calibration: Calibration, path: Path) -> dict[str, ob
         "kv_token_bytes": profile.kv_bytes,
         "reads_are_cold": calibration.is_cold,
         "read_gb_per_s": profile.read_bytes_per_s / 1e9,
+        "codec": profile.codec,
+        "decode_hidden_us_per_token": profile.decode_hidden_token_s * 1e6,
+        "decode_kv_us_per_token": profile.decode_kv_token_s * 1e6,
+        "planned_tokens": profile.planned_tokens,
         **{name: seconds * 1e6 / 1024 for name, seconds in _token_costs(asdict(costs)).items()},
         **{
-            str(mode): str(choose_schedule(mode, shape, profile, now_s=time.time()).schedule)
+            str(mode): str(
+                choose_schedule(
+                    mode, shape, planned, now_s=time.time(), codec=profile.codec
+                ).schedule
+            )
             for mode in (Mode.HCACHE, Mode.NAIVE_HYBRID, Mode.CAKE, Mode.AUTO)
         },
     }
@@ -76,7 +105,8 @@ def _token_costs(costs: dict[str, float]) -> dict[str, float]:
 def run(arguments: Sequence[str]) -> None:
     """Measures, writes the profile and a report.
 
-    Raises ModelError, CalibrationError, OSError, or ValueError for an option of the client.
+    Raises ModelError, CalibrationError, CodecError, OSError, or ValueError for an option of the
+    client.
     """
     options = make_parser().parse_args(arguments)
     if options.threads is not None:
@@ -91,12 +121,14 @@ def run(arguments: Sequence[str]) -> None:
             client,
             step_tokens=options.token_budget,
             chunk_tokens=options.chunk_tokens,
+            codec=options.codec,
+            planned_tokens=options.history_tokens,
             effort=QUICK if options.quick else THOROUGH,
         )
     path = options.profile or default_profile_path(model, fingerprint)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_profile(path, calibration.profile)
-    fields = describe(model, calibration, path)
+    fields = describe(model, calibration, path, chunk_tokens=options.chunk_tokens)
     if options.json:
         sys.stdout.write(json.dumps(fields) + "\n")
     else:

@@ -1,4 +1,4 @@
-"""Times what a restoration computes: a layer from the tokens, and from hidden states."""
+"""Times what a restoration computes of a layer: from tokens, from hidden states, from KV."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,6 +8,7 @@ from statistics import median
 import torch
 
 from engine_adapters.restore import Sample
+from engine_adapters.runner.layer_loader import place_kv
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.step import NullSink, Segment
 
@@ -73,6 +74,34 @@ class ComputeTimer:
             )
 
         return self._times(project, token_counts, 1)
+
+    def load(self, token_counts: Sequence[int], *, chunk_tokens: int) -> list[Sample]:
+        """Seconds in which keys and values of one layer get from chunks into the cache.
+
+        Each count is rounded down to whole chunks, which have ``chunk_tokens`` tokens, or as
+        many as the least count has.
+        """
+        model = self._model
+        chunk_tokens = min(chunk_tokens, *token_counts)
+        whole_counts = sorted({count - count % chunk_tokens for count in token_counts})
+        cache = model.make_cache(max(whole_counts))
+        keys, values = cache.keys[0], cache.values[0]
+        stored = torch.ones(
+            (max(whole_counts) // chunk_tokens, 2, chunk_tokens, *keys.shape[1:]),
+            dtype=model.dtype,
+            device=model.device,
+        )
+
+        def load(token_count: int) -> None:
+            place_kv(
+                model,
+                stored[: token_count // chunk_tokens],
+                keys=keys[:token_count],
+                values=values[:token_count],
+                first_position=0,
+            )
+
+        return self._times(load, whole_counts, 1)
 
     def _times(
         self, work: Callable[[int], None], token_counts: Sequence[int], layers: int

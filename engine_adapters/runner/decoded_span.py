@@ -80,6 +80,7 @@ class DecodedSpan(Span):
         self._lost_chunks: set[int] = set()
         self._reached_chunks = 0
         self._is_unwanted = False
+        self._decode_s = 0.0
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
         self._thread.start()
@@ -88,6 +89,11 @@ class DecodedSpan(Span):
     def is_finished(self) -> bool:
         """As ``Span``; the thread is over as well."""
         return super().is_finished and not self._thread.is_alive()
+
+    @property
+    def decode_s(self) -> float:
+        """Processor's time of decoding so far."""
+        return self._decode_s
 
     def start_read(self, timeout_ms: int) -> None:
         """As ``Span``."""
@@ -208,12 +214,15 @@ class DecodedSpan(Span):
             return False
         first = self._offset_of(section)
         first += (number * self.chunk_count + chunk) * section.slice_stride
+        started_s = time.thread_time()
         try:
             payload = self._region.view[first : first + byte_count]
             self._codec.decode(layer, payload, self._decoded[layer][chunk])
         except PayloadError as error:
             LOGGER.warning("a stored slice of layer %d is computed again: %s", layer, error)
             return False
+        finally:
+            self._decode_s += time.thread_time() - started_s
         return True
 
     def _note(self, layer: int, chunk: int, result: _Slice) -> None:

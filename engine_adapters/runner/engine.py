@@ -25,6 +25,10 @@ TOKEN_BUDGET = 512
 REQUESTS_MAX = 64
 """Requests that run at the same time unless the engine is told otherwise."""
 
+ALONE_PIECE_TOKENS = 8 * PIECE_TOKENS
+"""Tokens that restorations take between two steps where no other request is held up by it: more
+than arrive in a step, and still little for a request that comes in the meantime."""
+
 WAIT_S_MAX = 0.05
 """Longest wait for the store when there is nothing to compute: then all is looked at again."""
 
@@ -162,8 +166,9 @@ class Engine:
         if restored:
             self._model.finish()
             duration_s = self._clock() - started_s
+            step_tokens = sum(token_count for _, token_count in parts)
             for restoration, token_count in restored:
-                restoration.end_step(token_count, duration_s)
+                restoration.end_step(token_count, duration_s, step_tokens=step_tokens)
         for request, token_count in parts:
             request.computed_count += token_count
         return self._sample([request for request, _ in ready], logits)
@@ -212,10 +217,12 @@ class Engine:
     def _plan(self, token_budget: int) -> list[Segment]:
         """The next step: decodes, then prefills, then what is being restored, as it gets on."""
         running = self._running.values()
-        if not any(request.is_restoring for request in running):
+        restoring_count = sum(request.is_restoring for request in running)
+        if not restoring_count:
             return plan_step([request.progress for request in running], token_budget=token_budget)
         left = token_budget
-        piece_tokens = PIECE_TOKENS // sum(request.is_restoring for request in running)
+        are_alone = restoring_count == len(running)
+        piece_tokens = (ALONE_PIECE_TOKENS if are_alone else PIECE_TOKENS) // restoring_count
         planned: list[Progress] = []
         for request in sorted(running, key=self._rank):
             progress = request.progress

@@ -67,20 +67,29 @@ class LayerLoader:
     def _load_kv(
         self, states: Tensor, *, keys: Tensor, values: Tensor, first_position: int
     ) -> None:
-        """Of ``states`` [chunks, 2, tokens of each, heads, head_dim]."""
-        chunks = len(states)
         with self._staging.brought(states) as stored:
-            _by_chunk(values, chunks).copy_(stored[:, 1])
-            rotary = self._model.rotary
-            if rotary is None:
-                _by_chunk(keys, chunks).copy_(stored[:, 0])
-                return
-            angles = rotary.between(first_position, first_position + len(keys))
-            rotate(stored[:, 0], angles.by_chunk(chunks), out=_by_chunk(keys, chunks))
+            place_kv(self._model, stored, keys=keys, values=values, first_position=first_position)
 
     def finish(self) -> None:
         """Waits until the cache holds everything that was loaded."""
         self._staging.finish()
+
+
+def place_kv(
+    model: Model, stored: Tensor, *, keys: Tensor, values: Tensor, first_position: int
+) -> None:
+    """Copies stored keys and values, which are on the model's device, into the cache.
+
+    ``stored`` is [chunks, 2, tokens of each, heads, head_dim], ``keys`` and ``values`` are
+    [tokens, heads, head_dim]; keys are rotated at the positions from ``first_position`` on.
+    """
+    chunks = len(stored)
+    _by_chunk(values, chunks).copy_(stored[:, 1])
+    if model.rotary is None:
+        _by_chunk(keys, chunks).copy_(stored[:, 0])
+        return
+    angles = model.rotary.between(first_position, first_position + len(keys))
+    rotate(stored[:, 0], angles.by_chunk(chunks), out=_by_chunk(keys, chunks))
 
 
 def _by_chunk(tokens: Tensor, chunk_count: int) -> Tensor:

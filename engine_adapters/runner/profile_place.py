@@ -13,7 +13,10 @@ from engine_adapters.runner.state_format import shape_of
 
 
 def machine_name(device: torch.device) -> str:
-    """What a profile says of where it was measured: host, and GPU or CPU threads."""
+    """What a profile says of where it was measured: host, and GPU or CPU threads.
+
+    Costs of another one are used all the same, and ``choose_schedule`` says so.
+    """
     if device.type == "cuda":
         return f"{platform.node()}, {torch.cuda.get_device_name(device)}"
     return f"{platform.node()}, {torch.get_num_threads()} threads"

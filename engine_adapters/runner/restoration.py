@@ -48,8 +48,8 @@ class Restoration(Protocol):
     def begin_step(self, token_count: int) -> None:
         """A step computes the next ``token_count`` tokens, at most as many as were asked for."""
 
-    def end_step(self, token_count: int, duration_s: float) -> None:
-        """The step is over; it took so long with everything that was in it."""
+    def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
+        """The step is over; it took so long with all its ``step_tokens``, others' included."""
 
     def wait(self, timeout_s: float) -> None:
         """Blocks until ``advance`` may find something new, or the time is up."""
@@ -98,7 +98,7 @@ class RestoredHistory:
     def begin_step(self, token_count: int) -> None:
         """Never called: it is over."""
 
-    def end_step(self, token_count: int, duration_s: float) -> None:
+    def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         """Never called: it is over."""
 
     def wait(self, timeout_s: float) -> None:

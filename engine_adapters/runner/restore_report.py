@@ -9,7 +9,8 @@ class RestoreReport:
 
     ``waited_s`` is the part of ``duration_s`` in which nothing could be computed because
     states had not arrived. ``meeting_token`` is where computing from the front first met what
-    was loaded from the back (Cake); None where it did not.
+    was loaded from the back (Cake); None where it did not. ``decode_s`` is the processor's time
+    of the threads that decoded for it, beside all else.
     """
 
     restored_tokens: int = 0
@@ -18,3 +19,4 @@ class RestoreReport:
     duration_s: float = 0.0
     waited_s: float = 0.0
     meeting_token: int | None = None
+    decode_s: float = 0.0

@@ -23,9 +23,10 @@ class StateSaver:
 
     The states of all sequences of a step are copied into one region of the arena, layer by
     layer while later layers compute; one call, from a thread of its own, hands them to the
-    daemon, which sorts the rows into chunks (HCache, section 4.2.2). When the arena or the
-    daemon's DRAM is full the save of that step is dropped as a whole: its sequences end
-    there, and everything behind is computed again some day.
+    daemon, which sorts the rows into chunks (HCache, section 4.2.2). When the arena is full
+    the save of that step is dropped as a whole; when the daemon's DRAM is, that of the
+    sequences of the step for which it finds no room, each of them as a whole. They end there,
+    and everything behind is computed again some day.
 
     With a codec that thread gathers the chunks and encodes them, and each put is of whole ones.
 

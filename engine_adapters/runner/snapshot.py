@@ -16,8 +16,11 @@ _KV_DIMS = 4
 class Copier(Protocol):
     """Copies tensors of the engine into the arena. One thread only, but for ``settle``."""
 
-    def copy(self, source: Tensor, target: Tensor) -> None:
-        """Begins to copy; ``source`` may be freed then, but not overwritten before ``settle``."""
+    def copy(self, sources: Sequence[Tensor], target: Tensor) -> None:
+        """Begins one copy of one tensor, or of several of one shape, stacked.
+
+        ``sources`` may be freed then, but not overwritten before ``settle``.
+        """
 
     def end(self) -> None:
         """No more copies will be begun."""
@@ -29,9 +32,12 @@ class Copier(Protocol):
 class HostCopier:
     """From a CPU: a copy is over when it returns."""
 
-    def copy(self, source: Tensor, target: Tensor) -> None:
+    def copy(self, sources: Sequence[Tensor], target: Tensor) -> None:
         """Copies."""
-        target.copy_(source)
+        if len(sources) == 1:
+            target.copy_(sources[0])
+        else:
+            torch.stack(tuple(sources), out=target)
 
     def end(self) -> None:
         """Nothing is pending."""
@@ -52,13 +58,15 @@ class CudaCopier:
         self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch has no types here
         self._pending: list[tuple[Tensor, Tensor]] = []
 
-    def copy(self, source: Tensor, target: Tensor) -> None:
-        """Launches the copy into pinned memory."""
-        pinned = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
-        self._stream.wait_stream(torch.cuda.current_stream(source.device))
+    def copy(self, sources: Sequence[Tensor], target: Tensor) -> None:
+        """Launches the copy into pinned memory; what has to be stacked is, on the GPU."""
+        pinned = torch.empty(target.shape, dtype=target.dtype, pin_memory=True)
+        self._stream.wait_stream(torch.cuda.current_stream(sources[0].device))
         with torch.cuda.stream(self._stream):
-            pinned.copy_(source, non_blocking=True)
-        source.record_stream(self._stream)
+            stacked = sources[0] if len(sources) == 1 else torch.stack(tuple(sources))
+            pinned.copy_(stacked, non_blocking=True)
+        for source in sources:
+            source.record_stream(self._stream)
         self._pending.append((pinned, target))
 
     def end(self) -> None:
@@ -74,7 +82,7 @@ class CudaCopier:
 
 
 class Snapshot:
-    """One copy for each hidden state of a layer, two (keys, values) for each KV layer.
+    """One copy for each layer that is stored: its hidden states, or keys and values together.
 
     The rows of all sequences of the step lie together in ``region``, as
     ``SnapshotGeometry`` says (HCache, section 4.2.2).
@@ -100,10 +108,9 @@ class Snapshot:
         hidden, keys, values = (part[: self.row_count] for part in (hidden, keys, values))
         match self._format.states.layers[layer].kind:
             case StateKind.HIDDEN:
-                self._copy(hidden, self._offsets[layer])
+                self._copier.copy((hidden,), self.rows(layer))
             case StateKind.KV:
-                self._copy(keys, self._offsets[layer])
-                self._copy(values, self._offsets[layer] + values.numel())
+                self._copier.copy((keys, values), self.rows(layer))
             case StateKind.NONE:
                 pass
 
@@ -124,9 +131,6 @@ class Snapshot:
     def settle(self) -> None:
         """Returns when the region holds the whole snapshot; on any thread."""
         self._copier.settle()
-
-    def _copy(self, source: Tensor, first: int) -> None:
-        self._copier.copy(source, self._memory[first : first + source.numel()].view(source.shape))
 
 
 def token_axis(shape: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from engine_adapters.runner.arena_share import LOOK_INTERVAL_S, ArenaShare
-from engine_adapters.runner.decoded_span import open_span
+from engine_adapters.runner.decoded_span import DecodedSpan, open_span
 from engine_adapters.runner.span import Span
 from engine_adapters.runner.state_format import StateFormat
 from kvstored_client import Client, Lease, Order, Region
@@ -67,6 +67,7 @@ class SpanReader:
         self._spans: list[Span] = []
         self._given_back: list[Span] = []
         self._released_bytes = (0, 0)
+        self._released_decode_s = 0.0
         self._reached_chunks = 0
         self._is_closed = False
         self._is_ended = False
@@ -101,6 +102,12 @@ class SpanReader:
             parts = [self._released_bytes]
             parts += [span.read_bytes() for span in (*self._spans, *self._given_back)]
         return sum(device for device, _ in parts), sum(dram for _, dram in parts)
+
+    def decode_s(self) -> float:
+        """Processor's time of decoding so far; 0 without a codec."""
+        with self._changed:
+            spans = (*self._spans, *self._given_back)
+            return self._released_decode_s + sum(map(_decode_s, spans))
 
     def load(self, runs: Sequence[range]) -> None:
         """Reads these runs of chunks, one after the other, each span after span."""
@@ -282,6 +289,7 @@ class SpanReader:
                 self._given_back.remove(span)
             device_before, dram_before = self._released_bytes
             self._released_bytes = (device_before + device_bytes, dram_before + dram_bytes)
+            self._released_decode_s += _decode_s(span)
 
     def _end(self) -> None:
         """Releases everything, each span when the engine needs it no more."""
@@ -299,6 +307,10 @@ class SpanReader:
                     self._given_back += self._spans
                     self._spans = []
                 is_held = bool(self._given_back or self._spans)
+
+
+def _decode_s(span: Span) -> float:
+    return span.decode_s if isinstance(span, DecodedSpan) else 0.0
 
 
 def _cut(chunks: range, count: int, *, from_end: bool) -> tuple[range, range]:

@@ -180,7 +180,7 @@ class SpanRestoration:
     def begin_step(self, token_count: int) -> None:
         """Never called: it asks for no tokens."""
 
-    def end_step(self, token_count: int, duration_s: float) -> None:
+    def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         """Never called: it asks for no tokens."""
 
     def wait(self, timeout_s: float) -> None:

@@ -3,16 +3,16 @@
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from engine_adapters.restore import ComputeCost, CostProfile, LoadCost, Mode, Source
+from engine_adapters.restore import ComputeCost, LoadCost, Mode, Source
 from engine_adapters.runner.cake_restorer import CakeRestorer
 from engine_adapters.runner.engine import TOKEN_BUDGET, Engine
 from engine_adapters.runner.fingerprint import model_fingerprint
-from engine_adapters.runner.mode_choice import ModeChoice, choose_schedule
+from engine_adapters.runner.mode_choice import MEASURED_MODES, ModeChoice, choose_schedule
 from engine_adapters.runner.model import Model
-from engine_adapters.runner.profile_place import find_profile
+from engine_adapters.runner.profile_place import find_profile, machine_name
 from engine_adapters.runner.request import Completion
 from engine_adapters.runner.restorer import SPAN_BYTES, SPAN_TOKENS, StateRestorer
 from engine_adapters.runner.sampling import Sampling
@@ -132,21 +132,25 @@ def arena_bytes_of(state_format: StateFormat, token_budget: int) -> int:
     return min(wanted, ARENA_SPANS * SPAN_BYTES_MAX)
 
 
-def moving_less(profile: CostProfile, state_format: StateFormat) -> CostProfile:
-    """What a machine needs where a codec moves fewer bytes: as if it read that much faster."""
-    return replace(profile, read_bytes_per_s=profile.read_bytes_per_s / state_format.moved_share)
-
-
 def _open(
     stack: ExitStack, model: Model, directory: Path, store: StoreOptions, *, token_budget: int
 ) -> _Store:
     """Plans the mode, connects, and makes restorer and saver; ``stack`` closes them."""
     fingerprint = model_fingerprint(directory, model.config)
-    profile = find_profile(model, fingerprint, store.profile)
+    # A file that nobody named cannot be wrong for a mode that does not look at costs.
+    is_wanted = store.profile is not None or store.mode in MEASURED_MODES
+    profile = find_profile(model, fingerprint, store.profile) if is_wanted else None
     if profile is not None:
         whole = StateFormat.of_model(model, fingerprint, chunk_tokens=store.chunk_tokens)
-        profile = moving_less(profile, whole.encoded(store.codec))
-    choice = choose_schedule(store.mode, shape_of(model), profile, now_s=time.time())
+        profile = profile.moving(whole.encoded(store.codec).moved_share)
+    choice = choose_schedule(
+        store.mode,
+        shape_of(model),
+        profile,
+        now_s=time.time(),
+        machine=machine_name(model.device),
+        codec=store.codec,
+    )
     if choice.schedule.count(Source.COMPUTE) == choice.schedule.layer_count:
         return _Store(choice=choice)
     state_format = StateFormat.of_model(
@@ -170,6 +174,7 @@ def _open(
                 choice.schedule.sources[0],
                 layer_count=choice.schedule.layer_count,
                 chunk_tokens=store.chunk_tokens,
+                codec=store.codec,
             ),
             token_budget=token_budget,
             span_bytes=span_bytes,

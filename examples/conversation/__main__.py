@@ -13,6 +13,7 @@ from rich.table import Table
 from benchmarks.benchmark import BenchmarkError
 from engine_adapters.restore import Mode
 from engine_adapters.runner.errors import ModelError
+from examples.conversation import both_ends
 from examples.conversation.both_ends import BothEnds
 from examples.conversation.job import STEPS, JobOptions, Turn, run_job
 from examples.conversation.runner_process import RunnerFailedError
@@ -130,7 +131,7 @@ def faults(turns: list[Turn]) -> list[str]:
 
 
 def main() -> int:
-    """Exit status 0; 1 when tokens differ or nothing was restored; 2 when it cannot run."""
+    """Exit status 0; 1 when tokens differ or an end did nothing; 2 when it cannot run."""
     arguments = make_parser().parse_args()
     folder = arguments.folder.resolve()
     options = JobOptions(
@@ -170,9 +171,7 @@ def main() -> int:
         "(layers from H hidden states, KV keys and values, RE recomputed tokens)."
     )
     console.print(make_meeting_table(result.both_ends))
-    problems = faults(turns)
-    if not result.both_ends.tokens_equal:
-        problems.append("turn 3 from both ends, or loaded alone, generated other tokens")
+    problems = faults(turns) + both_ends.faults(result.both_ends)
     for problem in problems:
         console.print(f"[red]{problem}[/red]")
     if not problems and turns[-1].stored.can_restore:

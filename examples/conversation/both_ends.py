@@ -14,6 +14,9 @@ from engine_adapters.restore import Mode, Source
 from engine_adapters.runner.state_format import CHUNK_TOKENS
 from examples.conversation.runner_process import StoreUse, TurnResult, run_turn
 
+MEETING_TOKENS_MIN = 1024
+"""A shorter history may be there before the other end has begun."""
+
 Report = Callable[[str], None]
 
 
@@ -31,6 +34,18 @@ class BothEnds:
     def tokens_equal(self) -> bool:
         """Whether all three generated the same tokens."""
         return self.both.generated_ids == self.loaded.generated_ids == self.computed.generated_ids
+
+
+def faults(result: BothEnds) -> list[str]:
+    """What is wrong, one sentence each; empty when both ends did their part."""
+    found = []
+    if not result.tokens_equal:
+        found.append("turn 3 from both ends, or loaded alone, generated other tokens")
+    loaded = result.both.restored_tokens
+    if result.history_tokens >= MEETING_TOKENS_MIN and not 0 < loaded < result.history_tokens:
+        end = "loaded" if loaded == 0 else "computed"
+        found.append(f"turn 3 from both ends {end} nothing of its history")
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ def calibrate(*, model: Path, store: StoreUse) -> None:
         "calibrate",
         str(model),
         "--quick",
-        *("--socket", str(store.socket)),
+        *("--socket", str(store.socket), "--codec", store.codec),
         *("--profile", str(store.profile)),
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from kvstored.cli.errors import CommandError
-from kvstored.cli.options import Verbs, add_json_option
+from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Report, progress_bar, write_report
 from kvstored.config import Config, load_config
 from kvstored.io.device import Device, DeviceError
@@ -28,18 +28,14 @@ _SCRATCH_SUFFIX = ".bench"
 _GB = 1e9
 
 
-def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
-    """Adds the verb to the command line."""
-    verb = verbs.add_parser(
-        "bench", parents=[common], help="measure scratch files beside the devices"
-    )
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Adds what only this verb takes to its command line."""
     verb.add_argument(
         "--bytes",
         default=DEFAULT_BYTES,
         help="size of the scratch file beside each device (default: %(default)s)",
     )
     add_json_option(verb)
-    verb.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

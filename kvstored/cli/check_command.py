@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kvstored.cli.errors import EXIT_FAILED
-from kvstored.cli.options import Verbs, add_json_option
+from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Report, progress_bar, write_report
 from kvstored.config import Config, load_config
 from kvstored.store.check import check_store
@@ -15,13 +15,9 @@ from kvstored.store.index import Index
 from kvstored.store.index_probe import probe_in_child
 
 
-def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
-    """Adds the verb to the command line."""
-    verb = verbs.add_parser(
-        "check", parents=[common], help="verify every stored byte; the daemon must not run"
-    )
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Adds what only this verb takes to its command line."""
     add_json_option(verb)
-    verb.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,26 +3,25 @@
 import argparse
 
 from kvstored.cli.errors import CommandError
-from kvstored.cli.options import Verbs, add_json_option
+from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Report, progress_bar, write_report
 from kvstored.config import load_config
 from kvstored.store.device_set import format_device_set
-from kvstored.store.index import DATA_FILE
+from kvstored.store.index_aside import UNFINISHED_FILE
+from kvstored.store.index_damage_mark import DAMAGE_FILE
+from kvstored.store.index_environment import DATA_FILE, LOCK_FILE
 from kvstored.store.index_service import CLEAN_FILE
+from kvstored.store.index_snapshot import SNAPSHOT_FILE
 
-INDEX_FILES = (CLEAN_FILE, DATA_FILE, "lock.mdb")
+INDEX_FILES = (CLEAN_FILE, SNAPSHOT_FILE, DATA_FILE, LOCK_FILE, DAMAGE_FILE, UNFINISHED_FILE)
 
 
-def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
-    """Adds the verb to the command line."""
-    verb = verbs.add_parser(
-        "format", parents=[common], help="reserve the devices and make them a new, empty set"
-    )
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Adds what only this verb takes to its command line."""
     verb.add_argument(
         "--force", action="store_true", help="also where devices hold data, which is lost"
     )
     add_json_option(verb)
-    verb.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

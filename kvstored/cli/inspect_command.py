@@ -4,19 +4,17 @@ import argparse
 
 from kvstored.cli.connection import CALL_TIMEOUT_S, connected
 from kvstored.cli.ls_command import CHUNK_COLUMNS, chunk_row
-from kvstored.cli.options import Verbs, add_json_option
+from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Cell, Report, write_report
 from kvstored.config import load_config
 from kvstored_contract.layout import RAW, StateKind
 from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc, common_pb2
 
 
-def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
-    """Adds the verb to the command line."""
-    verb = verbs.add_parser("inspect", parents=[common], help="show one chunk and its slices")
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Adds what only this verb takes to its command line."""
     verb.add_argument("key_prefix", help="the beginning of its key (hexadecimal)")
     add_json_option(verb)
-    verb.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 
 from kvstored.cli.connection import CALL_TIMEOUT_S, connected
-from kvstored.cli.options import Verbs, add_json_option
+from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Cell, Report, write_report
 from kvstored.config import load_config
 from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc
@@ -23,9 +23,8 @@ CHUNK_COLUMNS = (
 )
 
 
-def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
-    """Adds the verb to the command line."""
-    verb = verbs.add_parser("ls", parents=[common], help="list stored chunks")
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Adds what only this verb takes to its command line."""
     verb.add_argument(
         "key_prefix", nargs="?", default="", help="only keys that begin so (hexadecimal)"
     )
@@ -33,7 +32,6 @@ def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
         "--limit", type=int, default=DEFAULT_LIMIT, help="most chunks (default: %(default)s)"
     )
     add_json_option(verb)
-    verb.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,64 +1,91 @@
-"""The ``kvstored`` command."""
+"""The ``kvstored`` command.
+
+A verb's module is imported when that verb is called and no sooner: the daemon restarts itself
+once before it serves (``restart_tuned``), and whatever was imported until then was in vain.
+"""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Protocol, cast
 
-from kvstored import __version__
+from kvstored import package_version
 from kvstored.c_library import restart_tuned
-from kvstored.cli import (
-    bench_command,
-    check_command,
-    format_command,
-    inspect_command,
-    ls_command,
-    ping_command,
-    run_command,
-    stats_command,
-)
-from kvstored.cli.errors import EXIT_REFUSED, EXPECTED_ERRORS
-from kvstored.config import DEFAULT_CONFIG_PATH
 
-_VERBS = (
-    format_command,
-    run_command,
-    ping_command,
-    stats_command,
-    ls_command,
-    inspect_command,
-    check_command,
-    bench_command,
-)
+DEFAULT_CONFIG_PATH = Path("/etc/kvstored/kvstored.toml")
+_HELP = {
+    "format": "reserve the devices and make them a new, empty set",
+    "run": "serve in the foreground",
+    "ping": "ask the daemon whether it is there",
+    "stats": "show counters of the daemon",
+    "ls": "list stored chunks",
+    "inspect": "show one chunk and its slices",
+    "check": "verify every stored byte; the daemon must not run",
+    "bench": "measure scratch files beside the devices",
+}
+"""Every verb, in the order of use, with its line of help."""
+
+
+class _Verb(Protocol):
+    """What the module of a verb has."""
+
+    def add_options(self, verb: argparse.ArgumentParser) -> None:
+        """Adds what only this verb takes to its command line."""
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Does it; returns the exit status."""
+
+
+class _ShowVersion(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        sys.stdout.write(f"kvstored {package_version()}\n")
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb; returns its exit status."""
-    options = parser().parse_args(arguments)
-    if arguments is None and options.run is run_command.run:
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    # No option of the command itself stands before a verb.
+    called = given[0] if given and given[0] in _HELP else None
+    if arguments is None and called == "run":
         restart_tuned()
+    verb = (
+        None if called is None else cast("_Verb", import_module(f"kvstored.cli.{called}_command"))
+    )
+    options = _parser(called, verb).parse_args(given)
+    assert verb is not None, "a verb is required"
+    return _run(verb, options)
+
+
+def _run(verb: _Verb, options: argparse.Namespace) -> int:
+    from kvstored.cli.errors import EXIT_REFUSED, EXPECTED_ERRORS
+
     try:
-        status: int = options.run(options)
+        return verb.run(options)
     except EXPECTED_ERRORS as error:
         sys.stderr.write(f"kvstored {options.verb}: {error}\n")
         return EXIT_REFUSED
     except KeyboardInterrupt:
         return EXIT_REFUSED
-    return status
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of all verbs."""
+def _parser(called: str | None, called_verb: _Verb | None) -> argparse.ArgumentParser:
+    """The command line of all verbs, with the options of the one that is called."""
     top = argparse.ArgumentParser(prog="kvstored", description="The attention state store.")
-    top.add_argument("--version", action="version", version=f"kvstored {__version__}")
+    top.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and end")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument(
-        "--config",
-        type=Path,
-        default=DEFAULT_CONFIG_PATH,
-        help="configuration file (default: %(default)s)",
-    )
-    for verb in _VERBS:
-        verb.add_to(verbs, common)
+    for name, text in _HELP.items():
+        verb = verbs.add_parser(name, help=text)
+        verb.add_argument(
+            "--config",
+            type=Path,
+            default=DEFAULT_CONFIG_PATH,
+            help="configuration file (default: %(default)s)",
+        )
+        if called_verb is not None and name == called:
+            called_verb.add_options(verb)
     return top

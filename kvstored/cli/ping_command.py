@@ -4,17 +4,15 @@ import argparse
 import time
 
 from kvstored.cli.connection import CALL_TIMEOUT_S, connected
-from kvstored.cli.options import Verbs, add_json_option
+from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Report, write_report
 from kvstored.config import load_config
 from kvstored_protos.v1 import session_pb2, session_pb2_grpc
 
 
-def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
-    """Adds the verb to the command line."""
-    verb = verbs.add_parser("ping", parents=[common], help="ask the daemon whether it is there")
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Adds what only this verb takes to its command line."""
     add_json_option(verb)
-    verb.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

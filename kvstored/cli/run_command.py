@@ -4,23 +4,20 @@ import argparse
 import logging
 import sys
 
-from kvstored.cli.options import Verbs
 from kvstored.config import load_config
 from kvstored.daemon import run_daemon
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
-    """Adds the verb to the command line."""
-    verb = verbs.add_parser("run", parents=[common], help="serve in the foreground")
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Adds what only this verb takes to its command line."""
     verb.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         default="info",
         help="least severity that is logged to stderr (default: %(default)s)",
     )
-    verb.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ import argparse
 from datetime import UTC, datetime
 
 from kvstored.cli.connection import CALL_TIMEOUT_S, connected
-from kvstored.cli.options import Verbs, add_json_option
+from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Cell, Report, write_report
 from kvstored.config import load_config
 from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc
@@ -38,11 +38,9 @@ _DEVICE_COLUMNS = (
 )
 
 
-def add_to(verbs: Verbs, common: argparse.ArgumentParser) -> None:
-    """Adds the verb to the command line."""
-    verb = verbs.add_parser("stats", parents=[common], help="show counters of the daemon")
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Adds what only this verb takes to its command line."""
     add_json_option(verb)
-    verb.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

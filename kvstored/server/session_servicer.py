@@ -1,7 +1,7 @@
 """The session service: layouts, and whether the daemon is there."""
 # ruff: noqa: N802 - the contract names the methods
 
-from kvstored import __version__
+from kvstored import package_version
 from kvstored.server.calls import Services, session_call
 from kvstored.server.session import Session
 from kvstored_contract.layout import StateLayout
@@ -14,6 +14,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     def __init__(self, services: Services, *, epoch: int) -> None:
         self.services = services
         self._epoch = epoch
+        self._version = package_version()
 
     @session_call
     async def RegisterLayout(
@@ -32,4 +33,4 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     ) -> session_pb2.PingReply:
         """Answers with the epoch and the version."""
         _ = request, session
-        return session_pb2.PingReply(epoch=self._epoch, version=__version__)
+        return session_pb2.PingReply(epoch=self._epoch, version=self._version)

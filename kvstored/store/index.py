@@ -31,7 +31,12 @@ from kvstored.store.index_entry import (
     sequence_key,
     verified_sequence_name,
 )
-from kvstored.store.index_environment import READERS_MAX, open_environment, open_tables
+from kvstored.store.index_environment import (
+    DATA_FILE,
+    READERS_MAX,
+    open_environment,
+    open_tables,
+)
 from kvstored.store.index_failure import (
     IndexDamagedError,
     IndexFailure,
@@ -65,7 +70,6 @@ __all__ = [
     "IndexMeta",
 ]
 
-DATA_FILE = "data.mdb"
 _ENTRIES_PER_PAGE = 16
 """About so many records share a page."""
 

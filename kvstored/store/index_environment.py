@@ -7,6 +7,8 @@ import lmdb
 
 from kvstored.store.index_entry import Table
 
+DATA_FILE = "data.mdb"
+LOCK_FILE = "lock.mdb"
 READERS_MAX = 65_536
 """Read transactions at the same time, more than the daemon ever has threads.
 

@@ -9,9 +9,10 @@ from typing import TypeVar
 from kvstored.format.errors import FormatError
 from kvstored.store.device_set import DeviceSet
 from kvstored.store.index import Index, IndexChange, IndexDamagedError
+from kvstored.store.index_aside import clear_away, end_build
 from kvstored.store.index_meta import IndexMeta
 from kvstored.store.index_scan import Scanned
-from kvstored.store.index_service import OpenedIndex, Snapshot, open_for_service, set_aside
+from kvstored.store.index_service import OpenedIndex, Snapshot, open_for_service
 from kvstored.store.rebuild import rebuild_index
 from kvstored.store.recover import Recovered, Recovery, check_age, recover
 
@@ -65,8 +66,7 @@ def _twice(path: Path, attempt: Callable[[], Result]) -> Result:
     try:
         return attempt()
     except IndexDamagedError as error:
-        aside = set_aside(path)
-        LOGGER.warning("%s; it is kept as %s", error, aside)
+        clear_away(path, error)
         return attempt()
 
 
@@ -78,10 +78,12 @@ def _open(
         path, map_bytes, recovery.add, verify=lambda index: check_age(index, device_set)
     )
     try:
-        return opened.index, _recovered(opened, recovery, device_set, progress)
+        recovered = _recovered(opened, recovery, device_set, progress)
+        end_build(path)
     except BaseException:
         opened.index.close()
         raise
+    return opened.index, recovered
 
 
 def _recovered(

@@ -21,7 +21,8 @@ from kvstored.format.errors import FormatError
 from kvstored.store.chunk_table import ChunkTable
 from kvstored.store.claim_block import ClaimBlock
 from kvstored.store.directory import sync_directory
-from kvstored.store.index import DATA_FILE, Index, IndexChange, IndexFailure
+from kvstored.store.index import DATA_FILE, Index, IndexChange
+from kvstored.store.index_aside import begin_build
 from kvstored.store.index_damage_mark import refuse_marked
 from kvstored.store.index_probe import OnScanned, probe_in_child
 from kvstored.store.index_snapshot import (
@@ -35,8 +36,6 @@ from kvstored.store.index_snapshot import (
 LOGGER = logging.getLogger(__name__)
 
 CLEAN_FILE = "CLEAN"
-ASIDE_MAX = 8
-"""Damaged indexes that are kept at most."""
 _SEAL_PART_BYTES = 8 * 1024 * 1024
 
 
@@ -77,14 +76,15 @@ def open_for_service(
     One that was found damaged while it was served is not opened (`index_damage_mark`). After
     an unclean stop a child process looks through it first; ``on_scanned`` is told what it
     finds. ``verify`` may refuse what was opened: the index is closed when it raises.
-    Raises IndexDamagedError when the index is unsound: then ``set_aside`` and a rebuild
+    Raises IndexDamagedError when the index is unsound: then ``clear_away`` and a rebuild
     help; and IndexFailure when it cannot be opened for another reason. An index whose
     ``meta()`` is None is new or its rebuild was interrupted: rebuild it.
     """
     directory = Path(path)
     marker = directory / CLEAN_FILE
     refuse_marked(directory)
-    was_clean = not (directory / DATA_FILE).exists() or _is_as_left(directory)
+    is_new = not (directory / DATA_FILE).exists()
+    was_clean = is_new or _is_as_left(directory)
     if not was_clean:
         probe_in_child(directory, on_scanned)
     # What is open can be read after its name is gone.
@@ -96,6 +96,8 @@ def open_for_service(
     with ExitStack() as opened:
         if file is not None:
             opened.callback(file.close)
+        if is_new:
+            begin_build(directory)
         index = _open_verified(directory, map_bytes, verify)
         opened.callback(index.close)
         snapshot = None if file is None else _current_snapshot(index, file)
@@ -125,26 +127,6 @@ def close_cleanly(index: Index, table: ChunkTable, next_stamp: int) -> None:
     finally:
         os.close(descriptor)
     sync_directory(index.path)
-
-
-def set_aside(path: Path | str) -> Path:
-    """Renames the directory of an unsound index, for diagnosis, and returns its new name.
-
-    Raises IndexFailure where ASIDE_MAX lie there already: what damages one index after the
-    other must not fill the file system with them.
-    """
-    directory = Path(path)
-    names = (directory.with_name(f"{directory.name}.damaged-{n + 1}") for n in range(ASIDE_MAX))
-    aside = next((name for name in names if not name.exists()), None)
-    if aside is None:
-        raise IndexFailure(
-            f"the index in {directory} is damaged, as {ASIDE_MAX} before it that lie beside it; "
-            f"look for the cause (memory, medium), then remove {directory.name}.damaged-* and "
-            "start again"
-        )
-    directory.rename(aside)
-    sync_directory(directory.parent)
-    return aside
 
 
 def _open_verified(directory: Path, map_bytes: int, verify: Callable[[Index], None]) -> Index:

@@ -1,9 +1,9 @@
 """Brings chunks that are read again and again from the devices into DRAM.
 
 A chunk is promoted behind its second read, not on its first: cold reads go straight
-into the arena without a copy. It takes the place of another chunk only if it was read
-more often, so that histories that together exceed the tier do not chase each other
-through it (TinyLFU's rule of admission).
+into the arena without a copy. A read of some of its layers counts as that share of a read.
+It takes the place of another chunk only if it was read more often, so that histories that
+together exceed the tier do not chase each other through it (TinyLFU's rule of admission).
 """
 
 import logging
@@ -28,6 +28,8 @@ COUNTED_CHUNKS_MAX = 65_536
 
 READS_MIN = 2
 """Reads of a chunk before it is promoted."""
+SHARES_ERROR = 0.01
+"""What shares of a read may lack of a whole one when they are added up."""
 
 WAITING_CHUNKS_MAX = 256
 """Promotions that may wait; more are not worth the reads."""
@@ -50,11 +52,11 @@ class Promoter:
         self._thread = threading.Thread(target=self._run, name="kvstored-promote", daemon=True)
         self._thread.start()
 
-    def was_read(self, source: ChunkSource) -> None:
-        """Hears of a read from whichever tier; never blocks."""
+    def was_read(self, source: ChunkSource, share: float) -> None:
+        """Hears of a read of that share of a chunk's layers, from any tier; never blocks."""
         with self._lock:
-            reads = self._reads.add(source.chunk)
-        if isinstance(source, StoredChunk) and reads >= READS_MIN:
+            reads = self._reads.add(source.chunk, share)
+        if isinstance(source, StoredChunk) and reads >= READS_MIN - SHARES_ERROR:
             try:
                 self._queue.put_nowait(source)
             except queue.Full:

@@ -34,8 +34,9 @@ MATCH_BATCH_CHUNKS = 256
 class ReadPath:
     """Finds and reads chunks. Thread-safe.
 
-    ``on_read`` hears of each chunk that was read, after the read; ``on_damage`` of each
-    whose bytes did not match.
+    ``on_read`` hears of each chunk that was read, and of what share of its layers: they are
+    often read apart (those of another kind, those of another pipeline stage), and all of them
+    together use the chunk once. ``on_damage`` hears of each chunk whose bytes did not match.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class ReadPath:
         reader: Reader,
         bounce_bytes: int,
         counters: Counters,
-        on_read: Callable[[ChunkSource], None],
+        on_read: Callable[[ChunkSource, float], None],
         on_damage: Callable[[StoredChunk], None],
     ) -> None:
         self._store = store
@@ -72,10 +73,12 @@ class ReadPath:
 
     def are_visible(self, chunks: Sequence[ChunkId]) -> list[bool]:
         """Which chunks could be read from the devices now; does not ask the index."""
+        # In this order: what is marked leaves the table, and loses its mark behind that.
+        leaving = [self._store.is_being_deleted(chunk) for chunk in chunks]
         stored = self._room.are_stored(chunks, without=self._store.failed_devices)
         return [
-            is_stored and not self._store.is_being_deleted(chunk)
-            for chunk, is_stored in zip(chunks, stored, strict=True)
+            is_stored and not is_leaving
+            for is_stored, is_leaving in zip(stored, leaving, strict=True)
         ]
 
     def read(self, request: ReadRequest) -> ReadStream:
@@ -97,7 +100,7 @@ class ReadPath:
         def finished(stream: ReadStream) -> None:
             self._dram.unpin(frames.values())
             self._store.unpin(others)
-            self._account(stream)
+            self._account(stream, share=share_read(request))
 
         try:
             sources = self._sources(request, chunks, frames)
@@ -198,7 +201,7 @@ class ReadPath:
                     f"{self._bounce_bytes} bytes may lie elsewhere"
                 )
 
-    def _account(self, stream: ReadStream) -> None:
+    def _account(self, stream: ReadStream, *, share: float) -> None:
         self._counters.add("read_requests")
         self._counters.add("read_device_bytes", stream.device_bytes)
         self._counters.add("read_dram_bytes", stream.dram_bytes)
@@ -209,7 +212,17 @@ class ReadPath:
         # Hits in DRAM count too: what is read most must not leave the devices first.
         self._room.used(source.chunk for source in sources)
         for source in sources:
-            self._on_read(source)
+            self._on_read(source, share)
+
+
+def share_read(request: ReadRequest) -> float:
+    """Layers that the request reads, as a share of those of its layout that store anything."""
+    layout = request.layout
+    if request.layer_count == layout.layer_count:
+        return 1.0
+    is_stored = [layout.slice_bytes(layer) > 0 for layer in range(layout.layer_count)]
+    layers = slice(request.first_layer, request.first_layer + request.layer_count)
+    return sum(is_stored[layers]) / sum(is_stored)
 
 
 def fits_blocks(source: ChunkSource, request: ReadRequest) -> bool:

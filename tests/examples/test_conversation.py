@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from engine_adapters.restore import load_profile, save_profile
+from examples.conversation import both_ends, job
 from examples.conversation.__main__ import faults, main, make_meeting_table, make_table
 from examples.conversation.both_ends import BothEnds
 from examples.conversation.job import Turn
-from examples.conversation.runner_process import TurnResult
+from examples.conversation.runner_process import StoreUse, TurnResult, calibrate
 
 
 def result(
@@ -66,6 +68,33 @@ def test_both_ends_are_shown_beside_each_alone(meeting_token: int | None, shown:
     assert not replace(ends, loaded=result(generated=(9,))).tokens_equal
 
 
+@pytest.mark.parametrize(
+    ("history_tokens", "loaded", "fault"),
+    [
+        (4000, 1000, None),
+        (4000, 0, "loaded nothing"),
+        (4000, 4000, "computed nothing"),
+        (100, 0, None),
+        (100, 100, None),
+    ],
+)
+def test_an_end_that_did_nothing_went_unnoticed(
+    history_tokens: int, loaded: int, fault: str | None
+) -> None:
+    ends = BothEnds(
+        bytes_per_s=5e6,
+        history_tokens=history_tokens,
+        both=result(restored=loaded),
+        loaded=result(restored=history_tokens),
+        computed=result(restored=0),
+    )
+    found = both_ends.faults(ends)
+    assert len(found) == (fault is not None)
+    assert (fault or "") in "".join(found)
+    other = replace(ends, computed=result(generated=(9,)))
+    assert "other tokens" in both_ends.faults(other)[0]
+
+
 def test_nothing_need_be_restored_where_nothing_is_stored() -> None:
     recomputed = TurnResult(**{**asdict(result(restored=0)), "schedule": "8 RE"})
     assert faults([turn(1, recomputed), turn(2, recomputed)]) == []
@@ -73,9 +102,21 @@ def test_nothing_need_be_restored_where_nothing_is_stored() -> None:
     assert len(faults([turn(1, mixed), turn(2, mixed)])) == 1
 
 
+def calibrated_for_the_store(*, model: Path, store: StoreUse) -> None:
+    """Measures as the demo does; then steps count as so dear that every history is loaded.
+
+    By costs that were measured while the machine was busy nothing might be stored, or restored.
+    """
+    calibrate(model=model, store=store)
+    measured = load_profile(store.profile)
+    dear = replace(measured, compute_constant_s=10.0, read_bytes_per_s=1e9, read_latency_s=0.0)
+    save_profile(store.profile, dear)
+
+
 def test_the_demo_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(job, "calibrate", calibrated_for_the_store)
     options = ["--document-tokens", "300", "--new-tokens", "4", "--device-gib", "0.25"]
     arguments = ["demo", "--folder", str(tmp_path / "demo"), "--kv-heads", "2", *options]
     monkeypatch.setattr(sys, "argv", arguments)

@@ -12,7 +12,7 @@ from kvstored import c_library
 from kvstored.c_library import VARIABLE, restart_tuned, return_free_memory, tuned_environment
 
 COPIES = "glibc.cpu.x86_non_temporal_threshold=0x100000"
-HEAPS = "glibc.malloc.arena_max=2"
+HEAPS = "glibc.malloc.arena_max=2:glibc.malloc.tcache_count=0"
 
 
 def test_the_tunables_are_added_once() -> None:
@@ -26,7 +26,7 @@ def test_what_a_person_has_set_stays() -> None:
     assert tuned_environment({VARIABLE: huge_pages}) == {VARIABLE: f"{huge_pages}:{COPIES}:{HEAPS}"}
     own = "glibc.cpu.x86_non_temporal_threshold=0x4040"
     assert tuned_environment({VARIABLE: own}) == {VARIABLE: f"{own}:{HEAPS}"}
-    assert tuned_environment({VARIABLE: f"{own}:glibc.malloc.arena_max=8"}) is None
+    assert tuned_environment({VARIABLE: f"{own}:{HEAPS.replace('=2', '=8')}"}) is None
 
 
 def test_the_command_is_run_again_once(monkeypatch: pytest.MonkeyPatch) -> None:

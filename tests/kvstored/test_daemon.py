@@ -182,7 +182,8 @@ def test_systemd_hears_of_readiness_pulse_and_end(fresh: DaemonProcess) -> None:
 
         listening = threading.Thread(target=listen, daemon=True)
         listening.start()
-        fresh.start(environment={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "30000"})
+        # The queue has room for ten messages: no pulse may fill it while this process is held up.
+        fresh.start(environment={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "600000"})
         wait_until(lambda: b"READY=1" in heard and heard.count(b"WATCHDOG=1") >= 3)
         assert fresh.terminate() == 0
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from kvstored.cli.main import main
 from tests.support.waiting import PATIENCE_S, POLL_S
 
 MIB = 1024 * 1024
@@ -92,9 +93,8 @@ class DaemonProcess:
         )
 
     def format(self) -> None:
-        """Formats the devices; fails when that fails."""
-        result = self.run_verb("format")
-        assert result.returncode == 0, result.stderr
+        """Formats the devices, in this process: it takes a tenth of the time of another one."""
+        assert main(["format", "--config", str(self.config_path)]) == 0
 
     def start(self, *, environment: dict[str, str] | None = None) -> None:
         """Starts the daemon and waits until it listens; fails with its log when it ends."""

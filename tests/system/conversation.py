@@ -14,6 +14,7 @@ from engine_adapters.runner.save_queue import SaveReport
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
 from kvstored_client import RAW, Client
+from tests.support.waiting import PATIENCE_S
 
 CHUNK_TOKENS = 16
 PROMPT_CHUNKS = 24
@@ -43,7 +44,8 @@ class Laboratory:
     """A model and a prompt; every run is a fresh engine.
 
     With ``is_cake`` histories are restored from both ends, and computing is expected to be so
-    slow that everything is loaded that can be. ``codec`` names how states are stored.
+    slow that everything is loaded that can be, however long a busy machine stalls the store.
+    ``codec`` names how states are stored.
     """
 
     def __init__(self, folder: Path, *, is_cake: bool = False, codec: str = RAW) -> None:
@@ -84,16 +86,16 @@ class Laboratory:
             client,
             self.format,
             self.model,
-            compute=ComputeCost(step_s=100.0, token_s=10.0, attention_s=0.0),
+            compute=ComputeCost(step_s=1e4, token_s=1e3, attention_s=0.0),
             load=LoadCost(chunk_s=0.01),
             token_budget=TOKEN_BUDGET,
             span_bytes=span_bytes,
             timeout_s=timeout_s,
-            opening_s_max=20.0,
+            opening_s_max=PATIENCE_S,
         )
 
     def run(
-        self, client: Client | None, *, span_chunks: int = 1000, timeout_s: float = 20.0
+        self, client: Client | None, *, span_chunks: int = 1000, timeout_s: float = PATIENCE_S
     ) -> Outcome:
         """Restores what the store has, computes the rest, generates, and saves."""
         saver = restorer = None

@@ -14,7 +14,7 @@ from engine_adapters.runner.save_queue import SaveReport
 from engine_adapters.runner.saver import StateSaver
 from kvstored_client import Client, Read
 from tests.support.daemon import DaemonProcess
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.system.conversation import CHUNK_TOKENS, NEW_TOKENS, PROMPT_CHUNKS, Laboratory
 
 TOKEN_BUDGET = 32
@@ -60,15 +60,17 @@ def client(daemon: DaemonProcess) -> Iterator[WatchedClient]:
 
 
 def restorer_of(laboratory: Laboratory, client: WatchedClient) -> CakeRestorer:
-    """Expects that a chunk takes as long to load as to compute."""
+    """Expects that a chunk takes as long to load as to compute, and both so long that it waits
+    for what the daemon has.
+    """
     return CakeRestorer(
         client,
         laboratory.format,
         laboratory.model,
-        compute=ComputeCost(step_s=0.001, token_s=0.01, attention_s=0.0),
-        load=LoadCost(chunk_s=0.01 * CHUNK_TOKENS),
+        compute=ComputeCost(step_s=0.1, token_s=1.0, attention_s=0.0),
+        load=LoadCost(chunk_s=1.0 * CHUNK_TOKENS),
         token_budget=TOKEN_BUDGET,
-        opening_s_max=60.0,
+        opening_s_max=PATIENCE_S,
     )
 
 
@@ -94,7 +96,9 @@ def run(
 
     def is_settled() -> bool:
         restorations = [request.restoration for request in engine._running.values()]
-        is_planned = any(each.plan is not None for each in restorations if each is not None)
+        is_planned = any(
+            each.plan is not None and each.is_loading for each in restorations if each is not None
+        )
         return not is_planned or all(read.finished for read in client.reads or [NEVER])
 
     completions: list[Completion] = []
@@ -150,9 +154,10 @@ def test_a_daemon_that_hangs_stalls_nobody(
     restorer = restorer_of(laboratory, client)
     try:
         completion = run(laboratory, client, restorer, is_answered=False)
+        # Before it goes on: then it may answer at any moment.
+        assert client.reads == []
     finally:
         daemon.process.send_signal(signal.SIGCONT)
-    assert client.reads == []
     restorer.close()
     assert completion.generated_ids == expected_ids
     assert completion.restore.restored_tokens == 0

@@ -8,6 +8,9 @@ import pytest
 
 from engine_adapters.restore import Mode, load_profile
 from engine_adapters.runner import __main__ as runner
+from engine_adapters.runner.fingerprint import model_fingerprint
+from engine_adapters.runner.model import Model
+from engine_adapters.runner.profile_place import default_profile_path
 from engine_adapters.runner.random_model import RandomModelShape, write_random_model
 from kvstored_client import Client
 from tests.support.daemon import DaemonProcess
@@ -67,6 +70,7 @@ def test_a_profile_is_measured_and_used(
     profile = load_profile(Path(report["profile"]))
     assert profile.hidden_bytes == 64 * 4
     assert profile.kv_bytes == 2 * 64 * 4
+    assert report["load_us_per_token"] == profile.costs(1024).load_s * 1e6 / 1024
     assert Path(report["profile"]).is_relative_to(tmp_path / "cache")
     with Client(daemon.socket_path) as client:
         assert client.admin.stats().chunk_count == 0
@@ -115,6 +119,22 @@ def test_a_mode_that_needs_a_profile_is_refused_in_one_sentence(
     status, _, error = call(*turn, "--profile", tmp_path / "absent.json")
     assert status == 2
     assert "absent.json" in error
+
+
+def test_an_old_profile_does_not_disturb_modes_that_need_none(
+    model: Path, tmp_path: Path, call: CommandLine
+) -> None:
+    """Bug: behind an update every turn of every mode was refused until the next ``calibrate``."""
+    loaded = Model.from_directory(model)
+    path = default_profile_path(loaded, model_fingerprint(model, loaded.config))
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    turn = ("--model", model, "--prompt", "a", "--socket", tmp_path / "nobody")
+    status, _, error = call(*turn, "--mode", "hcache")
+    assert status == 2
+    assert "calibrate again" in error
+    status, _, error = call(*turn, "--mode", "kv")
+    assert status == 0, error
 
 
 def test_calibration_without_a_daemon_is_one_sentence(

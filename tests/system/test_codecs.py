@@ -23,6 +23,7 @@ from engine_adapters.runner.state_format import StateFormat
 from engine_adapters.runner.step import NullSink
 from kvstored_client import Client, StateKind
 from tests.support.daemon import DaemonProcess
+from tests.support.waiting import PATIENCE_S
 from tests.system.conversation import PROMPT_CHUNKS as LABORATORY_CHUNKS
 from tests.system.conversation import Laboratory
 
@@ -44,6 +45,8 @@ SCHEDULES = {
 }
 LOSS_MAX = {"int8": 1 / 127, "int3": 1 / 7, "cachegen": 0.75}
 """Greatest error as a part of the range of a slice's values: a step, or half of it."""
+BYTES_MAX = {"zstd": 1.05, "int8": 0.3, "int3": 0.15, "cachegen": 0.15}
+"""What moves at most, as a part of raw float32 states; headers and alignment included."""
 
 
 class Recorder(NullSink):
@@ -120,15 +123,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return Model.from_directory(directory)
 
 
-def format_of(model: Model, mode: str, codec: str) -> StateFormat:
-    states = StateFormat.of_model(model, mode, schedule=SCHEDULES[mode], chunk_tokens=CHUNK_TOKENS)
+def format_of(model: Model, mode: str, codec: str, chunk_tokens: int = CHUNK_TOKENS) -> StateFormat:
+    states = StateFormat.of_model(model, mode, schedule=SCHEDULES[mode], chunk_tokens=chunk_tokens)
     return states.encoded(codec)
 
 
 def restorer_of(
-    model: Model, client: Client, state_format: StateFormat, mode: str, *, slowness: float = 1e3
+    model: Model, client: Client, state_format: StateFormat, mode: str, *, slowness: float = 1e6
 ) -> StateRestorer | CakeRestorer:
-    """``slowness``: how many times as long computing is expected to take as it may."""
+    """``slowness``: how many times as long computing is expected to take as it may.
+
+    By default so many that a busy machine may stall the store for long, and all is loaded.
+    """
     if not mode.startswith("cake"):
         return StateRestorer(client, state_format, model, step_tokens=TOKEN_BUDGET)
     return CakeRestorer(
@@ -138,7 +144,7 @@ def restorer_of(
         compute=ComputeCost(step_s=slowness * 0.001, token_s=slowness * 1e-4, attention_s=0.0),
         load=LoadCost(chunk_s=1e-4 * CHUNK_TOKENS),
         token_budget=TOKEN_BUDGET,
-        opening_s_max=60.0,
+        opening_s_max=PATIENCE_S,
     )
 
 
@@ -171,7 +177,7 @@ def test_without_a_loss_the_tokens_are_equal(
         ):
             assert (ours - theirs)[:, : len(PROMPT)].abs().max() < EXACT
     assert report.dram_bytes == 0
-    assert report.device_bytes < state_format.states.chunk_bytes() * CHUNKS * 1.05
+    assert report.device_bytes < state_format.states.chunk_bytes() * CHUNKS * BYTES_MAX["zstd"]
 
 
 def test_both_ends_meet_in_an_encoded_history(model: Model, client: Client) -> None:
@@ -214,6 +220,22 @@ def test_what_comes_back_is_what_the_codec_makes_of_the_states(
         assert not torch.equal(restored.cache.values[layer], computed.cache.values[layer])
 
 
+@pytest.mark.parametrize("mode", ["kv", "hidden", "cake"])
+@pytest.mark.parametrize("codec", LOSS_MAX)
+def test_what_moves_is_as_small_as_the_codec_makes_it(
+    codec: str, mode: str, model: Model, client: Client, daemon: DaemonProcess
+) -> None:
+    """In one chunk: its slices are so long that whole blocks of the device are no matter."""
+    state_format = format_of(model, mode, codec, CHUNKS * CHUNK_TOKENS)
+    save(model, client, state_format)
+    daemon.restart()
+    restored = run(model, restorer=restorer_of(model, client, state_format, mode))
+    report = restored.completion.restore
+    assert report.restored_tokens == CHUNKS * CHUNK_TOKENS
+    assert report.dram_bytes == 0
+    assert 0 < report.device_bytes < BYTES_MAX[codec] * state_format.states.chunk_bytes()
+
+
 @pytest.fixture(scope="module", params=["raw", "zstd"])
 def laboratory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -223,7 +245,9 @@ def laboratory(
 
 
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     damaged=st.sets(st.integers(0, LABORATORY_CHUNKS - 1), max_size=6),

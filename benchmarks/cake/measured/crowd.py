@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from benchmarks.cake.burst import ShortRequest
 from benchmarks.cake.measured.history import NEW_TOKENS, StoredHistory
 from benchmarks.cake.measured.shared_model import StepRecord
-from engine_adapters.restore import Action
-from engine_adapters.runner.cake_restoration import PointerSample
 from engine_adapters.runner.cake_restorer import CakeRestorer
 from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.request import Completion
@@ -20,13 +18,15 @@ TOKEN_BUDGET = 512
 class CrowdRun:
     """How it went: seconds until the last token of the last request, and all tokens.
 
-    ``loaded_tokens`` are those of the long request that came from the store.
+    ``loaded_tokens`` are those of the long request that came from the store, ``waited_s`` the
+    time in which it could do nothing but wait for it.
     """
 
     finish_s: float
     started_s: float
     steps: tuple[StepRecord, ...]
     loaded_tokens: int
+    waited_s: float
     generated_ids: tuple[tuple[int, ...], ...]
 
 
@@ -42,38 +42,37 @@ class Crowd:
         self._stored = stored
         self._burst = burst
         self._prompts = prompts
-        self.samples: list[PointerSample] = []
-        """What the planner of the long request decided in this run."""
+
+    def shorts_s(self) -> float:
+        """Seconds of carrying out the short requests alone, all of them at once."""
+        self._stored.model.begin()
+        engine = self._engine(None, self._prompts, is_adaptive=True)
+        started_s = time.perf_counter()
+        for prompt in self._prompts:
+            engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
+        engine.run()
+        return time.perf_counter() - started_s
 
     def run(self, restorer: CakeRestorer | None, *, is_adaptive: bool) -> CrowdRun:
         """Carries everything out; without a restorer all is computed.
 
-        Unless ``is_adaptive``, the short requests are held back until the long one, which
-        came first, leaves something of a step: it waits for the store, or has its first
-        token (Cake, section 5.8: the default scheduling).
+        Unless ``is_adaptive``, prefills are computed in order of arrival: the short requests
+        have what the long one, which came first, leaves of a step, which is nothing until its
+        first token unless it waits for the store (Cake, section 5.8: the default scheduling).
         """
         model, long_prompt = self._stored.model, self._stored.prompt
         model.begin()
-        self.samples.clear()
-        lengths = [len(long_prompt), *map(len, self._prompts)]
-        engine = Engine(
-            model,
-            cache_tokens=sum(lengths) + len(lengths) * NEW_TOKENS,
-            token_budget=TOKEN_BUDGET,
-            restorer=restorer,
-        )
+        engine = self._engine(restorer, [long_prompt, *self._prompts], is_adaptive=is_adaptive)
         started_s = time.perf_counter()
         engine.add_request(long_prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
         completions: list[Completion] = []
         added = 0
         while added < len(self._burst) or not engine.is_idle:
             now_s = time.perf_counter() - started_s
-            if is_adaptive or self._leaves_something(len(long_prompt)):
-                while added < len(self._burst) and self._burst[added].arrives_s <= now_s:
-                    engine.add_request(
-                        self._prompts[added], new_tokens_max=NEW_TOKENS, stop_token_ids=()
-                    )
-                    added += 1
+            while added < len(self._burst) and self._burst[added].arrives_s <= now_s:
+                prompt = self._prompts[added]
+                engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
+                added += 1
             if engine.is_idle:
                 time.sleep(max(0.0, self._burst[added].arrives_s - now_s))
             else:
@@ -87,11 +86,22 @@ class Crowd:
             started_s=started_s,
             steps=tuple(model.steps),
             loaded_tokens=completions[0].restore.restored_tokens,
+            waited_s=completions[0].restore.waited_s,
             generated_ids=tuple(completion.generated_ids for completion in completions),
         )
 
-    def _leaves_something(self, prompt_tokens: int) -> bool:
-        if self.samples and self.samples[-1].action is Action.WAIT:
-            return True
-        steps = self._stored.model.steps
-        return any(step.stop_position >= prompt_tokens for step in reversed(steps))
+    def _engine(
+        self,
+        restorer: CakeRestorer | None,
+        prompts: Sequence[Sequence[int]],
+        *,
+        is_adaptive: bool,
+    ) -> Engine:
+        """With room for all of these."""
+        return Engine(
+            self._stored.model,
+            cache_tokens=sum(map(len, prompts)) + len(prompts) * NEW_TOKENS,
+            token_budget=TOKEN_BUDGET,
+            restorer=restorer,
+            is_adaptive=is_adaptive,
+        )

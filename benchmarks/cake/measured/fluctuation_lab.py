@@ -8,7 +8,7 @@ from benchmarks.cake.measured.fluctuating_daemon import device_rate
 from benchmarks.cake.measured.history import Taken
 from benchmarks.cake.measured.plots import plot_pointers
 from benchmarks.cake.measured.stage import SlowDevice, Stage, save, slow_device
-from benchmarks.cake.measured.step_timer import measured_cost
+from benchmarks.cake.measured.step_timer import last_step_s, measured_cost
 from benchmarks.cake.traces import oracle_s
 from benchmarks.interleave import Alternative, Measured, interleave
 from benchmarks.report import Series
@@ -40,6 +40,15 @@ class FluctuationLab:
             stored.take(None, token_budget=STEP_TOKENS).ttft_s for _ in range(BASE_REPEATS)
         )
         self._bytes_per_s_max = stored.chunk_count * stored.chunk_bytes / whole_s
+        self._cost = measured_cost(
+            stored.model,
+            tokens=stored.token_count,
+            token_budget=STEP_TOKENS // 2,
+            others_tokens=STEP_TOKENS // 2,
+        )
+        self._last_step_s = last_step_s(
+            stored.model, tokens=stored.token_count, others_tokens=STEP_TOKENS // 2
+        )
         self._samples: list[PointerSample] = []
         self._round = 0
         self._restored: list[_Traced] = []
@@ -69,12 +78,7 @@ class FluctuationLab:
         restorer = stored.cake_restorer(
             device.client,
             USE,
-            compute=measured_cost(
-                stored.model,
-                tokens=stored.token_count,
-                token_budget=STEP_TOKENS // 2,
-                others_tokens=STEP_TOKENS // 2,
-            ),
+            compute=self._cost,
             bytes_per_s=self._bytes_per_s_max / 2,
             token_budget=STEP_TOKENS // 2,
             observer=self._samples.append,
@@ -109,7 +113,11 @@ class FluctuationLab:
         return FluctuatingBudget(self._stored.model, seed, step_tokens=STEP_TOKENS)
 
     def _oracle_s(self, restored: Taken, computed: Taken) -> float:
-        """What the device could give from the request on, beside what the same steps computed."""
+        """What the device could give from the request on, beside what the same steps computed.
+
+        The device is taken at its nominal rate. The step of the last token is that of this token
+        alone beside others: in a real one there may be more of the history.
+        """
         rate = device_rate(self._bytes_per_s_max)
         # Both clocks of Python's are the same one on Linux.
         start_s = restored.started_s
@@ -122,7 +130,7 @@ class FluctuationLab:
             loaded_at_s,
             chunk_tokens=self._stored.chunk_tokens,
             alone_s=computed.ttft_s,
-            rest_s=restored.steps[-1].duration_s,
+            rest_s=self._last_step_s,
         )
 
     def _series(self, times_s: dict[str, list[float]]) -> list[Series]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from benchmarks.benchmark import BenchmarkError
@@ -13,6 +14,7 @@ from engine_adapters.runner.cake_restoration import PointerSample
 from engine_adapters.runner.cake_restorer import CakeRestorer
 from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.request import Completion
+from engine_adapters.runner.restore_report import RestoreReport
 from engine_adapters.runner.restorer import StateRestorer
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
@@ -22,6 +24,9 @@ NEW_TOKENS = 4
 """Generated behind the history and compared."""
 
 SAVING_BUDGET = 512
+
+LOAD_TIMEOUT_S = 120.0
+"""Loading everything from the slowest device on a busy machine is to end, not to be given up."""
 
 Restorer = CakeRestorer | StateRestorer
 Step = Callable[[Engine], list[Completion]]
@@ -64,6 +69,11 @@ class Taken:
     def taking_s(self) -> float:
         """The rest: planning, and taking what was loaded into the cache."""
         return self.ttft_s - self.forward_s - self.waited_s
+
+    @property
+    def decode_s(self) -> float:
+        """Processor's seconds of the thread that decodes, beside all else."""
+        return self.completion.restore.decode_s
 
     @property
     def trace(self) -> ComputeTrace:
@@ -150,7 +160,7 @@ class StoredHistory:
 
     def load_restorer(self, client: Client, use: str) -> StateRestorer:
         """What loads everything."""
-        return StateRestorer(client, self._format(use), self.model)
+        return StateRestorer(client, self._format(use), self.model, timeout_s=LOAD_TIMEOUT_S)
 
     def take(
         self,
@@ -185,13 +195,27 @@ class StoredHistory:
         if restorer is not None:
             restorer.close()
         (completion,) = completions
-        self._check(restorer, completion)
+        self._check(restorer, completion.restore)
         steps = self.model.steps
         last = next(n for n, each in enumerate(steps) if each.stop_position == len(self.prompt))
         return Taken(completion=completion, started_s=started_s, steps=tuple(steps[: last + 1]))
 
-    def _check(self, restorer: Restorer | None, completion: Completion) -> None:
-        report = completion.restore
+    def compute_beside_load(
+        self, restorer: StateRestorer, *, token_budget: int, others_tokens: int
+    ) -> tuple[Taken, float]:
+        """Computes one request while a thread loads the whole history somewhere else.
+
+        Also returns how long loading took. Raises BenchmarkError as ``take``.
+        """
+        cache = self.model.make_cache(len(self.prompt))
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            loading = executor.submit(restorer.restore, self.prompt, cache=cache, first_slot=0)
+            taken = self.take(None, token_budget=token_budget, others_tokens=others_tokens)
+            report = loading.result()
+        self._check(restorer, report)
+        return taken, report.duration_s
+
+    def _check(self, restorer: Restorer | None, report: RestoreReport) -> None:
         if report.dram_bytes:
             raise BenchmarkError(f"{report.dram_bytes} bytes came from DRAM")
         if isinstance(restorer, StateRestorer) and report.restored_tokens < self.token_count:

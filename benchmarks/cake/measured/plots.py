@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.benchmark import BenchmarkError
 from benchmarks.cake.fluctuation import Fluctuation
 from benchmarks.cake.measured.history import Taken
 from benchmarks.cake.measured.shared_model import StepRecord
@@ -19,6 +20,14 @@ _INCHES = (9.0, 6.0)
 _DOTS_PER_INCH = 110
 _RATE_POINTS = 1000
 _MEGA = 1e6
+
+
+def check_plots() -> None:
+    """Raises BenchmarkError where nothing could be drawn: sooner than after all measurements."""
+    try:
+        _figure()
+    except ImportError as error:
+        raise BenchmarkError(f"the pictures need matplotlib: {error}") from None
 
 
 def plot_pointers(

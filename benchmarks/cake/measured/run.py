@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.benchmark import Settings
 from benchmarks.cake.measured import adaptive_lab, check_lab, fluctuation_lab, grid
+from benchmarks.cake.measured.plots import check_plots
 from benchmarks.cake.measured.scale import FULL, QUICK, Scale
 from benchmarks.cake.measured.shared_model import SharedModel
 from benchmarks.cake.measured.stage import Stage
@@ -32,6 +33,9 @@ PARTS: dict[str, tuple[str, ...]] = {
     "adaptive": (*adaptive_lab.FIGURES, EQUAL),
     "check": check_lab.FIGURES,
 }
+DRAWN = {"fluctuation", "adaptive"}
+"""Parts that end with a picture."""
+
 FIGURES = tuple(dict.fromkeys(figure for figures in PARTS.values() for figure in figures))
 
 
@@ -42,6 +46,8 @@ def run(settings: Settings, parts: Sequence[str]) -> tuple[Series, ...]:
 
 def measure(settings: Settings, scale: Scale, parts: Sequence[str]) -> tuple[Series, ...]:
     """Measures these parts; raises BenchmarkError."""
+    if settings.plots is not None and DRAWN.intersection(parts):
+        check_plots()
     threads = torch.get_num_threads()
     series: list[Series] = []
     equal: list[float] = []

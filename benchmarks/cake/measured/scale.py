@@ -12,9 +12,13 @@ from engine_adapters.runner.random_model import RandomModelShape
 class Scale:
     """Two models, the history that stands for the paper's 16k tokens, and how often.
 
-    ``chunk_tokens`` are those of a fetch. ``long_tokens`` has the history that is restored
-    under fluctuation, and beside short requests. ``check_passes`` are prefills with and
-    without the check of the board, in steps of ``check_step_tokens``.
+    ``more_rounds`` are added to the ``rounds`` of a cell in which a baseline seems to be faster;
+    ``has_cachegen`` adds a cell that the paper does not have. ``chunk_tokens`` are those of a
+    fetch. ``long_tokens`` has the history that is restored
+    under fluctuation, and beside short requests: at full size so many that computing these
+    takes about as large a part of it as the paper's (``adaptive_lab.SHORTS_OVER_LONG``).
+    ``check_passes`` are prefills with and without the check of the board, in steps of
+    ``check_step_tokens``.
     """
 
     mha: RandomModelShape
@@ -23,6 +27,8 @@ class Scale:
     chunk_tokens: int
     choices: Mapping[int, Choice]
     rounds: Rounds
+    more_rounds: Rounds
+    has_cachegen: bool
     long_tokens: int
     long_rounds: Rounds
     check_passes: int
@@ -49,6 +55,8 @@ FULL = Scale(
     chunk_tokens=128,
     choices=FULL_CHOICES,
     rounds=Rounds(count=3, count_min=2, time_limit_s=45.0),
+    more_rounds=Rounds(count=5, count_min=4, time_limit_s=60.0),
+    has_cachegen=True,
     long_tokens=8192,
     long_rounds=Rounds(count=5, count_min=3, time_limit_s=75.0),
     check_passes=10,
@@ -59,6 +67,8 @@ QUICK = replace(
     FULL,
     choices=QUICK_CHOICES,
     rounds=Rounds(count=2, count_min=1, time_limit_s=12.0),
+    more_rounds=Rounds(count=3, count_min=2, time_limit_s=15.0),
+    has_cachegen=False,
     long_tokens=4096,
     long_rounds=Rounds(count=2, count_min=2, time_limit_s=15.0),
     check_passes=3,

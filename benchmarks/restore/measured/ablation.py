@@ -131,6 +131,7 @@ def plan(costs: LayerCosts, *, layer_count: int, token_count: int) -> Partitions
             io_kv_s=costs.io_kv_s * share,
             compute_s=costs.compute_s * share,
             project_s=costs.project_s * share,
+            load_s=costs.load_s * share,
         )
 
     predicted_s = {
@@ -148,10 +149,10 @@ def _measure(
     setting: MeasuredSetting, scale: Scale, model: Model, folder: Path, settings: Settings
 ) -> Found:
     machine = SettingMachine(setting, model, folder)
-    project_s, compute_s = machine.computing()
-    bytes_per_s = machine.bytes_per_s(project_s)
+    computing = machine.computing()
+    bytes_per_s = machine.bytes_per_s(computing)
     partitions = plan(
-        machine.nominal_costs(bytes_per_s, project_s=project_s, compute_s=compute_s),
+        machine.nominal_costs(computing),
         layer_count=model.config.layer_count,
         token_count=setting.token_count,
     )
@@ -168,8 +169,7 @@ def _measure(
         def restore(name: str) -> Measured:
             return {name: runner.restore(client, name)}
 
-        # Layers of two kinds are two reads of a chunk, which brings it into DRAM: what follows
-        # must meet neither that nor the chunk.
+        # A chunk that was read twice comes into DRAM: what follows must not meet it there.
         group = [
             Alternative(prepare=restart, run=partial(restore, name))
             for name in (LAYER_WISE, *TOKEN_WISE)

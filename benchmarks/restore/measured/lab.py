@@ -1,28 +1,20 @@
 """One setting: all modes in turn with the costs that bound them."""
 
 import random
-import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 
 from benchmarks.benchmark import Settings
 from benchmarks.interleave import Alternative, Measured, interleave
+from benchmarks.restore.measured.found import Found, costs_of
 from benchmarks.restore.measured.machine import SettingMachine
 from benchmarks.restore.measured.modes import READ_SOURCES, ModeRunner
 from benchmarks.restore.measured.scale import MeasuredSetting, Scale
-from engine_adapters.restore import (
-    LAYER_MODES,
-    LayerCosts,
-    Mode,
-    Source,
-    best_bound_s,
-    schedule_for,
-)
+from engine_adapters.restore import LAYER_MODES, LayerCosts, Mode, Source, schedule_for
 from engine_adapters.runner.model import Model
 from kvstored_client import Client
-
-Samples = Mapping[str, tuple[float, ...]]
 
 
 class SettingLab:
@@ -44,76 +36,79 @@ class SettingLab:
         self._history = history_of(setting, model, settings)
         self._layers = model.config.layer_count
 
-    def measure(self) -> dict[str, tuple[float, ...]]:
-        """Samples by key, one for each round: seconds of modes and bound, and whether equal."""
+    def measure(self) -> Found:
+        """Saves the history for every mode and restores it in rounds; raises BenchmarkError."""
         machine = self._machine
-        project_s, compute_s = machine.computing()
-        bytes_per_s = machine.bytes_per_s(project_s)
-        costs = machine.nominal_costs(bytes_per_s, project_s=project_s, compute_s=compute_s)
+        costs = machine.nominal_costs(machine.computing())
         schedules = {mode: schedule_for(mode, costs, self._layers) for mode in LAYER_MODES}
-        planned = ", ".join(f"{mode} {schedule}" for mode, schedule in schedules.items())
-        self._settings.console.print(f"{self._setting.name}: {planned}")
         runner = ModeRunner(self._model, self._history, schedules)
         with machine.saving() as client:
-            runner.save(client)
+            plain = runner.save(client)
+        # Saving takes minutes, and the speed drifts. Schedules hang on relations of costs, which
+        # hardly do; the device's rate is set by the C_H of now.
+        computing = machine.computing()
+        bytes_per_s = machine.bytes_per_s(computing)
         with machine.restoring(bytes_per_s) as (client, restart):
             samples = self._interleaved(client, restart, runner)
-            plain = runner.continuation(client, Mode.RECOMPUTE)
-            equal = [runner.continuation(client, mode) == plain for mode in LAYER_MODES]
-        rate = bytes_per_s / 1e6
-        return {
-            **samples,
-            "tokens_equal": (float(all(equal)),),
-            "device_mb_per_s_max": (rate,),
-            "device_rate_reached": tuple(
-                machine.hidden_bytes / read_s / bytes_per_s for read_s in samples["io_hidden_s"]
-            ),
-        }
+            equal = all(
+                runner.continuation(client, mode) == plain
+                for mode in LAYER_MODES
+                if runner.stores(mode)
+            )
+        return Found(
+            setting=self._setting,
+            schedules=schedules,
+            seconds={mode: samples[mode] for mode in LAYER_MODES},
+            costs=costs_of({field.name: samples[field.name] for field in fields(LayerCosts)}),
+            device_bytes_per_s=bytes_per_s,
+            hidden_bytes=machine.hidden_bytes,
+            planned_project_s=computing.project_s,
+            tokens_equal=equal,
+        )
 
     def _interleaved(
         self, client: Client, restart: Callable[[], None], runner: ModeRunner
-    ) -> dict[str, tuple[float, ...]]:
+    ) -> Mapping[str, tuple[float, ...]]:
+        """Seconds by mode and by the names of costs, one for each round."""
+        rounds_begun = 0
+
+        def begin_round() -> None:
+            nonlocal rounds_begun
+            rounds_begun += 1
+            # Nothing is read twice in one round.
+            restart()
+
         def restore(mode: Mode) -> Measured:
-            return {f"{mode}_s": runner.restore(client, mode)}
+            return {mode: runner.restore(client, mode)}
+
+        def recompute() -> Measured:
+            # The first round warms up. Saving has done so for this, and long ones take minutes.
+            is_counted = rounds_begun > 1
+            seconds = runner.restore(client, Mode.RECOMPUTE) if is_counted else 0.0
+            return {Mode.RECOMPUTE: seconds, "compute_s": seconds / self._layers}
 
         def read(source: Source) -> Measured:
             return {f"io_{source}_s": runner.read(client, source)}
 
-        group = [Alternative(run=partial(restore, mode)) for mode in LAYER_MODES]
+        group = [
+            Alternative(run=partial(restore, mode))
+            for mode in LAYER_MODES
+            if mode is not Mode.RECOMPUTE
+        ]
         group += [Alternative(run=partial(read, source)) for source in READ_SOURCES]
-        group += [Alternative(run=self._compute)]
+        group += [Alternative(run=recompute)]
+        group += [Alternative(run=lambda: asdict(self._machine.computing()))]
 
         def announce(text: str) -> None:
             self._settings.console.print(f"{self._setting.name}: {text}")
 
-        samples = interleave(
+        return interleave(
             [group],
             rounds=self._scale.rounds,
             generator=self._settings.random(),
             announce=announce,
-            # Nothing is read twice in one round.
-            prepare=restart,
+            prepare=begin_round,
         )
-        bounds = [
-            best_bound_s(
-                LayerCosts(io_hidden_s=hidden, io_kv_s=kv, compute_s=compute, project_s=project),
-                self._layers,
-            )
-            for hidden, kv, compute, project in zip(
-                *(samples[f"{name}_s"] for name in ("io_hidden", "io_kv", "compute", "project")),
-                strict=True,
-            )
-        ]
-        return {**samples, "bound_s": tuple(bounds)}
-
-    def _compute(self) -> Measured:
-        project_s, compute_s = self._machine.computing()
-        return {"project_s": project_s, "compute_s": compute_s}
-
-
-def median_ratio(ours: tuple[float, ...], others: tuple[float, ...]) -> float:
-    """Median of the ratios of each round."""
-    return statistics.median(our / other for our, other in zip(ours, others, strict=True))
 
 
 def history_of(setting: MeasuredSetting, model: Model, settings: Settings) -> list[int]:

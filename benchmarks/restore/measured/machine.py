@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,26 +15,41 @@ from engine_adapters.runner.compute_costs import ComputeTimer
 from engine_adapters.runner.engine import TOKEN_BUDGET
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.restorer import SPAN_TOKENS
-from engine_adapters.runner.state_format import token_bytes
+from engine_adapters.runner.state_format import CHUNK_TOKENS, token_bytes
 from kvstored_client import Client, StateKind
 
 MIB = 1024 * 1024
-DEVICE_BYTES = 5120 * MIB
-SLAB_BYTES = 8 * MIB
-SAVING_DRAM_BYTES = 512 * MIB
-RESTORING_DRAM_BYTES = 8 * MIB
+SLAB_BYTES = 11 * MIB
+"""One chunk of keys and values of 40 layers, which has 10 MiB and a header, or two of hidden
+states."""
+CHUNK_SLABS = 3 + 4 / 2
+"""Slabs of a chunk in seven layouts: in three it fills one, in four two share one."""
+DEVICE_BASE_BYTES = 384 * MIB
+"""Slabs that are not filled, and what a device keeps for itself."""
+SAVING_DRAM_BYTES = 1024 * MIB
+RESTORING_DRAM_BYTES = SLAB_BYTES
 """Room for one chunk or a few: restorations come from the device."""
 READ_BYTES_MAX = 128 * 1024
 """A slice of hidden states. Slices of the paper's models are not merged with their neighbours
 either: they have 512 KiB and more."""
-ARENA_BYTES = 320 * MIB
-TIMER_REPEATS = 3
+ARENA_BYTES = 512 * MIB
+"""The snapshots of seven layouts of one step of 512 tokens, or three spans of a restoration."""
+TIMER_REPEATS = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computing:
+    """What the compute side takes for one layer of a history: C_H, and loading its KV."""
+
+    project_s: float
+    load_s: float
 
 
 class SettingMachine:
     """The daemon of one setting, in a folder of its own, and this machine's costs.
 
-    Torch has the threads of the setting from here on.
+    Torch has the threads of the setting from here on. Costs are timed right before they are
+    used, since a machine's speed drifts; those of a restoration are medians of several.
     """
 
     def __init__(self, setting: MeasuredSetting, model: Model, folder: Path) -> None:
@@ -47,30 +63,44 @@ class SettingMachine:
         """Hidden states of the history in one layer."""
         return self._setting.token_count * token_bytes(self._model, StateKind.HIDDEN)
 
-    def bytes_per_s(self, project_s: float) -> float:
-        """The device's rate in this setting where projecting a layer takes ``project_s``."""
-        return self._setting.bandwidth_share * self.hidden_bytes / project_s
+    def bytes_per_s(self, computing: Computing) -> float:
+        """The device's rate where ``computing`` is what this machine takes now."""
+        setting = self._setting
+        if setting.balance_threads != setting.threads:
+            torch.set_num_threads(setting.balance_threads)
+            computing = self.computing()
+            torch.set_num_threads(setting.threads)
+        return setting.bandwidth_share * self.hidden_bytes / computing.project_s
 
-    def computing(self) -> tuple[float, float]:
-        """C_H and C_Token of one layer for the whole history."""
+    def computing(self) -> Computing:
+        """Of the whole history, with the threads that torch has."""
         timer = ComputeTimer(self._model, repeats=TIMER_REPEATS)
         tokens = self._setting.token_count
         # As a restorer does it: span after span.
         span_tokens = min(tokens, SPAN_TOKENS)
         (project,) = timer.project([span_tokens])
-        (compute,) = timer.recompute([tokens], step_tokens=TOKEN_BUDGET)
-        return project.seconds * tokens / span_tokens, compute.seconds
+        (load,) = timer.load([span_tokens], chunk_tokens=CHUNK_TOKENS)
+        return Computing(
+            project_s=project.seconds * tokens / span_tokens,
+            load_s=load.seconds * tokens / load.size,
+        )
 
-    def nominal_costs(
-        self, bytes_per_s: float, *, project_s: float, compute_s: float
-    ) -> LayerCosts:
+    def recomputing_s(self) -> float:
+        """C_Token of one layer for the whole history."""
+        timer = ComputeTimer(self._model, repeats=1)
+        (compute,) = timer.recompute([self._setting.token_count], step_tokens=TOKEN_BUDGET)
+        return compute.seconds
+
+    def nominal_costs(self, computing: Computing) -> LayerCosts:
         """Costs of one layer where the device reads at exactly its rate."""
+        bytes_per_s = self.bytes_per_s(computing)
         kv_bytes = self._setting.token_count * token_bytes(self._model, StateKind.KV)
         return LayerCosts(
             io_hidden_s=self.hidden_bytes / bytes_per_s,
             io_kv_s=kv_bytes / bytes_per_s,
-            compute_s=compute_s,
-            project_s=project_s,
+            compute_s=self.recomputing_s(),
+            project_s=computing.project_s,
+            load_s=computing.load_s,
         )
 
     @contextmanager
@@ -98,7 +128,7 @@ class SettingMachine:
     def _options(self, dram_bytes: int, bytes_per_s: int | None = None) -> DaemonOptions:
         return DaemonOptions(
             folder=self._folder,
-            device_bytes=DEVICE_BYTES,
+            device_bytes=device_bytes(self._setting.token_count),
             dram_bytes=dram_bytes,
             slab_bytes=SLAB_BYTES,
             arena_bytes_max=ARENA_BYTES,
@@ -107,6 +137,12 @@ class SettingMachine:
             read_bytes_max=READ_BYTES_MAX,
             is_formatted=bytes_per_s is not None,
         )
+
+
+def device_bytes(token_count: int) -> int:
+    """Of a device with room for all layouts of a history of that many tokens."""
+    chunks = -(-token_count // CHUNK_TOKENS)
+    return DEVICE_BASE_BYTES + int(chunks * CHUNK_SLABS * SLAB_BYTES)
 
 
 def _client(daemon: DaemonProcess) -> Client:

@@ -11,6 +11,7 @@ from engine_adapters.runner.model import Model
 from engine_adapters.runner.read_ahead import ReadAhead
 from engine_adapters.runner.restorer import SPAN_TOKENS, StateRestorer
 from engine_adapters.runner.step import NullSink, Segment
+from engine_adapters.runner.turn import span_bytes_of
 from kvstored_client import Client, Order
 
 READ_SOURCES = (Source.HIDDEN, Source.KV)
@@ -40,15 +41,15 @@ class ModeRunner:
         )
         self._cache = model.make_cache(len(history) + NEW_TOKENS + 1)
 
-    def save(self, client: Client) -> None:
-        """Prefills the history once and stores what each use needs."""
-        self._saved.save(client)
+    def save(self, client: Client) -> tuple[int, ...]:
+        """Prefills the history once and stores what each use needs; the tokens behind it."""
+        return self._saved.save(client, new_tokens=NEW_TOKENS)
 
     def restore(self, client: Client, mode: Mode) -> float:
         """Restores the whole history; seconds. Raises BenchmarkError unless all came cold."""
         if not self._saved.stores(mode):
             return self._recompute()
-        restorer = StateRestorer(client, self._saved.format(mode), self._model)
+        restorer = self._restorer(client, mode)
         # One more token, because the last one is never restored.
         report = restorer.restore([*self._history, 0], cache=self._cache, first_slot=0)
         return self._saved.seconds(report)
@@ -78,10 +79,8 @@ class ModeRunner:
         return (time.perf_counter() - started_s) / layout.layer_count
 
     def continuation(self, client: Client, mode: Mode) -> tuple[int, ...]:
-        """Greedy tokens behind the history."""
-        restorer = None
-        if self._saved.stores(mode):
-            restorer = StateRestorer(client, self._saved.format(mode), self._model)
+        """Greedy tokens behind the history of a mode that stores anything, and a token 0."""
+        restorer = self._restorer(client, mode)
         engine = Engine(
             self._model,
             cache_tokens=len(self._history) + NEW_TOKENS + 1,
@@ -91,11 +90,25 @@ class ModeRunner:
         )
         engine.add_request([*self._history, 0], new_tokens_max=NEW_TOKENS, stop_token_ids=())
         (completion,) = engine.run()
-        if restorer is not None:
-            restorer.close()
-            if completion.restore.restored_tokens < len(self._history):
-                raise BenchmarkError(f"mode {mode} restored only a part of the history")
+        restorer.close()
+        if completion.restore.restored_tokens < len(self._history):
+            raise BenchmarkError(f"mode {mode} restored only a part of the history")
         return completion.generated_ids
+
+    def stores(self, mode: Mode) -> bool:
+        """Whether a mode stores anything."""
+        return self._saved.stores(mode)
+
+    def _restorer(self, client: Client, mode: Mode) -> StateRestorer:
+        """As the runner makes it: with spans of as many tokens for every layout."""
+        state_format = self._saved.format(mode)
+        return StateRestorer(
+            client,
+            state_format,
+            self._model,
+            span_bytes=span_bytes_of(state_format),
+            timeout_s=READ_TIMEOUT_S,
+        )
 
     def _recompute(self) -> float:
         started_s = time.perf_counter()

@@ -48,7 +48,7 @@ class PartitionRunner:
 
     def save(self, client: Client) -> None:
         """Prefills the history once and stores what each partition needs."""
-        self._saved.save(client)
+        self._saved.save(client, new_tokens=1)
 
     def restore(self, client: Client, name: str) -> float:
         """Restores the whole history; seconds. Raises BenchmarkError unless all came cold."""

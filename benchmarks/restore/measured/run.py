@@ -7,17 +7,13 @@ import torch
 from benchmarks.benchmark import Settings
 from benchmarks.document import TOKENIZER_BYTES, corpus
 from benchmarks.report import Series, Summary
-from benchmarks.restore.measured.lab import Samples, SettingLab, median_ratio
-from benchmarks.restore.measured.scale import (
-    FULL,
-    QUICK,
-    Balance,
-    MeasuredSetting,
-    Scale,
-)
+from benchmarks.restore.measured.found import Found
+from benchmarks.restore.measured.lab import SettingLab
+from benchmarks.restore.measured.scale import FULL, QUICK, Balance, Scale
+from benchmarks.restore.measured.show import show_found
 from benchmarks.restore.measured.storage import kv_over_stored
 from benchmarks.scratch import scratch_folder
-from engine_adapters.restore import LAYER_MODES, Mode
+from engine_adapters.restore import LAYER_MODES, LayerSchedule, Mode, Source
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.random_model import write_random_model
 
@@ -29,8 +25,8 @@ FIGURES = (
     "storage_per_token_kv_over_hcache_max",
     "tokens_equal",
 )
-SCRATCH_BYTES = 7_000_000_000
-_SINGLE = (Mode.RECOMPUTE, Mode.KV, Mode.HIDDEN)
+SCRATCH_BYTES = 9_000_000_000
+COSTS = ("io_hidden", "io_kv", "compute", "project", "load")
 
 
 def run(settings: Settings) -> tuple[Series, ...]:
@@ -46,35 +42,35 @@ def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
         folder = stack.enter_context(scratch_folder(settings.folder, SCRATCH_BYTES))
         write_random_model(folder / "model", scale.shape, [corpus()[:TOKENIZER_BYTES]])
         model = Model.from_directory(folder / "model")
-        found: dict[MeasuredSetting, Samples] = {}
+        found = []
         for setting in scale.settings:
             with scratch_folder(folder, 0) as place:
-                found[setting] = SettingLab(setting, scale, model, place, settings).measure()
+                found.append(SettingLab(setting, scale, model, place, settings).measure())
+            show_found(settings.console, found[-1])
         with scratch_folder(folder, 0) as place:
             stored = kv_over_stored(place)
-    return (*_figures(found, stored), *_details(found))
+    details = [series for one in found for series in details_of(one)]
+    return (*figures_of(found, stored), *details)
 
 
-def _figures(found: dict[MeasuredSetting, Samples], stored: dict[str, float]) -> list[Series]:
-    bound = [median_ratio(one["hcache_s"], one["bound_s"]) for one in found.values()]
-    single = [
-        max(median_ratio(one["hcache_s"], one[f"{mode}_s"]) for mode in _SINGLE)
-        for one in found.values()
-    ]
+def figures_of(found: list[Found], stored: dict[str, float]) -> list[Series]:
+    """One sample for each setting, and for each model of ``stored``."""
     balanced = [
-        median_ratio(one["kv_s"], one["hcache_s"])
-        for setting, one in found.items()
-        if setting.balance is Balance.BALANCED
+        one.over(Mode.KV, Mode.HCACHE) for one in found if one.setting.balance is Balance.BALANCED
     ]
-    equal = [one["tokens_equal"][0] for one in found.values()]
     ratios = tuple(stored.values())
     rows = (
-        ("hcache_vs_bound_max", "ratio", bound, Summary.MOST),
-        ("hcache_vs_best_single_max", "ratio", single, Summary.MOST),
+        ("hcache_vs_bound_max", "ratio", [one.hcache_vs_bound for one in found], Summary.MOST),
+        (
+            "hcache_vs_best_single_max",
+            "ratio",
+            [one.over_best_single() for one in found],
+            Summary.MOST,
+        ),
         ("hcache_vs_kv_balanced_x", "ratio", balanced, Summary.LEAST),
         ("storage_per_token_kv_over_hcache_min", "ratio", ratios, Summary.LEAST),
         ("storage_per_token_kv_over_hcache_max", "ratio", ratios, Summary.MOST),
-        ("tokens_equal", "all", equal, Summary.LEAST),
+        ("tokens_equal", "all", [float(one.tokens_equal) for one in found], Summary.LEAST),
     )
     return [
         Series(key=key, unit=unit, samples=tuple(samples), summary=summary, is_figure=True)
@@ -82,36 +78,42 @@ def _figures(found: dict[MeasuredSetting, Samples], stored: dict[str, float]) ->
     ]
 
 
-def _details(found: dict[MeasuredSetting, Samples]) -> list[Series]:
-    """Speeds of all modes, the bound, and the ratio to it."""
-    result = []
-    for setting, samples in found.items():
-        for mode in LAYER_MODES:
-            speeds = tuple(setting.token_count / seconds for seconds in samples[f"{mode}_s"])
-            result.append(Series(key=f"{setting.name}_{mode}", unit="tokens/s", samples=speeds))
-        limits = tuple(setting.token_count / seconds for seconds in samples["bound_s"])
-        result.append(Series(key=f"{setting.name}_bound", unit="tokens/s", samples=limits))
-        for mode in (Mode.HCACHE, Mode.AUTO):
-            ratios = tuple(
-                ours / bound
-                for ours, bound in zip(samples[f"{mode}_s"], samples["bound_s"], strict=True)
-            )
-            result.append(
-                Series(key=f"{setting.name}_{mode}_vs_bound", unit="ratio", samples=ratios)
-            )
-        result += [
-            Series(
-                key=f"{setting.name}_device_limit",
-                unit="MB/s",
-                samples=samples["device_mb_per_s_max"],
-            ),
-            Series(
-                key=f"{setting.name}_device_rate_reached",
-                unit="ratio",
-                samples=samples["device_rate_reached"],
-            ),
-        ]
-        for name in ("io_hidden", "io_kv", "compute", "project"):
-            milliseconds = tuple(1000 * seconds for seconds in samples[f"{name}_s"])
-            result.append(Series(key=f"{setting.name}_{name}", unit="ms", samples=milliseconds))
-    return result
+def details_of(found: Found) -> list[Series]:
+    """Speeds, ratios to the bound and schedules of all modes; the bound, its partition, costs."""
+    token_count = found.setting.token_count
+    samples: list[tuple[str, str, tuple[float, ...]]] = []
+    for mode in LAYER_MODES:
+        speeds = tuple(token_count / seconds for seconds in found.seconds[mode])
+        samples.append((mode, "tokens/s", speeds))
+        samples.append((f"{mode}_vs_bound", "ratio", found.over_bound(mode)))
+        samples += _layers(mode, (found.schedules[mode],))
+    samples.append(("bound", "tokens/s", tuple(token_count / each for each in found.bounds_s)))
+    samples += _layers("bound", found.bounds)
+    if noise := found.noise():
+        samples.append(("hcache_vs_alike", "ratio", noise))
+    samples += [
+        ("device_limit", "MB/s", (found.device_bytes_per_s / 1e6,)),
+        ("device_rate_reached", "ratio", found.device_rate_reached()),
+        ("project_drift", "ratio", found.drift()),
+    ]
+    for name in COSTS:
+        milliseconds = tuple(1000 * getattr(costs, f"{name}_s") for costs in found.costs)
+        samples.append((name, "ms", milliseconds))
+    return [
+        Series(key=f"{found.setting.name}_{name}", unit=unit, samples=values)
+        for name, unit, values in samples
+    ]
+
+
+def _layers(
+    name: str, schedules: tuple[LayerSchedule, ...]
+) -> list[tuple[str, str, tuple[float, ...]]]:
+    """How many layers come from each source."""
+    return [
+        (
+            f"{name}_{source}_layers",
+            "layers",
+            tuple(float(schedule.count(source)) for schedule in schedules),
+        )
+        for source in Source
+    ]

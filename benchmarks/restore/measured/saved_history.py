@@ -72,20 +72,24 @@ class SavedHistory:
         """How the states of a use lie in the store."""
         return StateFormat.of_model(self._model, f"benchmark {use}", schedule=self._schedules[use])
 
-    def save(self, client: Client) -> None:
-        """Prefills the history once and stores what each use needs; raises BenchmarkError."""
+    def save(self, client: Client, *, new_tokens: int) -> tuple[int, ...]:
+        """Prefills the history once and stores what each use needs; raises BenchmarkError.
+
+        Returns ``new_tokens`` greedy tokens behind it and a token 0, so that computing them is
+        what restorations can be compared with.
+        """
         savers = [
             StateSaver(client, self.format(use)) for use in self._schedules if self.stores(use)
         ]
         engine = Engine(
             self._model,
-            cache_tokens=len(self.tokens) + 1,
+            cache_tokens=len(self.tokens) + 1 + new_tokens,
             token_budget=TOKEN_BUDGET,
             requests_max=1,
             sink=SinkOfAll(savers),
         )
-        engine.add_request(self.tokens, new_tokens_max=1)
-        engine.run()
+        engine.add_request([*self.tokens, 0], new_tokens_max=new_tokens, stop_token_ids=())
+        (completion,) = engine.run()
         for saver in savers:
             report = saver.finish()
             saver.close()
@@ -93,6 +97,7 @@ class SavedHistory:
                 raise BenchmarkError(
                     f"only {report.saved_tokens} of {len(self.tokens)} tokens were saved"
                 )
+        return completion.generated_ids
 
     def seconds(self, report: RestoreReport) -> float:
         """Of a restoration; raises BenchmarkError unless the whole history came cold."""

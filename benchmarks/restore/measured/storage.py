@@ -7,6 +7,7 @@ from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.restore.shapes import ModelShape
 from benchmarks.restore.table_3 import TABLE_3, schedule_of
 from engine_adapters.restore import LayerSchedule, Source
+from kvstored.format.geometry import HEADER_BYTES
 from kvstored_client import (
     Ack,
     Client,
@@ -52,7 +53,10 @@ def _kv(shape: ModelShape) -> LayerSchedule:
 
 
 def _used_bytes(client: Client, shape: ModelShape, schedule: LayerSchedule) -> float:
-    """What the device holds of one token more, extent headers included."""
+    """What the device holds of one token more, extent headers included.
+
+    Raises BenchmarkError unless that is exactly the states and a header for each chunk.
+    """
     sizes = {
         StateKind.HIDDEN: shape.hidden_bytes,
         StateKind.KV: shape.kv_bytes,
@@ -80,5 +84,17 @@ def _used_bytes(client: Client, shape: ModelShape, schedule: LayerSchedule) -> f
             )
         if report.stored_count != 1:
             raise BenchmarkError(f"a chunk of {shape.name} was not stored")
-    after = client.admin.stats().devices[0].used_bytes
-    return (after - before) / (CHUNKS * CHUNK_TOKENS)
+    used_bytes = client.admin.stats().devices[0].used_bytes - before
+    expected_bytes = CHUNKS * chunk_bytes(shape, schedule)
+    if used_bytes != expected_bytes:
+        raise BenchmarkError(
+            f"{CHUNKS} chunks of {shape.name} take {used_bytes} bytes of the device, and should "
+            f"take {expected_bytes}"
+        )
+    return used_bytes / (CHUNKS * CHUNK_TOKENS)
+
+
+def chunk_bytes(shape: ModelShape, schedule: LayerSchedule) -> int:
+    """What a chunk has to take: the states of its tokens and a page for its header."""
+    token_bytes = schedule.token_bytes(hidden_bytes=shape.hidden_bytes, kv_bytes=shape.kv_bytes)
+    return CHUNK_TOKENS * token_bytes + HEADER_BYTES

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.cake.cell_setting import CellSetting, slow_quotient
@@ -76,3 +78,13 @@ def test_every_width_has_a_codec_that_keeps_all_bits_or_says_so() -> None:
     }
     for each in settings:
         assert codec_of_layer(each.codec, layer=0, layer_count=1).is_lossless is each.is_lossless
+
+
+def test_a_cell_that_the_paper_lacks_has_the_device_of_its_three_bits() -> None:
+    ours = CellSetting.of_cachegen(4096)
+    paper = CellSetting.of(cell(7, "32Gbps", "3 bits"), 4096)
+    assert replace(ours, codec=paper.codec) == paper
+    assert codec_of_layer(ours.codec, layer=0, layer_count=1).name != paper.codec
+    assert not ours.is_lossless
+    assert ours.name == paper.name.replace("3_bits", "cachegen")
+    assert ours.label == paper.label.replace("3b", "cachegen")

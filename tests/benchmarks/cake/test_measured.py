@@ -36,6 +36,8 @@ TINY = Scale(
         7: lambda cell: cell.gbit_per_s == 32 and cell.bits in (16, 3),
     },
     rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
+    more_rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
+    has_cachegen=True,
     long_tokens=1024,
     long_rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
     check_passes=1,
@@ -58,7 +60,18 @@ def test_all_figures_and_nothing_left(tmp_path: Path) -> None:
     found = {one.key: one.value for one in series}
     assert {one.key for one in series if one.is_figure} == set(BENCHMARK.figures)
     assert found["tokens_equal"] == 1
-    assert all(found[key] > 0 for key in ("cake_vs_oracle_max", "speedup_over_io_mean"))
+    above_0 = (
+        "cake_vs_oracle_max",
+        "cake_vs_oracle_nominal",
+        "cake_vs_oracle_beside",
+        "speedup_over_io_mean",
+        "adaptive_shorts_over_long",
+    )
+    assert all(found[key] > 0 for key in above_0)
+    decoded = {key: value for key, value in found.items() if key.endswith("_cake_decode")}
+    assert {"cachegen" in key for key in decoded} == {True, False}
+    # How much was loaded, and so decoded, is the planner's choice by what it measured.
+    assert all(value == 0 for key, value in decoded.items() if "16_bits" in key)
     assert list(tmp_path.iterdir()) == []
     file = chosen.console.file
     assert isinstance(file, io.StringIO)

@@ -1,8 +1,16 @@
+import io
+import sys
 from pathlib import Path
 
+import pytest
+from rich.console import Console
+
+from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.cake.fluctuation import Fluctuation
 from benchmarks.cake.measured.history import Taken
-from benchmarks.cake.measured.plots import plot_batches, plot_pointers
+from benchmarks.cake.measured.plots import check_plots, plot_batches, plot_pointers
+from benchmarks.cake.measured.run import measure
+from benchmarks.cake.measured.scale import QUICK
 from benchmarks.cake.measured.shared_model import StepRecord
 from engine_adapters.restore import Action
 from engine_adapters.runner.cake_restoration import PointerSample
@@ -43,3 +51,21 @@ def test_batches_are_drawn(tmp_path: Path) -> None:
     path = tmp_path / "batches.png"
     plot_batches(path, {"adaptive": (100.0, STEPS), "first come": (99.0, STEPS)})
     assert path.read_bytes().startswith(PNG_MAGIC)
+
+
+def test_what_cannot_be_drawn_is_known_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_plots()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    file = tmp_path / "no folder"
+    file.touch()
+    settings = Settings(
+        quick=True,
+        folder=file,
+        seed=1,
+        console=Console(file=io.StringIO()),
+        plots=tmp_path,
+    )
+    with pytest.raises(BenchmarkError, match="the pictures need matplotlib"):
+        measure(settings, QUICK, ["grid", "adaptive"])

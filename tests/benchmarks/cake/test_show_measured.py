@@ -12,6 +12,8 @@ FASTER = CellTimes(
     load_s=(2.5,),
     compute_s=(1.5,),
     oracle_s=(0.8,),
+    nominal_oracle_s=(0.8,),
+    beside_oracle_s=(0.8,),
     were_equal=True,
     cake_parts_s={},
 )
@@ -20,6 +22,8 @@ SLOWER = CellTimes(
     load_s=(2.5,),
     compute_s=(1.5,),
     oracle_s=(0.8,),
+    nominal_oracle_s=(0.8,),
+    beside_oracle_s=(0.8,),
     were_equal=True,
     cake_parts_s={},
 )

@@ -8,7 +8,7 @@ from rich.console import Console
 from benchmarks.benchmark import Settings
 from benchmarks.decode import BENCHMARK
 from benchmarks.decode.run import measure
-from benchmarks.decode.scale import Scale
+from benchmarks.decode.scale import FULL, Scale
 from engine_adapters.runner.random_model import RandomModelShape
 
 TINY = Scale(
@@ -25,8 +25,14 @@ TINY = Scale(
     history_tokens=8,
     lead_steps=16,
     turn_steps=5,
-    cycles=11,
+    cycles=15,
+    cycles_min=11,
 )
+
+
+def test_short_steps_are_measured_more_often() -> None:
+    assert [FULL.cycles_of(size) for size in FULL.batch_sizes] == [128, 64, 32, 24, 24, 24]
+    assert FULL.variant_steps(4) == (FULL.lead_cycles + 32) * FULL.turn_steps
 
 
 def test_all_figures_and_nothing_left(tmp_path: Path) -> None:

@@ -2,16 +2,22 @@
 
 import io
 import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from benchmarks.benchmark import Settings
+from benchmarks.daemon_process import DaemonProcess
 from benchmarks.interleave import Rounds
+from benchmarks.storage import clients, mixed, overtaken
+from benchmarks.storage.bench import Bench
 from benchmarks.storage.run import BENCHMARK, PARTS, measure
 from benchmarks.storage.scale import Scale
 from benchmarks.workload import KIB, MIB
+from tests.benchmarks.storage.patient_worker import PatientProcess
 
 MAY_BE_NOTHING = ("window", "overshoot", "disorder")
 ROUNDS = Rounds(count=1, count_min=1, time_limit_s=0.0)
@@ -32,11 +38,36 @@ TINY = Scale(
     curve_bytes=16 * MIB,
     curve_slices=(16 * KIB, 4 * MIB),
     large_slab_bytes=64 * MIB,
-    put_alone_s=0.2,
+    put_alone_s=1.5,
     fio_request_bytes=(MIB,),
     fio_depths=(4,),
     fio_jobs=(1,),
 )
+
+
+CLIENT_BYTES_PER_S = 50_000_000
+"""Of a device that several client processes use: none is done before the others have begun."""
+OVERTAKEN_BYTES_PER_S = 16_000_000
+"""Likewise where a read is given up half-way: the second half takes a second."""
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process comes too late, however busy the machine is: nothing here is a fair figure."""
+    daemon = Bench.daemon
+
+    def slow_daemon(
+        self: Bench, name: str, **options: Any
+    ) -> AbstractContextManager[DaemonProcess]:
+        if name in {"clients", "mixed"}:
+            options["device_bytes_per_s_max"] = CLIENT_BYTES_PER_S
+        return daemon(self, name, **options)
+
+    monkeypatch.setattr(Bench, "daemon", slow_daemon)
+    for module in (clients, mixed):
+        monkeypatch.setattr(module, "WorkerProcess", PatientProcess)
+    monkeypatch.setattr(mixed, "PUT_AHEAD_S", 2.0)
+    monkeypatch.setattr(overtaken, "DEVICE_BYTES_PER_S", OVERTAKEN_BYTES_PER_S)
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")

@@ -7,16 +7,20 @@ from engine_adapters.restore import LayerCosts
 seconds = st.floats(1e-6, 10.0)
 """Down to a microsecond a layer, so that both channels can be the slower one by far."""
 layer_counts = st.integers(1, 96)
+load_shares = st.floats(0.0, 0.99)
+"""Of projecting, which ends with the same copy and rotation."""
 
 
 @st.composite
 def any_costs(draw: st.DrawFn) -> LayerCosts:
-    """Every relation between the four."""
+    """Every relation between the four of the paper."""
+    project_s = draw(seconds)
     return LayerCosts(
         io_hidden_s=draw(seconds),
         io_kv_s=draw(seconds),
         compute_s=draw(seconds),
-        project_s=draw(seconds),
+        project_s=project_s,
+        load_s=draw(load_shares) * project_s,
     )
 
 
@@ -30,4 +34,5 @@ def mha_costs(draw: st.DrawFn) -> LayerCosts:
         io_kv_s=2 * io_hidden_s,
         compute_s=draw(st.floats(6.0, 12.0)) * project_s,
         project_s=project_s,
+        load_s=draw(load_shares) * project_s,
     )

@@ -28,6 +28,21 @@ def test_they_meet_where_both_sides_end_together() -> None:
     assert plan.source is Source.KV
 
 
+def test_slow_decoding_lets_more_be_computed() -> None:
+    """As with reads that are slower by as much."""
+    free, slow = (
+        plan_cake(
+            WHOLE,
+            COMPUTE,
+            {Source.KV: LoadCost.of_bytes(10, bytes_per_s=10, decode_s=decode_s)},
+            token_budget=10,
+        )
+        for decode_s in (0.5, 4.0)
+    )
+    assert (free.meeting_token, slow.meeting_token) == (50, 80)
+    assert slow.duration_s == pytest.approx(8.1)
+
+
 def test_the_faster_source_is_chosen_with_its_projection() -> None:
     loads = {
         Source.KV: LoadCost(chunk_s=1.0),

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ PROFILE = CostProfile(
     compute_square_s=1e-9,
     compute_constant_s=1e-3,
     project_token_s=2e-6,
+    load_token_s=5e-7,
     read_bytes_per_s=1e6,
     read_latency_s=0.25,
 )
@@ -45,11 +47,28 @@ def test_the_profile_of_a_layer_gives_the_costs_of_the_model() -> None:
         for source in (Source.HIDDEN, Source.KV)
     )
     assert hidden == LoadCost(chunk_s=0.0064, latency_s=0.25, project_s=8e-6)
-    assert kv == LoadCost(chunk_s=0.0128, latency_s=0.25, project_s=0.0)
+    assert kv == LoadCost(chunk_s=0.0128, latency_s=0.25, project_s=2e-6)
+
+
+def test_a_chunk_is_loaded_as_fast_as_the_slower_of_reading_and_decoding() -> None:
+    profile = replace(PROFILE, codec="zstd", decode_hidden_token_s=3e-4, decode_kv_token_s=1e-4)
+    hidden, kv, raw = (
+        LoadCost.of_profile(profile, source, layer_count=4, chunk_tokens=16, codec=codec)
+        for source, codec in ((Source.HIDDEN, "zstd"), (Source.KV, "zstd"), (Source.HIDDEN, "raw"))
+    )
+    assert hidden.chunk_s == pytest.approx(4 * 16 * 3e-4)
+    assert replace(hidden, chunk_s=raw.chunk_s) == raw
+    assert raw == LoadCost.of_profile(PROFILE, Source.HIDDEN, layer_count=4, chunk_tokens=16)
+    assert kv == LoadCost.of_profile(PROFILE, Source.KV, layer_count=4, chunk_tokens=16)
 
 
 def test_bytes_and_what_each_chunk_takes_besides() -> None:
     assert LoadCost.of_bytes(500, bytes_per_s=1000, issue_s=0.1).chunk_s == pytest.approx(0.6)
+    decoded = [
+        LoadCost.of_bytes(500, bytes_per_s=1000, issue_s=0.1, decode_s=decode_s).chunk_s
+        for decode_s in (0.59, 0.7)
+    ]
+    assert decoded == [pytest.approx(0.6), 0.7]
 
 
 def test_costs_are_finite_and_something() -> None:

@@ -66,9 +66,10 @@ def test_auto_uses_no_hidden_states_where_loading_is_as_fast(
 def test_the_formula_is_never_slower_than_hidden_states_alone(
     costs: LayerCosts, layer_count: int
 ) -> None:
-    hidden_s = predicted_s(Mode.HIDDEN, costs, layer_count)
-    assert predict_s(hcache_schedule(costs, layer_count), costs) <= hidden_s * NOISE
-    assert predicted_s(Mode.HCACHE, costs, layer_count) <= hidden_s * NOISE
+    """But for loading the last layer, whose read is the last of all."""
+    limit_s = predicted_s(Mode.HIDDEN, costs, layer_count) + costs.load_s
+    assert predict_s(hcache_schedule(costs, layer_count), costs) <= limit_s * NOISE
+    assert predicted_s(Mode.HCACHE, costs, layer_count) <= limit_s * NOISE
 
 
 @given(any_costs(), layer_counts)

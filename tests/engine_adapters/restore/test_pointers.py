@@ -1,5 +1,7 @@
 """Ten tokens a chunk and a step; a token takes 1 s, a chunk comes every 10 s."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from engine_adapters.restore.cake import plan_cake
@@ -36,12 +38,18 @@ def compute(running: Pointers, duration_s: float = 10.0) -> None:
     running.end_step(10, duration_s)
 
 
+def bring(running: Pointers, now_s: float, chunks: list[int], lost: Sequence[int] = ()) -> None:
+    """They arrive and are taken."""
+    running.observe(now_s, arrived=chunks, lost=lost)
+    running.take(chunks)
+
+
 def test_it_computes_from_the_front_until_it_meets_what_was_loaded() -> None:
     running = pointers()
     for step in range(5):
         assert running.decide(10) == decision(Action.COMPUTE, 10 * step, 10 * step + 10)
         compute(running)
-        running.observe(100.0 + 10 * (step + 1), resident=[9 - step])
+        bring(running, 100.0 + 10 * (step + 1), [9 - step])
     assert running.decide(10) == decision(Action.JUMP, 50, 100)
     running.jump(50)
     assert running.position == 100
@@ -74,22 +82,38 @@ def test_the_reader_is_told_about_whole_chunks_of_the_step_that_runs() -> None:
 def test_it_waits_when_the_reader_is_faster_and_uses_what_is_there() -> None:
     running = pointers(load=LoadCost(chunk_s=1.0), chunk_count=3)
     assert running.decide(10) == decision(Action.WAIT, 0, 0)
-    running.observe(103.0, resident=[2, 1])
+    bring(running, 103.0, [2, 1])
     assert running.decide(10) == decision(Action.WAIT, 0, 0)
-    running.observe(103.5, resident=[0])
+    bring(running, 103.5, [0])
     assert running.decide(10) == decision(Action.JUMP, 0, 30)
+
+
+def test_what_has_arrived_and_is_not_taken_is_waited_for_and_not_jumped_over() -> None:
+    running = pointers(load=LoadCost(chunk_s=1.0), chunk_count=3)
+    running.observe(106.0, arrived=[2, 1, 0])
+    running.take([2, 1])
+    assert running.decide(10) == decision(Action.WAIT, 0, 0)
+    running.take([0])
+    assert running.decide(10) == decision(Action.JUMP, 0, 30)
+
+
+def test_what_has_arrived_and_is_lost_before_it_is_taken_is_computed() -> None:
+    running = pointers(load=LoadCost(chunk_s=1.0), chunk_count=3)
+    running.observe(103.0, arrived=[2, 1, 0])
+    running.observe(103.5, lost=[2, 1, 0])
+    assert running.decide(10) == decision(Action.COMPUTE, 0, 10)
 
 
 def test_chunks_that_came_out_of_turn_are_jumped_over_one_by_one() -> None:
     running = pointers(load=LoadCost(chunk_s=1.0), chunk_count=3)
-    running.observe(101.0, resident=[0])
+    bring(running, 101.0, [0])
     assert running.decide(10) == decision(Action.JUMP, 0, 10)
 
 
 def test_what_came_out_of_turn_is_not_computed_either() -> None:
     running = pointers(load=LoadCost(chunk_s=15.0), chunk_count=3)
     assert running.decide(10).action is Action.COMPUTE
-    running.observe(115.0, resident=[0])
+    bring(running, 115.0, [0])
     assert running.decide(10) == decision(Action.JUMP, 0, 10)
     running.jump(10)
     assert running.decide(10).action is Action.COMPUTE
@@ -102,7 +126,7 @@ def test_without_budget_nothing_is_computed() -> None:
 
 def test_a_lost_chunk_is_computed() -> None:
     running = pointers(load=LoadCost(chunk_s=1.0), chunk_count=3)
-    running.observe(103.0, resident=[2, 0], lost=[1])
+    bring(running, 103.0, [2, 0], lost=[1])
     assert running.decide(10) == decision(Action.JUMP, 0, 10)
     running.jump(10)
     assert running.decide(10) == decision(Action.COMPUTE, 10, 20)
@@ -114,7 +138,7 @@ def test_a_chunk_that_is_half_computed_is_loaded_from_there_on() -> None:
     running = pointers(load=LoadCost(chunk_s=3.0), chunk_count=1)
     running.begin_step(4)
     running.end_step(4, 4.0)
-    running.observe(104.0, resident=[0])
+    bring(running, 104.0, [0])
     assert running.decide(10) == decision(Action.JUMP, 4, 10)
 
 
@@ -130,14 +154,14 @@ def test_the_latency_is_no_silence() -> None:
     running = pointers(load=LoadCost(chunk_s=2.0, latency_s=3.0), chunk_count=2)
     running.observe(105.9)
     assert running.decide(10).action is Action.WAIT
-    running.observe(107.0, resident=[1])
+    bring(running, 107.0, [1])
     assert running.decide(10).action is Action.WAIT
 
 
 def test_an_early_arrival_counts_as_no_time() -> None:
     rates = Rates(LOAD, token_budget=10)
     running = pointers(load=LoadCost(chunk_s=10.0, latency_s=50.0), rates=rates)
-    running.observe(101.0, resident=[9])
+    bring(running, 101.0, [9])
     assert rates.chunk_s.value == pytest.approx(10 * 4 / 5)
 
 
@@ -147,7 +171,7 @@ def test_arrivals_between_two_looks_bound_the_time_between_two_chunks() -> None:
         load = LoadCost(chunk_s=expected_s)
         rates = Rates(load, token_budget=10)
         running = pointers(load=load, rates=rates)
-        running.observe(124.0, resident=[9, 8, 7])
+        bring(running, 124.0, [9, 8, 7])
         assert rates.chunk_s.value == pytest.approx((4 * expected_s + 3 * learned_s) / 7)
 
 
@@ -157,7 +181,7 @@ def test_slow_steps_shift_the_meeting() -> None:
     for _ in range(3):
         compute(running, duration_s=40.0)
     assert rates.slowness.value > 3
-    running.observe(220.0, resident=[9, 8, 7, 6, 5, 4])
+    bring(running, 220.0, [9, 8, 7, 6, 5, 4])
     assert running.decide(10).action is Action.WAIT
 
 
@@ -169,10 +193,49 @@ def test_a_smaller_budget_is_remembered_as_more_steps() -> None:
     assert rates.step_tokens.value == pytest.approx(2, rel=0.02)
 
 
+def test_a_step_that_others_filled_seemed_to_be_slow() -> None:
+    """Bug: what the others' tokens took counted as slowness of this request's.
+
+    Then nothing was computed behind a burst, which left no more than a token of each step.
+    """
+    rates = Rates(LOAD, token_budget=10)
+    running = pointers(rates=rates)
+    for _ in range(3):
+        running.begin_step(1)
+        running.end_step(1, 10.0, others_count=9)
+    assert rates.slowness.value == pytest.approx(1)
+    bring(running, 130.0, [9, 8, 7])
+    assert running.decide(10).action is Action.COMPUTE
+
+
+def test_steps_that_others_share_take_what_all_their_tokens_take() -> None:
+    """Bug: a tenth of a step was expected to take a tenth of its time, and was never waited for.
+
+    The last chunk but one comes in 10 s: computing it takes as long alone, and 10 steps beside
+    others.
+    """
+    rates = Rates(LOAD, token_budget=10)
+    for _ in range(50):
+        rates.step_tokens.add(1)
+    assert rates.others_tokens == pytest.approx(9, rel=0.02)
+    running = pointers(chunk_count=2, rates=rates)
+    bring(running, 110.0, [1])
+    assert running.decide(1).action is Action.WAIT
+    assert pointers(chunk_count=1).decide(10).action is Action.COMPUTE
+
+
+def test_steps_that_others_fill_do_not_shrink_those_that_they_leave() -> None:
+    rates = Rates(LOAD, token_budget=10)
+    running = pointers(rates=rates)
+    for _ in range(30):
+        assert running.decide(0).action is Action.WAIT
+    assert rates.step_tokens.value == 10
+
+
 def test_an_engine_that_learned_knows_it_for_the_next_request() -> None:
     rates = Rates(LOAD, token_budget=10)
     first = pointers(rates=rates)
-    first.observe(109.0, resident=[9, 8, 7, 6, 5, 4, 3, 2, 1])
+    bring(first, 109.0, [9, 8, 7, 6, 5, 4, 3, 2, 1])
     assert pointers(chunk_count=3, rates=rates).decide(10).action is Action.WAIT
     assert pointers(chunk_count=3).decide(10).action is Action.COMPUTE
 
@@ -191,7 +254,7 @@ def test_it_loads_until_nothing_ahead_can_come() -> None:
     assert running.is_loading
     running.observe(110.0, lost=[0, 1])
     assert running.is_loading
-    running.observe(120.0, resident=[2])
+    bring(running, 120.0, [2])
     compute(running)
     compute(running)
     assert running.is_loading

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,7 @@ from engine_adapters.restore import (
     LayerSchedule,
     Source,
     best_bound_s,
+    best_bounded,
     bound_s,
     predict_s,
 )
@@ -17,6 +19,8 @@ from tests.engine_adapters.restore.drawn_costs import any_costs
 H, KV, RE = Source.HIDDEN, Source.KV, Source.COMPUTE
 COSTS = LayerCosts(io_hidden_s=2.0, io_kv_s=4.0, compute_s=10.0, project_s=1.0)
 SLOW = LayerCosts(io_hidden_s=2.0, io_kv_s=4.0, compute_s=30.0, project_s=5.0)
+
+LOADING = replace(SLOW, load_s=1.5)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +43,13 @@ SLOW = LayerCosts(io_hidden_s=2.0, io_kv_s=4.0, compute_s=30.0, project_s=5.0)
         # Read first, keys and values delay the hidden states.
         (((KV, 2), (H, 3)), SLOW, 25.0),
         (((RE, 1), (KV, 2)), COSTS, 10.0),
+        # Loading is hidden by the next read, but for that of the last layer.
+        (((KV, 3),), LOADING, 13.5),
+        # The loads wait for the projections, then for nothing more.
+        (((H, 3), (KV, 2)), LOADING, 20.0),
+        # 3 x 2 + 3 x 4 s of reads and the last load.
+        (((H, 3), (KV, 3)), LOADING, 21.5),
+        (((RE, 1), (KV, 2)), LOADING, 33.0),
     ],
 )
 def test_worked_pipelines(
@@ -55,6 +66,11 @@ def test_bounds_of_a_schedule_and_of_all() -> None:
     assert best_bound_s(COSTS, 8) == 16.0
     # 4 H + 4 KV: 24 s of reads, 20 s of projections; 5 H + 3 KV: 22 and 25.
     assert best_bound_s(SLOW, 8) == 24.0
+    # Loading keeps the compute side busy: 30 + 15 and 1.5 s; of 5 H + 3 KV 25 and 4.5 s.
+    assert bound_s(schedule, LOADING) == 46.5
+    assert best_bound_s(LOADING, 8) == 26.0
+    assert str(best_bounded(LOADING, 8)) == "3 H + 5 KV"
+    assert str(best_bounded(COSTS, 12)) == "11 H + 1 RE"
 
 
 @st.composite
@@ -71,7 +87,7 @@ def test_no_schedule_is_shorter_than_its_bound_or_longer_than_without_overlap(
     predicted_s = predict_s(schedule, costs)
     each = {
         H: costs.io_hidden_s + costs.project_s,
-        KV: costs.io_kv_s,
+        KV: costs.io_kv_s + costs.load_s,
         RE: costs.compute_s,
     }
     in_turn_s = sum(each[source] for source in schedule.sources)

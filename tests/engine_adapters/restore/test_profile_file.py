@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine_adapters.restore import ProfileError, load_profile, save_profile
-from tests.engine_adapters.restore.test_cost_profile import PROFILE
+from tests.engine_adapters.restore.test_cost_profile import ENCODED, PROFILE
 
 
 def test_a_profile_comes_back_as_it_was_saved(tmp_path: Path) -> None:
@@ -13,6 +13,8 @@ def test_a_profile_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     save_profile(path, PROFILE)
     save_profile(path, replace(PROFILE, machine="another"))
     assert load_profile(path) == replace(PROFILE, machine="another")
+    save_profile(path, ENCODED)
+    assert load_profile(path) == ENCODED
     assert [file.name for file in tmp_path.iterdir()] == ["profile.json"]
 
 
@@ -42,6 +44,22 @@ def test_a_missing_key_is_refused_even_where_it_has_a_default(tmp_path: Path) ->
     path.write_text(json.dumps(document))
     with pytest.raises(ProfileError, match="it lacks the keys model, read_latency_s"):
         load_profile(path)
+
+
+def test_a_file_from_before_codecs_were_measured_is_refused_in_one_sentence(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "profile.json"
+    document = asdict(PROFILE)
+    for name in ("codec", "decode_hidden_token_s", "decode_kv_token_s", "planned_tokens"):
+        del document[name]
+    path.write_text(json.dumps(document))
+    with pytest.raises(ProfileError) as error:
+        load_profile(path)
+    assert str(error.value) == (
+        f"the cost profile {path} cannot be used: it lacks the keys codec, "
+        "decode_hidden_token_s, decode_kv_token_s, planned_tokens; calibrate again"
+    )
 
 
 @pytest.mark.parametrize(

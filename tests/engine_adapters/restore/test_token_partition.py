@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +97,17 @@ def test_whole_chunks_reach_so_far(stop_chunk: int, reached: int) -> None:
 )
 def test_worked_pipelines(tokens: TokenPartition, seconds: float) -> None:
     assert predict_tokens_s(tokens, layer_count=3, costs_of=PROFILE.costs) == seconds
+
+
+def test_keys_and_values_are_loaded_behind_their_reads() -> None:
+    """Each layer: 10 s of reads, then 3 s of projections and 1.5 s for loading one token."""
+    profile = replace(PROFILE, load_token_s=1.5)
+    for tokens, seconds in (
+        (partition(3, 1, Source.KV), 34.5),
+        (partition(0, 2, Source.KV), 27.0),
+        (partition(3, 1), 39.0),
+    ):
+        assert predict_tokens_s(tokens, layer_count=3, costs_of=profile.costs) == seconds
 
 
 def test_a_projection_that_does_not_shrink_with_its_tokens() -> None:

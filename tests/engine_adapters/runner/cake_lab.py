@@ -1,6 +1,6 @@
 """Restorations by both ends over a store whose chunks arrive one by one, without any clock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -15,15 +15,17 @@ from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.request import Completion
 from engine_adapters.runner.saver import StateSaver
+from engine_adapters.runner.span import Span
 from engine_adapters.runner.state_format import StateFormat
 from engine_adapters.runner.step import NullSink, StateSink
 from kvstored_client import RAW
 from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
-from tests.engine_adapters.runner.streamed_client import StreamedClient
+from tests.engine_adapters.runner.streamed_client import StreamedClient, StreamedRead
 from tests.support.waiting import wait_until
 
 CHUNK_TOKENS = 8
 CHUNKS = 14
+EXACT = 1e-5
 NEW_TOKENS = 4
 STEPS_MAX = 2000
 PROMPT = [(31 * n * n + 7 * n) % 97 for n in range(CHUNKS * CHUNK_TOKENS + 1)]
@@ -44,14 +46,31 @@ class TickingSink:
         self._inner.end_step()
 
 
-def has_asked(engine: Engine, client: StreamedClient) -> bool:
-    """Whether what was planned is being read, so that no step depends on when a thread runs."""
+def has_asked(engine: Engine, client: StreamedClient, *, is_answered: bool) -> bool:
+    """Whether what was planned is being read, so that no step depends on when a thread runs.
+
+    Before there is a plan: whether it is known what is stored, where that ``is_answered``.
+    """
     (request,) = engine._running.values()
     restoration = request.restoration
-    if not isinstance(restoration, CakeRestoration) or restoration.plan is None:
+    if not isinstance(restoration, CakeRestoration) or restoration.is_over:
         return True
-    is_ended = restoration._reader.is_ended
-    return bool(client.reads or is_ended or not restoration.plan.load_order)
+    reader = restoration._reader
+    if reader.is_ended:
+        return True
+    if restoration.plan is None:
+        return not is_answered or reader.is_stored is not None
+    # A read is a span of the reader's a moment after it was begun.
+    spans = (*reader.spans, *reader._given_back)
+    if any(not read.is_closed and not is_of(read, spans) for read in client.reads):
+        return False
+    # Who waits for room waits for other threads.
+    has_no_room = restoration._format.span_bytes(1) in client.refused_bytes
+    return bool(client.reads) or has_no_room or not restoration.plan.load_order
+
+
+def is_of(read: StreamedRead, spans: Iterable[Span]) -> bool:
+    return any(read in span._reads for span in spans)
 
 
 def is_decoded(engine: Engine) -> bool:
@@ -91,8 +110,11 @@ class Lab:
         ).encoded(self.codec)
         client = FakeClient(self.store)
         saver = StateSaver(client, self.format)
-        self.run(self.engine(saver=saver), PROMPT)
+        engine = self.engine(saver=saver)
+        self.run(engine, PROMPT)
         saver.close()
+        self.computed = engine._cache
+        """What plain prefill makes of ``PROMPT``."""
         self.keys = client.prefix_keys(self.format.layout, PROMPT)
         self.plain = cache(lambda count: self.run(self.engine(), PROMPT[:count]))
 
@@ -121,8 +143,12 @@ class Lab:
         *,
         client: StreamedClient | None = None,
         arrivals: tuple[int, ...] = (0,),
+        is_answered: bool = True,
     ) -> Completion:
-        """Before each step so many chunks arrive, in turns."""
+        """Before each step so many chunks arrive, in turns.
+
+        Unless ``is_answered`` no step waits until it is known what is stored.
+        """
         engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
         for step in range(STEPS_MAX):
             if client is not None:
@@ -132,7 +158,7 @@ class Lab:
             if completions := engine.step():
                 return completions[0]
             if client is not None:
-                wait_until(partial(has_asked, engine, client))
+                wait_until(partial(has_asked, engine, client, is_answered=is_answered))
         raise AssertionError("the request never ended")
 
     def states_of(self, slices: list[bytes]) -> torch.Tensor:
@@ -167,6 +193,7 @@ def restore(
     span_chunks: int = 100,
     chunk_s: float = 1.0,
     saves: bool = False,
+    is_answered: bool = True,
 ) -> Restored:
     """A step of 16 tokens takes as long as two chunks unless ``chunk_s`` says otherwise."""
     samples: list[PointerSample] = []
@@ -188,7 +215,7 @@ def restore(
         restorer=restorer, saver=sink, token_budget=token_budget, clock=lambda: client.now_s
     )
     prompt = PROMPT[:prompt_tokens]
-    completion = lab.run(engine, prompt, client=client, arrivals=arrivals)
+    completion = lab.run(engine, prompt, client=client, arrivals=arrivals, is_answered=is_answered)
     restorer.close()
     if saver is not None:
         saver.close()
@@ -196,6 +223,23 @@ def restore(
     assert client.reads_in_flight == 0
     assert client.leases_taken == len(client.leases_released)
     return Restored(completion, samples, engine)
+
+
+def check_states(
+    lab: Lab,
+    restored: Restored,
+    prompt_tokens: int = len(PROMPT),
+    *,
+    difference_max: float = EXACT,
+) -> None:
+    """The cache holds what plain prefill of the prompt makes."""
+    for ours, computed in (
+        (restored.engine._cache.keys, lab.computed.keys),
+        (restored.engine._cache.values, lab.computed.values),
+    ):
+        difference = (ours[:, :prompt_tokens] - computed[:, :prompt_tokens]).abs().max()
+        assert difference < difference_max
+        assert torch.count_nonzero(computed[:, :prompt_tokens])
 
 
 def check_equal(lab: Lab, restored: Restored, prompt_tokens: int = len(PROMPT)) -> None:

@@ -71,6 +71,7 @@ class FakeRead:
         chunk_bytes: int,
         hangs: bool,
         is_slow: bool,
+        wait_lock: threading.Lock,
         on_wait: Callable[[], None],
         on_close: Callable[[], None],
     ) -> None:
@@ -80,6 +81,7 @@ class FakeRead:
         self._hangs = hangs
         self._is_slow = is_slow
         self._waited_layers: set[int] = set()
+        self._wait_lock = wait_lock
         self._on_wait = on_wait
         self._on_close = on_close
 
@@ -133,9 +135,11 @@ class FakeRead:
 
     def wait_layer(self, layer: int, timeout_s: float) -> bool:
         assert timeout_s >= 0
-        if layer not in self._waited_layers:
-            self._waited_layers.add(layer)
-            self._on_wait()
+        # A reader's thread waits beside the engine's: nobody goes on before a fault has happened.
+        with self._wait_lock:
+            if layer not in self._waited_layers:
+                self._waited_layers.add(layer)
+                self._on_wait()
         return all(layers[layer] for layers in self._slices)
 
     def close(self) -> None:
@@ -179,6 +183,7 @@ class FakeClient:
         self._arena = memoryview(bytearray(arena_bytes))
         self._space = FreeSpace(arena_bytes)
         self._lock = threading.Lock()
+        self._wait_lock = threading.Lock()
 
     def prefix_keys(self, layout: StateLayout, token_ids: Sequence[int]) -> list[bytes]:
         if not self.present:
@@ -316,6 +321,7 @@ class FakeClient:
             chunk_bytes=sum(layout.slice_bytes(layer) for layer in layers),
             hangs=self.never_finishes,
             is_slow=self.wait_s > 0,
+            wait_lock=self._wait_lock,
             on_wait=self._waited,
             on_close=self._read_closed,
         )

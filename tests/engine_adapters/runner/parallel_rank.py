@@ -12,6 +12,7 @@ from engine_adapters.runner.model_part import ModelPart
 from engine_adapters.runner.parallel_restorer import ParallelRestorer, RankGroups
 from engine_adapters.runner.state_format import StateFormat
 from kvstored_client import Client, LayerState, Rotary, StateKind, StateLayout
+from tests.support.waiting import PATIENCE_S
 
 CHUNK_TOKENS = 32
 
@@ -108,6 +109,8 @@ def restore(task: Task, case: Case, rank: int, device: torch.device) -> dict[str
             part=part,
             device=device,
             span_bytes=case.span_chunks * state_format.span_bytes(1),
+            # It runs while slower processes still load their models.
+            timeout_s=PATIENCE_S,
         )
         report = restorer.restore(task.tokens, keys=keys, values=values)
     return {

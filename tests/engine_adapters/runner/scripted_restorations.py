@@ -17,6 +17,8 @@ class ScriptedRestoration:
     is_over: bool = False
     position: int = 0
     pieces: list[int] = field(default_factory=list)
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    """Tokens of it and of all in each step."""
     waits_s: list[float] = field(default_factory=list)
 
     @property
@@ -33,8 +35,9 @@ class ScriptedRestoration:
     def begin_step(self, token_count: int) -> None:
         pass
 
-    def end_step(self, token_count: int, duration_s: float) -> None:
+    def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         self.position += token_count
+        self.steps.append((token_count, step_tokens))
 
     def wait(self, timeout_s: float) -> None:
         self.waits_s.append(timeout_s)

@@ -128,7 +128,7 @@ class StreamedClient(FakeClient):
     Whoever waits on the engine's thread lets one arrive, so that waiting always ends;
     ``waits`` counts that. Keys in ``lost`` are missing when it is their turn, what comes of
     those in ``garbled`` is no payload of any codec, and after ``dies_after`` deliveries the
-    session is lost.
+    session is lost. ``refused_bytes`` are the sizes for which a reader found no room.
     """
 
     def __init__(self, store: FakeStore, **options: Any) -> None:
@@ -139,10 +139,14 @@ class StreamedClient(FakeClient):
         self.garbled: set[bytes] = set()
         self.dies_after: int | None = None
         self.waits = 0
+        self.refused_bytes: set[int] = set()
         self._delivered = 0
 
     def allocate(self, byte_count: int, *, connects: bool = True) -> Region | None:
-        return super().allocate(byte_count) if self.alive else None
+        region = super().allocate(byte_count) if self.alive else None
+        if region is None and threading.current_thread().name == THREAD_NAME:
+            self.refused_bytes.add(byte_count)
+        return region
 
     def read(
         self,

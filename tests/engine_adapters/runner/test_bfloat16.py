@@ -55,7 +55,11 @@ def project_all(model: Model, sink: HiddenSink, step_tokens: int) -> KvCache:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_restored_states_are_as_near_as_those_of_another_batch_shape(
-    name: str, device: str, tmp_path: Path, make_tokens: MakeTokens
+    name: str,
+    device: str,
+    tmp_path: Path,
+    make_tokens: MakeTokens,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
@@ -70,4 +74,9 @@ def test_restored_states_are_as_near_as_those_of_another_batch_shape(
         for cache, sink in ((whole, whole_sink), (pieces, pieces_sink))
         for step_tokens in (TOKEN_COUNT, 64)
     )
+    with capsys.disabled():
+        print(  # noqa: T201 - the specification wants the largest difference reported
+            f"\n{name} on {device} in bfloat16: restored states differ by at most {restored:g}, "
+            f"two batch shapes of prefill by {between_shapes:g}"
+        )
     assert restored <= between_shapes

@@ -1,12 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
-from engine_adapters.restore import CostProfile, Mode, schedule_for
-from engine_adapters.runner.mode_choice import (
-    PLANNED_TOKENS,
-    ModeError,
-    ModelShape,
-    choose_schedule,
-)
+from engine_adapters.restore import PLANNED_TOKENS, CostProfile, Mode, schedule_for
+from engine_adapters.runner.mode_choice import ModeError, ModelShape, choose_schedule
 
 NOW_S = 2.0
 MHA = ModelShape(layer_count=8, position_count=32_768, hidden_bytes=2048, kv_bytes=4096)
@@ -60,6 +57,15 @@ def test_old_costs_are_used_and_their_age_is_said() -> None:
     assert "measured 90 days ago" in choice.note
 
 
+def test_costs_of_another_machine_are_used_and_both_are_named() -> None:
+    for mode in (Mode.AUTO, Mode.HCACHE):
+        assert choose_schedule(mode, MHA, profile(MHA), now_s=NOW_S, machine="n").note == ""
+        choice = choose_schedule(mode, MHA, profile(MHA), now_s=NOW_S, machine="h, 4 threads")
+        assert str(choice.schedule) == "8 H"
+        assert "were measured on n, and this is h, 4 threads" in choice.note
+    assert choose_schedule(Mode.KV, MHA, profile(MHA), now_s=NOW_S, machine="h").note == ""
+
+
 def test_auto_by_what_was_measured() -> None:
     chosen = {
         (str(choice.schedule), choice.is_cake)
@@ -103,3 +109,65 @@ def test_a_plan_is_for_a_history_that_the_model_can_have() -> None:
     short = ModelShape(layer_count=8, position_count=4, hidden_bytes=2048, kv_bytes=4096)
     assert str(choose_schedule(Mode.AUTO, MHA, costs, now_s=NOW_S).schedule) == "8 H"
     assert str(choose_schedule(Mode.AUTO, short, costs, now_s=NOW_S).schedule) == "8 RE"
+
+
+def encoded(*, decode_hidden_token_s: float, decode_kv_token_s: float) -> CostProfile:
+    """Reading takes 2 and 4 us, projecting 1 us, computing 8 us a token."""
+    return replace(
+        profile(MHA),
+        codec="zstd",
+        decode_hidden_token_s=decode_hidden_token_s,
+        decode_kv_token_s=decode_kv_token_s,
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "slow", "free", "expected"),
+    [
+        # Nothing is worth its decoding.
+        (Mode.AUTO, encoded(decode_hidden_token_s=1.0, decode_kv_token_s=1.0), "8 H", "8 RE"),
+        # Keys and values are decoded sooner than they are read, hidden states are not.
+        (Mode.CAKE, encoded(decode_hidden_token_s=6e-6, decode_kv_token_s=1e-6), "8 H", "8 KV"),
+        # As many layers computed as take as long as decoding the others.
+        (
+            Mode.NAIVE_HYBRID,
+            encoded(decode_hidden_token_s=8e-6, decode_kv_token_s=8e-6),
+            "6 KV + 2 RE",
+            "4 KV + 4 RE",
+        ),
+    ],
+)
+def test_slow_decoding_changes_what_is_stored(
+    mode: Mode, slow: CostProfile, free: str, expected: str
+) -> None:
+    chosen = [
+        str(choose_schedule(mode, MHA, costs, now_s=NOW_S, codec=codec).schedule)
+        for costs, codec in ((slow, "zstd"), (slow, "raw"), (profile(MHA), "zstd"))
+    ]
+    assert chosen == [expected, free, free]
+
+
+def test_a_codec_that_was_not_measured_is_said() -> None:
+    costs = encoded(decode_hidden_token_s=1e-6, decode_kv_token_s=1e-6)
+    for codec in ("raw", "zstd"):
+        assert choose_schedule(Mode.AUTO, MHA, costs, now_s=NOW_S, codec=codec).note == ""
+    note = choose_schedule(Mode.AUTO, MHA, costs, now_s=NOW_S, codec="int8").note
+    assert "say nothing of decoding int8" in note
+    assert note.endswith("calibrate MODEL --codec int8` measures it")
+    old_s = NOW_S + 100 * 24 * 3600
+    both = choose_schedule(Mode.AUTO, MHA, costs, now_s=old_s, codec="int8").note
+    assert both.endswith(f"measures them again; {note}")
+    assert choose_schedule(Mode.KV, MHA, costs, now_s=NOW_S, codec="int8").note == ""
+
+
+def test_a_plan_is_for_the_length_that_the_profile_names() -> None:
+    costs = profile(MHA, compute_token_s=1e-9, compute_square_s=8e-6 / PLANNED_TOKENS)
+    schedules = [
+        str(
+            choose_schedule(
+                Mode.AUTO, MHA, replace(costs, planned_tokens=planned_tokens), now_s=NOW_S
+            ).schedule
+        )
+        for planned_tokens in (4, PLANNED_TOKENS)
+    ]
+    assert schedules == ["8 RE", "8 H"]

@@ -10,7 +10,7 @@ from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.request import Completion
 from engine_adapters.runner.restore_report import RestoreReport
-from engine_adapters.runner.restorer import StateRestorer
+from engine_adapters.runner.restorer import TIMEOUT_S, StateRestorer
 from engine_adapters.runner.save_queue import SaveReport
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
@@ -50,6 +50,8 @@ class Runner:
                 self.model,
                 order=order,
                 span_bytes=self.state_format.region_bytes(span_chunks),
+                # Stands still unless a test lets waits take time: no thread is ever too late.
+                clock=lambda: client.now_s,
             )
             saver = StateSaver(client, self.state_format) if saves else None
         engine = Engine(
@@ -246,6 +248,8 @@ def test_resident_part_of_an_unfinished_read_is_used(
 ) -> None:
     client = FakeClient(runner.store)
     client.never_finishes = True
+    # The layer that never settles is waited for once.
+    client.wait_s = TIMEOUT_S + 1.0
     keys = client.prefix_keys(runner.state_format.layout, history)
     client.missing_layers = {(keys[2], 1)}
     completion, _ = runner.turn(history, client)

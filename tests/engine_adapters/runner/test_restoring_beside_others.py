@@ -1,6 +1,6 @@
 """Other requests go on while one is being restored. Steps are counted, not time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,19 +8,15 @@ import pytest
 from engine_adapters.restore import ComputeCost, LayerSchedule, LoadCost, Source
 from engine_adapters.runner.cake_restoration import CakeRestoration
 from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.engine import WAIT_S_MAX, Engine
+from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.restoration import PIECE_TOKENS
 from engine_adapters.runner.restorer import SPAN_BYTES, StateRestorer
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
-from engine_adapters.runner.step import NullSink, Segment
 from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
-from tests.engine_adapters.runner.scripted_restorations import (
-    ScriptedRestoration,
-    ScriptedRestorer,
-)
+from tests.engine_adapters.runner.step_log import StepLog
 from tests.engine_adapters.runner.streamed_client import StreamedClient
 from tests.support.waiting import wait_until
 
@@ -28,29 +24,13 @@ MakeTokens = Callable[[int, int], list[int]]
 CHUNK_TOKENS = 8
 HISTORY_TOKENS = 12 * CHUNK_TOKENS
 STEPS_MAX = 5000
+TIMEOUT_S = 600.0
+"""Of readers, whose clock is the machine's: no machine is so slow."""
 SCHEDULES = {
     "kv": LayerSchedule.of((Source.KV, 3)),
     "hidden": LayerSchedule.of((Source.HIDDEN, 3)),
     "hcache": LayerSchedule.of((Source.COMPUTE, 1), (Source.HIDDEN, 1), (Source.KV, 1)),
 }
-
-
-class StepLog(NullSink):
-    """Which requests took part in which step, and which were announced when."""
-
-    def __init__(self) -> None:
-        self.steps: list[list[tuple[int, int]]] = []
-        self.announced: dict[int, int] = {}
-
-    def begin_request(self, request_id: int, token_ids: Sequence[int], stored_tokens: int) -> None:
-        assert request_id not in self.announced
-        self.announced[request_id] = stored_tokens
-
-    def begin_step(self, segments: Sequence[Segment]) -> None:
-        self.steps.append([(part.request_id, part.token_count) for part in segments])
-
-    def steps_of(self, request_id: int) -> list[int]:
-        return [n for n, parts in enumerate(self.steps) if request_id in dict(parts)]
 
 
 def format_of(model: Model, schedule: LayerSchedule) -> StateFormat:
@@ -93,8 +73,23 @@ def cake_restorer(
         load=LoadCost(chunk_s=1.0),
         token_budget=16,
         span_bytes=span_bytes,
-        opening_s_max=600.0,
+        timeout_s=TIMEOUT_S,
+        opening_s_max=TIMEOUT_S,
     )
+
+
+def step_until_reading(
+    engine: Engine, restorer: StateRestorer | CakeRestorer, client: StreamedClient
+) -> None:
+    """Two steps: the first begins all restorations, the second asks for what is stored.
+
+    However long the readers' threads take, no other request gets on meanwhile.
+    """
+    assert engine.step() == []
+    readers = restorer._readers._begun
+    wait_until(lambda: all(reader.is_stored is not None for reader in readers))
+    assert engine.step() == []
+    wait_until(lambda: bool(client.reads))
 
 
 def run_until(engine: Engine, is_reached: Callable[[], bool]) -> None:
@@ -109,14 +104,14 @@ def test_a_request_decodes_while_another_one_is_restored(
     model: Model, state_format: StateFormat, prompt: list[int], make_tokens: MakeTokens
 ) -> None:
     client = StreamedClient(stored(model, state_format, prompt))
-    restorer = StateRestorer(client, state_format, model, step_tokens=16)
+    restorer = StateRestorer(client, state_format, model, step_tokens=16, timeout_s=TIMEOUT_S)
     log = StepLog()
     engine = Engine(
         model, cache_tokens=256, token_budget=16, requests_max=2, sink=log, restorer=restorer
     )
     other = engine.add_request(make_tokens(5, 2), new_tokens_max=60, stop_token_ids=())
     restored = engine.add_request(prompt, new_tokens_max=5, stop_token_ids=())
-    run_until(engine, lambda: bool(client.reads))
+    step_until_reading(engine, restorer, client)
     before = len(log.steps_of(other))
     # Nothing arrives: the restoration waits, and the other request does not.
     for _ in range(10):
@@ -159,9 +154,12 @@ def test_one_layer_of_a_span_a_step_was_taken_however_much_had_arrived(
     restorer = StateRestorer(client, state_format, model)
     restoration = restorer.begin(prompt, cache=model.make_cache(128), first_slot=0)
 
+    (reader,) = restorer._readers._begun
+
     def is_reading() -> bool:
         assert restoration.advance(16) == 0
-        return bool(client.reads)
+        # A read that was begun is a span a moment later.
+        return bool(reader.spans)
 
     wait_until(is_reading)
     client.deliver(100)
@@ -180,7 +178,7 @@ def test_restorations_starved_each_other_and_the_saver_of_arena(
     span_bytes = state_format.span_bytes(4)
     client = StreamedClient(stored(model, state_format, prompt), arena_bytes=4 * span_bytes)
     restorer = (
-        StateRestorer(client, state_format, model, span_bytes=span_bytes)
+        StateRestorer(client, state_format, model, span_bytes=span_bytes, timeout_s=TIMEOUT_S)
         if name == "kv"
         else cake_restorer(client, state_format, model, span_bytes=span_bytes)
     )
@@ -197,8 +195,8 @@ def test_restorations_starved_each_other_and_the_saver_of_arena(
     for _ in range(8):
         engine.add_request(prompt, new_tokens_max=1, stop_token_ids=())
     completions = {}
-    # Readers that hold nothing look for room meanwhile.
-    wait_until(lambda: engine.step() == [] and bool(client.reads))
+    # Readers that hold nothing look for room from here on.
+    step_until_reading(engine, restorer, client)
     while not engine.is_idle:
         completions |= {done.request_id: done for done in engine.step()}
         client.deliver(1)
@@ -215,7 +213,7 @@ def test_restorations_starved_each_other_and_the_saver_of_arena(
 def test_nothing_is_computed_while_all_wait(model: Model, prompt: list[int]) -> None:
     state_format = format_of(model, SCHEDULES["kv"])
     client = StreamedClient(stored(model, state_format, prompt))
-    restorer = StateRestorer(client, state_format, model)
+    restorer = StateRestorer(client, state_format, model, timeout_s=TIMEOUT_S)
     log = StepLog()
     engine = Engine(
         model, cache_tokens=256, token_budget=16, requests_max=1, sink=log, restorer=restorer
@@ -265,6 +263,9 @@ def test_a_prefill_goes_before_a_restoration_or_in_order_of_arrival(
             wait_until(lambda: bool(client.reads))
     other = engine.add_request(make_tokens(100, 7), new_tokens_max=2, stop_token_ids=())
     first = len(log.steps)
+    engine.step()
+    # Nothing of it is computed before it is known that nothing of it is stored.
+    wait_until(lambda: restorer._readers._begun[-1].is_stored is not None)
     run_until(engine, lambda: len(log.steps) > first + 3)
     counts = [dict(parts) for parts in log.steps[first + 1 : first + 4]]
     if is_adaptive:
@@ -288,7 +289,7 @@ def test_a_restoration_by_both_ends_leaves_the_whole_step_to_others(
     )
     other = engine.add_request(make_tokens(5, 2), new_tokens_max=60, stop_token_ids=())
     restored = engine.add_request(prompt, new_tokens_max=5, stop_token_ids=())
-    run_until(engine, lambda: bool(client.reads))
+    step_until_reading(engine, restorer, client)
     for _ in range(12):
         client.deliver(1)
         engine.step()
@@ -308,56 +309,16 @@ def test_a_step_without_tokens_takes_what_has_arrived(model: Model, prompt: list
         model, cache_tokens=256, token_budget=16, requests_max=1, sink=log, restorer=restorer
     )
     engine.add_request(prompt, new_tokens_max=1, stop_token_ids=())
-    for _ in range(STEPS_MAX):
+
+    def is_restored() -> bool:
         assert engine.step(token_budget=0) == []
         client.deliver(1)
-        if engine._running and not next(iter(engine._running.values())).is_restoring:
-            break
+        (request,) = engine._running.values()
+        return not request.is_restoring
+
+    # Such steps do not wait for the reader's thread, so that no number of them is enough.
+    wait_until(is_restored)
     assert log.steps == []
     (completion,) = engine.run()
     assert completion.restore.restored_tokens == HISTORY_TOKENS
     restorer.close()
-
-
-def test_a_request_whose_loading_was_over_starved_behind_prefills(
-    model: Model, make_tokens: MakeTokens
-) -> None:
-    log = StepLog()
-    restoration = ScriptedRestoration(step_tokens=16, is_loading=True)
-    engine = Engine(
-        model,
-        cache_tokens=512,
-        token_budget=16,
-        requests_max=2,
-        sink=log,
-        restorer=ScriptedRestorer(restoration),
-    )
-    restored = engine.add_request(make_tokens(100, 1), new_tokens_max=1)
-    other = engine.add_request(make_tokens(100, 2), new_tokens_max=1)
-    engine.step()
-    restoration.is_loading = False
-    engine.step()
-    assert log.steps == [[(other, 16)], [(restored, 16)]]
-
-
-def test_each_of_many_restorations_took_as_much_in_a_step_as_one_may(
-    model: Model, make_tokens: MakeTokens
-) -> None:
-    restorations = [ScriptedRestoration(step_tokens=1, is_loading=True) for _ in range(4)]
-    engine = Engine(model, cache_tokens=256, restorer=ScriptedRestorer(*restorations))
-    for _ in restorations:
-        engine.add_request(make_tokens(20, 1), new_tokens_max=1)
-    engine.step()
-    assert [each.pieces for each in restorations] == [[PIECE_TOKENS // 4]] * 4
-
-
-@pytest.mark.parametrize(("count", "wait_s"), [(1, WAIT_S_MAX), (2, 0.005), (3, 0.005)])
-def test_what_arrives_for_another_restoration_was_seen_late(
-    count: int, wait_s: float, model: Model, make_tokens: MakeTokens
-) -> None:
-    restorations = [ScriptedRestoration(step_tokens=0, is_loading=True) for _ in range(count)]
-    engine = Engine(model, cache_tokens=256, restorer=ScriptedRestorer(*restorations))
-    for _ in restorations:
-        engine.add_request(make_tokens(20, 1), new_tokens_max=1)
-    engine.step()
-    assert [wait for each in restorations for wait in each.waits_s] == [wait_s]

@@ -28,13 +28,13 @@ from engine_adapters.vllm.metadata import OrdersMetadata, ReportMetadata
 from engine_adapters.vllm.orders import LoadEnd, LoadOrder, LoadProgress, StepOrders, WorkerReport
 from engine_adapters.vllm.scheduler_side import SchedulerSide
 from engine_adapters.vllm.tally import joined
+from tests.support.waiting import PATIENCE_S
 
 BLOCK_TOKENS = 16
 CHUNK_TOKENS = 64
 LAYERS = ("layers.0",)
-STEPS_MAX = 3000
-MATCH_TIMEOUT_MS = 2000
-"""Long enough for a look-up on a busy machine, and less than STEPS_MAX steps."""
+MATCH_TIMEOUT_MS = int(PATIENCE_S * 1000)
+"""So that no look-up is given up, however busy the machine is."""
 _NUMBERS = itertools.count()
 
 
@@ -57,6 +57,7 @@ class SchedulerBench:
         batch_tokens: int = 128,
         prefix_caching: bool = False,
         tensor_size: int = 1,
+        match_timeout_ms: int = MATCH_TIMEOUT_MS,
     ) -> None:
         init_none_hash(sha256)
         self.salt = f"bench {next(_NUMBERS)}"
@@ -82,7 +83,7 @@ class SchedulerBench:
                     "socket": str(socket),
                     "mode": mode,
                     "salt": self.salt,
-                    "match_timeout_ms": MATCH_TIMEOUT_MS,
+                    "match_timeout_ms": match_timeout_ms,
                 },
             ),
         )
@@ -159,13 +160,14 @@ class SchedulerBench:
 
         Look-ups need time of their own; a condition that never holds fails the test.
         """
-        for _ in range(STEPS_MAX):
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s:
             orders = self.step()
             if condition(orders):
                 return orders
             self.answer()
             time.sleep(0.001)
-        raise AssertionError(f"it did not happen in {STEPS_MAX} steps")
+        raise AssertionError(f"it did not happen in {PATIENCE_S} s")
 
     def step_until_load(self) -> LoadOrder:
         """The next load; the step that orders it has no answer yet."""

@@ -16,6 +16,9 @@ from kvstored_client import Client
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.timeout(900)
+"""Two engines start before the first test."""
+
 PROMPT_TOKENS = 650
 CHUNK_TOKENS = 64
 CHUNKS = PROMPT_TOKENS // CHUNK_TOKENS
@@ -23,6 +26,8 @@ LOST = CHUNKS - 2
 """Both directions load a chunk before they come to it."""
 CHUNK_BYTES = 100_000
 """Room for one chunk of the model: a read brings no more, so that a load takes several."""
+LOAD_TIMEOUT_MS = 5000
+"""More than any load takes that gets on, and less than a step is held."""
 CHILD = "tests.engine_adapters.vllm.engine_child"
 HEADER_BYTES = 4096
 
@@ -54,8 +59,8 @@ def engine(
         mode=request.param,
         salt=request.param,
         span_bytes=CHUNK_BYTES,
-        match_timeout_ms=3000,
-        load_timeout_ms=1500,
+        match_timeout_ms=60_000,
+        load_timeout_ms=LOAD_TIMEOUT_MS,
         lease_ms=0,
     )
     log = tmp_path_factory.mktemp("engine") / "engine.log"
@@ -223,7 +228,7 @@ def test_engine_starts_without_a_daemon(
 ) -> None:
     with DaemonProcess(tmp_path) as daemon:
         daemon.kill()
-        config = transfer_config(daemon.socket_path, mode="prefix", match_timeout_ms=3000)
+        config = transfer_config(daemon.socket_path, mode="prefix", match_timeout_ms=60_000)
         with EngineProcess(model, tmp_path / "engine.log", kv_transfer_config=config) as engine:
             assert engine.tokens(PROMPTS[0]) == [expected[0]]
             assert engine.counted("dropped_saves") >= CHUNKS

@@ -12,6 +12,9 @@ from benchmarks.vllm.tiny_model import make_model
 from engine_adapters.restore import CostProfile, save_profile
 from tests.support.daemon import DaemonProcess
 
+pytestmark = pytest.mark.timeout(900)
+"""Two engines start before the first test."""
+
 PROMPT_TOKENS = 700
 NEW_TOKENS = 48
 POOL_BLOCKS = 120
@@ -51,7 +54,7 @@ def start(heads_model: Path, shared_daemon: DaemonProcess, tmp_path: Path) -> It
                 shared_daemon.socket_path,
                 mode=mode,
                 salt=mode,
-                match_timeout_ms=3000,
+                match_timeout_ms=60_000,
                 cost_profile=cost_profile,
             )
             return stack.enter_context(

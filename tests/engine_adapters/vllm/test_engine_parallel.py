@@ -8,6 +8,9 @@ import pytest
 from benchmarks.vllm.engine_process import EngineProcess, transfer_config
 from tests.support.daemon import DaemonProcess
 
+pytestmark = pytest.mark.timeout(900)
+"""Three engines of three processes each start in one test."""
+
 PROMPT_TOKENS = 330
 CHUNK_TOKENS = 64
 STORED = PROMPT_TOKENS // CHUNK_TOKENS * CHUNK_TOKENS
@@ -29,7 +32,9 @@ def test_ranks_restore_their_own_heads(
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
     with EngineProcess(model, tmp_path / "plain.log", **PARALLEL) as engine:
         expected = engine.tokens(PROMPT)
-    config = transfer_config(shared_daemon.socket_path, mode=mode, salt=mode, match_timeout_ms=3000)
+    config = transfer_config(
+        shared_daemon.socket_path, mode=mode, salt=mode, match_timeout_ms=60_000
+    )
     changes = {**PARALLEL, "max_num_batched_tokens": CHUNK_TOKENS, "kv_transfer_config": config}
     with EngineProcess(model, tmp_path / "first.log", **changes) as engine:
         assert engine.tokens(PROMPT) == expected

@@ -11,6 +11,9 @@ import pytest
 from benchmarks.vllm.engine_process import EngineProcess, transfer_config
 from tests.support.daemon import DaemonProcess
 
+pytestmark = pytest.mark.timeout(900)
+"""Two engines start before the first test."""
+
 PROMPT_TOKENS = 330
 CHUNK_TOKENS = 64
 
@@ -37,7 +40,7 @@ def engine(
     config = transfer_config(
         shared_daemon.socket_path,
         mode="prefix",
-        match_timeout_ms=3000,
+        match_timeout_ms=10_000,
     )
     log = tmp_path_factory.mktemp("engine") / "engine.log"
     with EngineProcess(model, log, kv_transfer_config=config) as process:

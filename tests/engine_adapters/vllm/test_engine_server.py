@@ -3,8 +3,13 @@
 import random
 from pathlib import Path
 
+import pytest
+
 from benchmarks.vllm.server import Conversations, ConversationScale, talk
 from tests.support.daemon import DaemonProcess
+
+pytestmark = pytest.mark.timeout(900)
+"""Three servers start in one test."""
 
 SCALE = ConversationScale(
     conversations=20,

@@ -184,7 +184,7 @@ def test_hung_daemon_is_a_miss_after_the_deadline(
     import os
     import signal
 
-    bench = start()
+    bench = start(match_timeout_ms=2000)
     os.kill(shared_daemon.pid, signal.SIGSTOP)
     try:
         bench.add("a", PROMPT)

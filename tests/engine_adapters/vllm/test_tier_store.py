@@ -11,6 +11,7 @@ from engine_adapters.vllm.tier_store import PAUSE_S, SLOW_LOOKUP_S, TierStore
 from kvstored_client import Client
 from kvstored_contract.layout import StateLayout
 from tests.support.daemon import DaemonProcess
+from tests.support.waiting import PATIENCE_S
 
 TOKENS = 16
 KEYS = [bytes([number]) * 36 for number in range(4)]
@@ -22,7 +23,13 @@ def rows(chunk_count: int, chunk_bytes: int) -> Tensor:
 
 
 def store_of(client: Any, host: Tensor, **options: Any) -> TierStore:
-    settings = {"chunk_tokens": TOKENS, "span_bytes": 8 << 20, "timeout_ms": 10_000}
+    """Its clock stands still unless a test brings one: no look-up is slow."""
+    settings = {
+        "chunk_tokens": TOKENS,
+        "span_bytes": 8 << 20,
+        "timeout_ms": int(PATIENCE_S * 1000),
+        "clock": lambda: 0.0,
+    }
     return TierStore(client, host, fingerprint="tier", **{**settings, **options})
 
 

@@ -5,7 +5,6 @@ with the stopped client to without, is above the promise.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.faults.clients.stopped import CLIENTS, RATIO_MAX, measure
+from tests.faults.result_file import write_result
 from tests.support.daemon import MIB, DaemonProcess
 
 
@@ -43,9 +43,8 @@ def main() -> int:
         )
     ratio = statistics.median(result.ratio for result in results)
     say(f"median ratio {ratio:.3f} of {len(results)} rounds; promised: at most {RATIO_MAX}")
-    if options.json:
-        document = {"ratio": ratio, "rounds": [asdict(result) for result in results]}
-        options.json.write_text(json.dumps(document, indent=2) + "\n")
+    rounds = [asdict(result) for result in results]
+    write_result(options.json, {"ratio": ratio, "rounds": rounds})
     return 0 if ratio <= RATIO_MAX else 1
 
 

@@ -40,6 +40,7 @@ class SessionStandIn:
     """The part of a session that requests are read against."""
 
     namespace_id: bytes = bytes(16)
+    identity: Any = field(default_factory=lambda: SimpleNamespace(session_id=1))
     arena: Any = field(
         default_factory=lambda: SimpleNamespace(
             view=memoryview(mmap.mmap(-1, ARENA_BYTES)),

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 
 import grpc
 import pytest
@@ -33,7 +32,6 @@ from tests.support.waiting import wait_until
 
 SEQUENCE = "/kvstored.v1.SequenceService/"
 TOKENS = LAYOUT.chunk_tokens
-RETURN_S = 1.0
 ODD = StateLayout(model="odd", dtype="f", layers=(LayerState(StateKind.KV, 3),))
 BIG = StateLayout(
     model="big", dtype="f", layers=(LayerState(StateKind.HIDDEN, 256 * 1024),), chunk_tokens=16
@@ -122,6 +120,9 @@ def used_bytes(client: Client) -> int:
 
 def test_open_tails_cannot_fill_dram(served: DaemonProcess) -> None:
     """The tier has 8 slabs; half of it is for open frames, the rest for everybody's chunks."""
+    with Witness(served.socket_path):
+        # From here on its chunks are in DRAM.
+        pass
     with (
         Client(served.socket_path, arena_bytes="4MiB", strict=True) as watcher,
         Client(served.socket_path, arena_bytes="4MiB", strict=True) as greedy,
@@ -135,16 +136,8 @@ def test_open_tails_cannot_fill_dram(served: DaemonProcess) -> None:
         assert outcomes.count(Reason.UNSPECIFIED) == 4
         with Witness(served.socket_path):
             time.sleep(0.2)
-        returned = returned_after(greedy.close, watcher, before)
-    assert returned < RETURN_S
-
-
-def returned_after(end: Callable[[], object], watcher: Client, before: int) -> float:
-    """How long it takes until the frames of a session are back."""
-    started = time.monotonic()
-    end()
-    wait_until(lambda: used_bytes(watcher) <= before)
-    return time.monotonic() - started
+        greedy.close()
+        wait_until(lambda: used_bytes(watcher) <= before)
 
 
 DOOMED = """
@@ -165,7 +158,8 @@ time.sleep(600)
 """
 
 
-def test_a_killed_clients_frames_are_back_within_a_second(served: DaemonProcess) -> None:
+def test_a_killed_clients_frames_are_back(served: DaemonProcess) -> None:
+    """How soon is looked at where clients are killed at every call: ``tests/faults/kill``."""
     with Client(served.socket_path, arena_bytes="4MiB", strict=True) as watcher:
         before = used_bytes(watcher)
         doomed = subprocess.Popen(
@@ -176,7 +170,8 @@ def test_a_killed_clients_frames_are_back_within_a_second(served: DaemonProcess)
         assert doomed.stdout is not None
         assert doomed.stdout.readline() == "ready\n"
         assert used_bytes(watcher) - before > 8 * MIB
-        assert returned_after(doomed.kill, watcher, before) < RETURN_S
+        doomed.kill()
+        wait_until(lambda: used_bytes(watcher) <= before)
         doomed.wait()
         info = watcher.sequences.get("doomed-named")
         assert info is not None

@@ -45,7 +45,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 KEYS = [hostile_key(number) for number in range(8)]
 BOARD = ARENA_BYTES - 8192
 READS = 150
-RETURNED_S = 12.0
+READ_TIMES = 48
 FULL = 2**64 - 2
 
 
@@ -234,10 +234,14 @@ def test_an_arena_with_holes_punched_into_it(served: DaemonProcess, before: Proc
     check_returned(served, before)
 
 
-@pytest.mark.parametrize("method", ["Put", "Read"])
-def test_a_session_that_ends_in_the_middle(tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "bytes_per_s"),
+    # So that a put takes ten seconds, and a read a minute, if it went on.
+    [("Put", MIB // 16), ("Read", MIB // 2)],
+)
+def test_a_session_that_ends_in_the_middle(tmp_path: Path, method: str, bytes_per_s: int) -> None:
     """Its transfers end, its arena goes, and what it was putting is whole or absent."""
-    overrides: Overrides = {"io": {"device_bytes_per_s_max": MIB // 2}}
+    overrides: Overrides = {"io": {"device_bytes_per_s_max": bytes_per_s}}
     with DaemonProcess(tmp_path, overrides=overrides) as daemon:
         check_end_in_the_middle(daemon, method)
 
@@ -264,14 +268,16 @@ def check_end_in_the_middle(daemon: DaemonProcess, method: str) -> None:
         )
         assert not future.done()
     else:
-        # Half a minute of reading, if it went on.
-        body = read_of(keys * 48, chunk_stride=0, board_offset=BOARD)
+        body = read_of(keys * READ_TIMES, chunk_stride=0, board_offset=BOARD)
         must(session.call(STORE + "Read", body))
         assert not is_finished(session)
     session.close()
-    after = state_when_back(daemon.pid, before, timeout_s=RETURNED_S)
+    after = state_when_back(daemon.pid, before, timeout_s=PATIENCE_S)
     assert after.is_back_at(before), (before, after)
     with Client(daemon.socket_path, arena_bytes="1MiB", strict=True) as client:
+        # It was given up, and not only over.
+        read_bytes = client.admin.stats().counters.get("read_device_bytes", 0)
+        assert read_bytes < len(keys) * READ_TIMES * CHUNK_BYTES / 2
         region = client.allocate(CHUNK_BYTES)
         assert region is not None
         for key in keys:

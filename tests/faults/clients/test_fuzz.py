@@ -7,7 +7,7 @@ from numpy).
 import hypothesis
 import pytest
 from google.protobuf.message import Message
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvstored_contract.handshake import frame
@@ -44,7 +44,7 @@ def test_a_parser_refuses_or_accepts(name: str) -> None:
     inputs = st.one_of(*(serialised(kind, name) for kind in KINDS[name]))
 
     @hypothesis.seed(seed())
-    @settings(max_examples=150, database=None)
+    @settings(max_examples=150, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.binary(max_size=300) | inputs)
     def run(data: bytes) -> None:
         target(data)

@@ -26,7 +26,7 @@ from tests.faults.clients.witness import Witness
 from tests.faults.memory.process import ProcessState, settled_state, state_when_back
 from tests.faults.seeds import seed
 from tests.support.daemon import DaemonProcess
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 ROUNDS = 300
 SILENT_CLIENTS = 200
@@ -96,7 +96,7 @@ def before(served: DaemonProcess) -> ProcessState:
 
 
 def check_returned(daemon: DaemonProcess, before: ProcessState) -> None:
-    after = state_when_back(daemon.pid, before, timeout_s=HANDSHAKE_TIMEOUT_S + 20)
+    after = state_when_back(daemon.pid, before, timeout_s=HANDSHAKE_TIMEOUT_S + PATIENCE_S)
     assert after.is_back_at(before), (before, after)
     check_log(daemon)
 

@@ -1,8 +1,9 @@
 """One well-behaved client process: ``python -m tests.faults.clients.worker SOCKET NUMBER``.
 
 Says "ready" when its chunks are stored. Then obeys lines on its standard input: ``run``,
-``idle`` (answered when the operation in progress is over) and ``end``, which it answers with
-every operation that it made as JSON: kind, begin on the monotonic clock, seconds.
+``count`` (answered with the number of its operations so far), ``idle`` (answered when the
+operation in progress is over) and ``end``, which it answers with every operation that it made
+as JSON: kind, begin on the monotonic clock, seconds.
 """
 
 import json
@@ -112,6 +113,8 @@ def main() -> None:
             command = line.strip()
             if command == "run":
                 is_running.set()
+            elif command == "count":
+                tell(str(len(worker.operations)))
             else:
                 is_running.clear()
                 with step_lock:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 class WorkerProcess:
@@ -29,6 +29,16 @@ class WorkerProcess:
         """Lets it work."""
         self._tell("run")
 
+    def count(self) -> int:
+        """Operations that it has made so far."""
+        self._tell("count")
+        return int(self._line())
+
+    def wait_operations(self, count: int) -> None:
+        """Returns when it has made so many more."""
+        wanted = self.count() + count
+        wait_until(lambda: self.count() >= wanted)
+
     def idle(self) -> None:
         """Lets it finish its operation and wait."""
         self._tell("idle")
@@ -38,8 +48,7 @@ class WorkerProcess:
         """Ends it; every operation that it made: kind, begin, seconds."""
         self._tell("end")
         self._expect("idle")
-        assert self._process.stdout is not None
-        operations = json.loads(self._process.stdout.readline())
+        operations = json.loads(self._line())
         assert self._process.wait(PATIENCE_S) == 0
         return [(kind, began, seconds) for kind, began, seconds in operations]
 
@@ -57,9 +66,12 @@ class WorkerProcess:
         self._process.stdin.flush()
 
     def _expect(self, word: str) -> None:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
+        line = self._line()
         assert line == word, f"the worker said {line!r} instead of {word!r}"
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
 
     def __enter__(self) -> Self:
         return self

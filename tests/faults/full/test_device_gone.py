@@ -24,7 +24,7 @@ from tests.support.daemon import MIB, DaemonProcess
 pytestmark = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
 
 DEVICE_BYTES = 33 * MIB
-DEADLINE_MS = 10_000
+DEADLINE_MS = 60_000
 STORED = range(12)
 NEW = range(100, 112)
 

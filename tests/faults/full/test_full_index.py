@@ -87,7 +87,7 @@ def check_everything_is_there(daemon: DaemonProcess, acked: list[int]) -> None:
 def test_chunks_go_before_the_map_is_full(daemon: DaemonProcess) -> None:
     """The least map that can be configured, and many times the chunks that it has room for."""
     with Client(daemon.socket_path, arena_bytes=ARENA) as client:
-        acked, reasons = put_until_refused(client, batches=200)
+        acked, reasons = put_until_refused(client, batches=60)
         assert set(reasons) == {Reason.UNSPECIFIED}
         assert client.admin.stats().counters["evicted_for_index_chunks"] > len(acked) / 2
     daemon.restart()

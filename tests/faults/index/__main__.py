@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.faults.index.flips import Flip, Violation, flip_bytes
 from tests.faults.index.lab import Outcome, Stop
+from tests.faults.result_file import write_result
 from tests.faults.seeds import seed
 
 SAID_EVERY_S = 30.0
@@ -58,8 +59,7 @@ def main() -> None:
         sys.exit(str(violation))
     values = {**report.as_values(), "seconds": round(time.monotonic() - progress.started, 1)}
     sys.stdout.write(f"{json.dumps(values)}\n")
-    if options.json is not None:
-        options.json.write_text(f"{json.dumps(values, indent=2)}\n")
+    write_result(options.json, values)
 
 
 if __name__ == "__main__":

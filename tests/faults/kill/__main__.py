@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.faults.kill.ledger import ViolationError
 from tests.faults.kill.random_kills import Plan, run
 from tests.faults.kill.template import Template
+from tests.faults.result_file import write_result
 from tests.faults.seeds import seed
 
 CHECK_EVERY = 100
@@ -43,8 +44,7 @@ def main() -> int:
         result[kind] = {**asdict(outcome), "seconds": round(time.monotonic() - began_at, 1)}
         sys.stdout.write(f"{kind}: {json.dumps(result[kind])}\n")
         sys.stdout.flush()
-    if options.json is not None:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    write_result(options.json, result)
     return 0
 
 

@@ -29,6 +29,8 @@ EVICTING_PUT_CHUNKS = 20
 FULL_STORE_CHUNKS = 2 * 3 * 51
 SAFE_USES = FULL_STORE_CHUNKS // 3
 KEPT_CHUNKS = 2 * FULL_STORE_CHUNKS
+SPARE_POINTS = 3
+"""So many times the calls that were asked for may be tried."""
 CHECK_EVERY = 20
 SEQUENCE_NAMES = ("a", "b", "c")
 FORK_NAME = "d"
@@ -298,7 +300,10 @@ class Lab:
 def run_series(
     folder: Path, template: Template, moment: Moment, engine: str, *, most: int | None, seed: int
 ) -> Outcome:
-    """Kills at ``most`` calls spread over the run, or at every one; raises ViolationError."""
+    """Kills at ``most`` calls spread over the run, or at every one; raises ViolationError.
+
+    At more of them where less than half of these bring a kill.
+    """
     lab = Lab(folder, template, moment, engine)
 
     def kill_at(point: KillPoint) -> bool:
@@ -313,7 +318,10 @@ def run_series(
         if most is None:
             kill_at_every_call(points, kill_at)
         else:
-            for point in spread(points, most, seed):
+            # A run may happen not to come to a call that the recorded one has made.
+            for point in spread(points, SPARE_POINTS * most, seed):
+                if lab.outcome.points >= most and lab.outcome.kills >= most // 2:
+                    break
                 kill_at(point)
         return lab.end()
     finally:

@@ -7,6 +7,7 @@ extent: so the bytes in use are those of the chunks, and no more, only when all 
 back.
 """
 
+import os
 import random
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import Self
 from kvstored_client import Client, SequenceInfo, StoreError
 from tests.faults.kill.conversations import ROWS, verify_found
 from tests.faults.kill.doomed import FLUSHED_TOKENS, NAME_PREFIX, doomed_model
-from tests.faults.kill.killable import KillableDaemon
+from tests.faults.kill.killable import KillableDaemon, cpu_wait_s
 from tests.faults.kill.ledger import Ledger, ViolationError
 from tests.faults.kill.load import delete, put
 from tests.faults.kill.payload import KIB, MIB, fetch, payload_of
@@ -34,6 +35,10 @@ from tests.faults.kill.tracing import (
 
 BACK_WITHIN_S = 1.0
 """The promise: what a killed client held is back in this time."""
+SLOW_BACKS_MAX = 0.02
+"""Share of clients for which it may take longer, because others use the machine and its disk."""
+BACK_PATIENCE_S = 15.0
+"""For none it may take longer, whatever else goes on."""
 EXTENT_BYTES = 20 * KIB
 OTHER_SESSIONS = 2
 """The witness and the bystander."""
@@ -55,6 +60,27 @@ class Outcome:
     flushed_tails: int = 0
     bystander_reads: int = 0
     back_s_max: float = 0.0
+    slow_backs: int = 0
+
+
+class Death:
+    """The moment at which a client has died, as the daemon and the one that looks will know it."""
+
+    def __init__(self, daemon_pid: int) -> None:
+        self._pids = (daemon_pid, os.getpid())
+        self._died_at = time.monotonic()
+        self._waited_s = self._cpu_wait_s()
+
+    def ago_s(self) -> float:
+        """Seconds since then."""
+        return time.monotonic() - self._died_at
+
+    def undisturbed_ago_s(self) -> float:
+        """The same without what both have waited for a CPU that others used."""
+        return self.ago_s() - (self._cpu_wait_s() - self._waited_s)
+
+    def _cpu_wait_s(self) -> float:
+        return sum(map(cpu_wait_s, self._pids))
 
 
 class Bystander:
@@ -127,6 +153,11 @@ class Ward:
                     if bystander.failure:
                         raise ViolationError(f"killed at {point}: {bystander.failure}")
             self.outcome.bystander_reads = bystander.read_count
+        if self.outcome.slow_backs > max(2.0, SLOW_BACKS_MAX * self.outcome.cycles):
+            raise ViolationError(
+                f"what {self.outcome.slow_backs} of {self.outcome.cycles} clients held was not "
+                f"back within {BACK_WITHIN_S} s"
+            )
         if self.daemon.terminate() != 0:
             raise ViolationError(f"the daemon did not stop in order:\n{self.daemon.log[-4000:]}")
         self.daemon.check()
@@ -139,15 +170,15 @@ class Ward:
         for number in numbers:
             self._ledger.put_begins(number)
         status = self._kill_one(numbers, point, action)
-        died_at = time.monotonic()
+        death = Death(self.daemon.pid)
         self.outcome.cycles += 1
         self.outcome.kills += status != 0
         self._see(witness, numbers)
         # It was leased: its extent is free only when the lease is.
         leased = [HELD[self.outcome.cycles % len(HELD)]]
         delete(witness, self._ledger, leased)
-        self._until_all_is_back(witness, died_at)
-        self._see_sequences(witness, died_at, is_done=status == 0)
+        self._until_all_is_back(witness, death)
+        self._see_sequences(witness, death, is_done=status == 0)
         self.outcome.visible_chunks += self._see(witness, numbers)
         delete(witness, self._ledger, numbers)
         self._ledger.forget(numbers)
@@ -184,11 +215,11 @@ class Ward:
             self._ledger.seen(number, content, settles=False)
         return sum(content is not None for content in found.values())
 
-    def _see_sequences(self, witness: Client, died_at: float, *, is_done: bool) -> None:
+    def _see_sequences(self, witness: Client, death: Death, *, is_done: bool) -> None:
         """Judges what the dead client has left of its sequences, and deletes that."""
         for name in witness.sequences.list():
             model = doomed_model(int(name.removeprefix(NAME_PREFIX)))
-            info = self._settled(witness, name, died_at)
+            info = self._settled(witness, name, death)
             if is_done and info.durable_tokens != FLUSHED_TOKENS:
                 raise ViolationError(f"a flush of {FLUSHED_TOKENS} tokens has left {info}")
             verify_found(witness, name, (model,), info)
@@ -198,24 +229,24 @@ class Ward:
             flushed = model.tokens[:FLUSHED_TOKENS]
             witness.delete([*ROWS.keys(flushed), ROWS.tail_key(flushed)])
 
-    def _settled(self, witness: Client, name: str, died_at: float) -> SequenceInfo:
+    def _settled(self, witness: Client, name: str, death: Death) -> SequenceInfo:
         """A sequence whose chunks are all recorded, and of whose open tail nothing is left."""
         while True:
             info = witness.sequences.get(name)
             assert info is not None
             if info.staged_tokens == info.durable_tokens:
                 return info
-            if time.monotonic() - died_at > BACK_WITHIN_S:
-                raise ViolationError(f"not settled after {BACK_WITHIN_S} s: {info}")
+            if death.ago_s() > BACK_PATIENCE_S:
+                raise ViolationError(f"not settled after {BACK_PATIENCE_S} s: {info}")
             time.sleep(_POLL_S)
 
-    def _until_all_is_back(self, witness: Client, died_at: float) -> None:
+    def _until_all_is_back(self, witness: Client, death: Death) -> None:
         while held := self._still_held(witness):
-            if time.monotonic() - died_at > BACK_WITHIN_S:
-                raise ViolationError(f"not back after {BACK_WITHIN_S} s: {held}")
+            if death.ago_s() > BACK_PATIENCE_S:
+                raise ViolationError(f"not back after {BACK_PATIENCE_S} s: {held}")
             time.sleep(_POLL_S)
-        back_s = time.monotonic() - died_at
-        self.outcome.back_s_max = max(self.outcome.back_s_max, back_s)
+        self.outcome.back_s_max = max(self.outcome.back_s_max, death.ago_s())
+        self.outcome.slow_backs += death.undisturbed_ago_s() > BACK_WITHIN_S
 
     def _still_held(self, witness: Client) -> dict[str, int]:
         """What somebody holds who should not, by kind."""

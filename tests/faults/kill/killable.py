@@ -157,6 +157,15 @@ class KillableDaemon(DaemonProcess):
             raise ViolationError(f"check: {result.stdout[-4000:]}{result.stderr[-2000:]}")
 
 
+def cpu_wait_s(pid: int) -> float:
+    """Seconds that the first thread of a process has waited for a CPU; 0 where nobody counts."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        # The kernel does not count it.
+        return 0.0
+
+
 def undisturbed(elapsed_s: float, pid: int, *, has_children: bool) -> float:
     """How long a start would have taken had it never waited for a CPU that others used.
 

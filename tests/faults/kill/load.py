@@ -37,10 +37,10 @@ APPENDED_CHUNKS_MAX = 60
 class Life:
     """One life of the daemon; ``is_over`` is set before it is killed.
 
-    ``is_under_way``: a client has its first answer, or could not get it.
+    ``answers`` has one for each call that was answered, and enough when one could not be.
     """
 
-    is_under_way: threading.Event = field(default_factory=threading.Event)
+    answers: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     is_over: threading.Event = field(default_factory=threading.Event)
 
 
@@ -197,10 +197,12 @@ class AppendingWriter:
 Writer = ChurningWriter | EvictingWriter | AppendingWriter
 
 
-def run_until_killed(daemon: KillableDaemon, writers: list[Writer], load_s: float) -> None:
+def run_until_killed(
+    daemon: KillableDaemon, writers: list[Writer], *, answers: int, pause_s: float
+) -> None:
     """Lets writers work and kills the daemon; raises what a writer raised.
 
-    ``load_s`` counts from the first answer, so that a slow machine has its load, too.
+    The kill comes ``pause_s`` behind so many answers: a slow machine has its load, too.
     """
     life = Life()
     failures: list[BaseException] = []
@@ -210,19 +212,20 @@ def run_until_killed(daemon: KillableDaemon, writers: list[Writer], load_s: floa
             with daemon.client() as client:
                 while not life.is_over.is_set():
                     writer.step(client, life)
-                    life.is_under_way.set()
+                    life.answers.release()
         except StoreError as error:
             if not life.is_over.is_set():
                 failures.append(ViolationError(f"a call failed before the kill: {error!r}"))
         except BaseException as error:
             failures.append(error)
-        life.is_under_way.set()
+        life.answers.release(answers)
 
     threads = [threading.Thread(target=work, args=(writer,)) for writer in writers]
     for thread in threads:
         thread.start()
-    life.is_under_way.wait(PATIENCE_S)
-    time.sleep(load_s)
+    for _ in range(answers):
+        life.answers.acquire(timeout=PATIENCE_S)
+    time.sleep(pause_s)
     life.is_over.set()
     daemon.kill()
     for thread in threads:

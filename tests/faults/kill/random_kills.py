@@ -21,7 +21,10 @@ from tests.faults.kill.template import Template
 from tests.support.rows import TOKEN_IDS
 
 WRITERS = 3
-LOAD_S_MAX = 0.15
+ANSWERS_MAX = 60
+"""Answers of the daemon to all writers before a kill."""
+PAUSE_S_MAX = 0.01
+"""From the last of them to the kill: other calls are on their way then."""
 START_S_MAX = 0.15
 START_KILL_SHARE = 0.15
 """Kills that hit the daemon on its way up."""
@@ -138,18 +141,17 @@ def _kill_once(
     outcome: Outcome,
     plan: Plan,
 ) -> None:
-    kills_start = dice.random() < START_KILL_SHARE
-    moment_s = dice.random() * (START_S_MAX if kills_start else LOAD_S_MAX)
     outcome.kills += 1
-    if kills_start:
+    if dice.random() < START_KILL_SHARE:
         outcome.kills_of_starts += 1
         daemon.spawn()
-        time.sleep(moment_s)
+        time.sleep(dice.random() * START_S_MAX)
         daemon.kill()
         return
     _start(daemon, number)
     verify()
-    run_until_killed(daemon, writers, moment_s)
+    answers, pause_s = dice.randint(1, ANSWERS_MAX), dice.random() * PAUSE_S_MAX
+    run_until_killed(daemon, writers, answers=answers, pause_s=pause_s)
     if outcome.kills % plan.check_every == 0:
         daemon.check()
         outcome.checks += 1

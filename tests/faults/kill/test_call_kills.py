@@ -46,16 +46,14 @@ def need(engine: str) -> None:
 @pytest.mark.parametrize(
     ("moment", "engine", "most"),
     [
-        (Moment.PUT, "threads", 24),
-        (Moment.PUT, "io_uring", 24),
-        (Moment.APPEND, "threads", 30),
-        (Moment.APPEND, "io_uring", 30),
-        (Moment.EVICT, "threads", 20),
-        (Moment.EVICT, "io_uring", 20),
-        (Moment.STOP, "threads", 15),
-        (Moment.START_AFTER_KILL, "threads", 20),
-        (Moment.START_AFTER_STOP, "threads", 15),
-        (Moment.REBUILD, "threads", 30),
+        (Moment.PUT, "threads", 12),
+        (Moment.PUT, "io_uring", 12),
+        (Moment.APPEND, "threads", 15),
+        (Moment.EVICT, "threads", 10),
+        (Moment.STOP, "threads", 8),
+        (Moment.START_AFTER_KILL, "threads", 12),
+        (Moment.START_AFTER_STOP, "threads", 8),
+        (Moment.REBUILD, "threads", 15),
     ],
 )
 def test_kills_at_some_calls(moment: Moment, engine: str, most: int, tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 Meanwhile another client reads without a miss. Of its sequences nothing is left but what was
 durable: complete chunks or the one flush, with the rows that it appended.
 
-Fails when ``SessionTable.close`` does not unpin (seen: "read, client killed at
-clock_nanosleep 2 of any: not back after 1.0 s: {'extent_bytes': 20480}"), when it does not
-release the session (seen: "{'arenas': 1}"), when it begins 1.5 s late (seen:
-"{'arenas': 1, 'extent_bytes': 20480}"), and when ``OpenSequences.end_session`` ends none (seen:
-"append, client killed at futex 88 of any: not back after 1.0 s: {'frame_bytes': 40960}").
+Fails when ``SessionTable.close`` does not unpin (seen: "all, client killed at 0.0388...: not back
+after 15.0 s: {'extent_bytes': 20480}"), when it does not release the session (seen: "{'arenas':
+1}"), when it begins 1.5 s late (seen: "what 5 of 8 clients held was not back within 1.0 s"), and
+when ``OpenSequences.end_session`` ends none (seen: "append, client killed at 0.0781...: not back
+after 15.0 s: {'frame_bytes': 81920}").
 """
 
 import shutil
@@ -56,9 +56,9 @@ def tell(capsys: pytest.CaptureFixture[str], action: str, outcome: Outcome) -> N
 @pytest.mark.parametrize(
     ("action", "most"),
     [
-        (PUTS, 40),
-        (READS, 40),
-        (APPENDS, 40),
+        (PUTS, 25),
+        (READS, 25),
+        (APPENDS, 25),
         pytest.param(PUTS, None, marks=pytest.mark.long),
         pytest.param(READS, None, marks=pytest.mark.long),
         pytest.param(APPENDS, None, marks=pytest.mark.long),
@@ -73,7 +73,7 @@ def test_killed_at_a_call(
     assert outcome.kills > outcome.cycles // 2, outcome
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(KILLS_LONG, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [40, pytest.param(KILLS_LONG, marks=pytest.mark.long)])
 def test_killed_at_a_random_moment(
     count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

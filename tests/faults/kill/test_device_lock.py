@@ -6,8 +6,6 @@ and with it the lock, until the transfer is over.
 """
 
 import fcntl
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,23 @@ from kvstored.io import file_device
 from kvstored.io.file_device import DeviceBusyError, FileDevice
 from tests.faults.kill.payload import MIB
 
-HELD_S = 0.3
+LOOKS = 3
+"""Looks at the lock that find it held."""
+
+
+class Clock:
+    """Time that passes only while somebody sleeps; ``sleeps`` are how often that was."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.sleeps = 0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.sleeps += 1
 
 
 @pytest.fixture
@@ -26,20 +40,31 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_lock_of_a_killed_daemon_is_waited_for(path: Path) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(file_device, "time", clock)
+    return clock
+
+
+def test_lock_of_a_killed_daemon_is_waited_for(path: Path, clock: Clock) -> None:
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        release = threading.Timer(HELD_S, fcntl.flock, (held, fcntl.LOCK_UN))
-        release.start()
-        began_at = time.monotonic()
+        sleep = clock.sleep
+
+        def release_in_time(seconds: float) -> None:
+            sleep(seconds)
+            if clock.sleeps == LOOKS:
+                fcntl.flock(held, fcntl.LOCK_UN)
+
+        clock.sleep = release_in_time  # type: ignore[method-assign]
         FileDevice.open(path).close()
-        assert time.monotonic() - began_at >= HELD_S / 2
-        release.join()
+    assert clock.sleeps == LOOKS
 
 
-def test_lock_of_a_living_daemon_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_device, "LOCK_PATIENCE_S", 0.05)
+def test_lock_of_a_living_daemon_is_refused(path: Path, clock: Clock) -> None:
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(DeviceBusyError, match="another process uses it"):
             FileDevice.open(path)
+    assert clock.now_s == pytest.approx(file_device.LOCK_PATIENCE_S, abs=0.05)

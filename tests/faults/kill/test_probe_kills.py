@@ -17,7 +17,7 @@ from kvstored.store.index import IndexDamagedError, IndexFailure
 from kvstored_client import Client
 from tests.faults.kill.payload import SMALL, key_of
 from tests.support.daemon import DaemonProcess, listens
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, POLL_S
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGXCPU])
@@ -48,16 +48,29 @@ def test_sequences_outlive_a_killed_probe(daemon: DaemonProcess) -> None:
     assert info.keys == (key_of(1),)
 
 
+STAY = f"""
+import sys, time
+if "kvstored.store.index_probe" in sys.orig_argv:
+    time.sleep({PATIENCE_S})
+"""
+"""Python runs it first: the child is still there when it is killed, however late that is."""
+
+
 def kill_probe_of_next_start(daemon: DaemonProcess) -> int:
     """Starts the daemon, kills its first child, and returns the daemon's exit status."""
+    (daemon.folder / "sitecustomize.py").write_text(STAY)
+    path = os.pathsep.join([str(daemon.folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     with daemon.log_path.open("ab") as log:
-        process = subprocess.Popen(daemon.command("run"), stderr=log)
+        process = subprocess.Popen(
+            daemon.command("run"), stderr=log, env={**os.environ, "PYTHONPATH": path}
+        )
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     deadline = time.monotonic() + PATIENCE_S
     try:
         while not (found := children.read_text().split()):
             assert not listens(daemon.socket_path), "the daemon needed no child"
             assert time.monotonic() < deadline
+            time.sleep(POLL_S)
         os.kill(int(found[0]), signal.SIGKILL)
         return process.wait(PATIENCE_S)
     finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.faults.media.flips import flip_bits
 from tests.faults.media.flips_target import Verdict, Violation
+from tests.faults.result_file import write_result
 from tests.faults.seeds import seed
 
 
@@ -34,8 +35,7 @@ def main() -> None:
         sys.exit(f"not detected: {violation}")
     values = {**report.as_values(), "seconds": round(time.monotonic() - started, 1)}
     sys.stdout.write(f"{json.dumps(values)}\n")
-    if options.json is not None:
-        options.json.write_text(f"{json.dumps(values, indent=2)}\n")
+    write_result(options.json, values)
 
 
 def say(name: str, counts: Counter[Verdict]) -> None:

@@ -27,7 +27,7 @@ from kvstored.store.rebuild import rebuild_index
 from kvstored.store.recover import Recovered, recover
 from kvstored.store.superblock_copies import read_superblock, write_superblock
 from kvstored.tiers.hierarchy import RecoveredStore, TieredStore, TierLimits
-from tests.faults.media.served import ARENA_BYTES, MIB, ServedStore
+from tests.faults.media.served import ARENA_BYTES, MIB, CountingEngine, ServedStore
 from tests.faults.media.watch import no_stray_exceptions
 
 KIB = 1024
@@ -203,7 +203,7 @@ def tiered_store(
             table=recovered.table,
             next_stamp=recovered.next_stamp,
         ),
-        engine=ThreadEngine(devices, depth=2),
+        engine=CountingEngine(ThreadEngine(devices, depth=2)),
         limits=TierLimits(
             dram_bytes=dram_bytes,
             dram_slab_bytes=SLAB_BYTES,

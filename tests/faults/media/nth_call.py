@@ -314,9 +314,9 @@ def assert_durable(
             trial.grower.check_names(SEQUENCE, sequence)
 
 
-def count_up(run: Callable[[int], bool]) -> int:
-    """Runs with N = 1, 2, ... until a run meets no fault; returns the last N that did."""
-    return next(nth for nth in itertools.count(1) if not run(nth)) - 1
+def count_up(run: Callable[[int], bool], *, first: int = 1, step: int = 1) -> int:
+    """Runs with N = first, first + step, ... until one meets no fault; the last N that did."""
+    return next(nth for nth in itertools.count(first, step) if not run(nth)) - step
 
 
 @contextmanager

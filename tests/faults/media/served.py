@@ -4,14 +4,20 @@ What a chunk holds follows from its number and its version. A version is counted
 chunk is stored anew, so that old bytes of the same key differ from the new ones.
 """
 
+import queue
+import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.identity import ChunkId
+from kvstored.io.device import DeviceError
+from kvstored.io.engine import IoEngine, IoRequest
 from kvstored.store.check import check_store
 from kvstored.store.check_report import CheckReport
 from kvstored.store.chunk_table import ChunkTable
@@ -304,20 +310,76 @@ def settled(ticket: PutTicket) -> Reason:
         raise HangError("a put is not settled") from None
 
 
+class CountingEngine:
+    """Implements ``IoEngine`` around another one; counts requests until their completion ends."""
+
+    def __init__(self, inner: IoEngine) -> None:
+        self._inner = inner
+        self._lock = threading.Lock()
+        self.in_flight = 0
+
+    def submit(self, request: IoRequest) -> None:
+        self._count(1)
+
+        def done(error: DeviceError | None) -> None:
+            try:
+                request.done(error)
+            finally:
+                self._count(-1)
+
+        try:
+            self._inner.submit(replace(request, done=done))
+        except BaseException:
+            self._count(-1)
+            raise
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self.in_flight += change
+
+
 def quiesce(served: ServedStore) -> None:
     """Waits until no thread of the store has anything to do."""
-    store, deadline = served.store, time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     calm_looks = 0
     while calm_looks < CALM_LOOKS:
-        is_busy = (
-            store._damage._queue.qsize()
-            or store._promoter._queue.qsize()
-            or store._store._pins
-            or store._store._writing
-            or store._store._deleting
-        )
-        # Between taking work and marking it a thread looks idle for a moment.
-        calm_looks = 0 if is_busy else calm_looks + 1
+        calm_looks = 0 if is_busy(served.store) else calm_looks + 1
         if time.monotonic() > deadline:
             raise HangError("the store does not come to rest")
         time.sleep(0.001)
+
+
+def is_busy(store: TieredStore) -> bool:
+    """Whether anything is under way; in the order in which one thing gives work to the next."""
+    assert isinstance(store._engine, CountingEngine)
+    return bool(
+        store._engine.in_flight
+        or not waits_for_work(store._damage._thread, store._damage._queue)
+        or not waits_for_work(store._promoter._thread, store._promoter._queue)
+        or store._store._pins
+        or store._store._writing
+        or store._store._deleting
+        or any(
+            frame.pins or frame.state is not FrameState.CLEAN
+            for frame in list(store._dram._frames.values())
+        )
+    )
+
+
+def waits_for_work(thread: threading.Thread, work: "queue.Queue[Any]") -> bool:
+    """Whether a thread stands in ``get`` of its empty queue.
+
+    A look at the queue alone would not do: a thread that has taken the last thing from it may get
+    no processor for a while before it marks anything.
+    """
+    frame = sys._current_frames().get(thread.ident or 0)
+    return (
+        work.empty()
+        and frame is not None
+        and frame.f_code is threading.Condition.wait.__code__
+        and frame.f_back is not None
+        and frame.f_back.f_code is queue.Queue.get.__code__
+    )

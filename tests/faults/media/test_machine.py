@@ -22,7 +22,7 @@ from tests.faults.media.growing_machine import GrowingMachine
 from tests.faults.media.machine import StoreMachine
 from tests.faults.seeds import seed
 
-QUICK_EXAMPLES, QUICK_STEPS = 40, 40
+QUICK_EXAMPLES, QUICK_STEPS = 25, 40
 LONG_EXAMPLES, LONG_STEPS = 300, 100
 
 

@@ -5,7 +5,6 @@ promise, or when threads, descriptors or open tails stayed.
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.faults.memory.soak import GROWTH_MAX, OVERRIDES, TAILS, soak
+from tests.faults.result_file import write_result
 from tests.faults.seeds import VARIABLE, seed
 from tests.support.daemon import DaemonProcess
 
@@ -45,9 +45,7 @@ def main() -> int:
         has_fault = "Traceback" in daemon.log
         sys.stdout.write(daemon.log[-2000:] if has_fault else "")
     sys.stdout.write(report.describe() + "\n")
-    if options.json:
-        document = {"seed": number, "growth": report.growth, **asdict(report)}
-        options.json.write_text(json.dumps(document, indent=2) + "\n")
+    write_result(options.json, {"seed": number, "growth": report.growth, **asdict(report)})
     is_back = report.states[-1].is_back_at(report.states[0]) and report.tails == TAILS
     return 0 if report.growth <= GROWTH_MAX and is_back and not has_fault else 1
 

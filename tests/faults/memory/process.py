@@ -1,5 +1,6 @@
 """What the system says about another process: memory, threads, descriptors."""
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,13 @@ def process_state(pid: int) -> ProcessState:
         threads=int(fields["Threads"]),
         descriptors=sum(1 for _ in (folder / "fd").iterdir()),
     )
+
+
+def processor_s(pid: int) -> float:
+    """Seconds of a processor that all threads of a process have had; raises as above."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user_ticks, system_ticks = map(int, fields[11:13])
+    return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def settled_state(pid: int) -> ProcessState:

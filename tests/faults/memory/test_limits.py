@@ -5,10 +5,12 @@ when ``SessionTable.open`` does not catch what lacking memory raises (seen: the 
 without a word), and when a ``Bell`` without a thread keeps its eventfd (seen: it stays open).
 """
 
+import asyncio
 import os
 import resource
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -127,7 +129,8 @@ async def test_a_system_without_threads_refuses_a_session(monkeypatch: pytest.Mo
         new = set(threading.enumerate()) - others
         return not any(thread.name == "kvstored-bell" for thread in new)
 
-    # A thread for the making of arenas, so that it is the bell's that cannot be started.
+    # One thread for the making of arenas, so that it is the bell's that cannot be started.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     await table.close(await table.open(grant, client_name="c", arena_bytes=4096))
     await until(is_bell_gone)
     before = open_descriptors()

@@ -34,7 +34,7 @@ def check_soak(folder: Path, *, warm_up_s: float, seconds: float, phases: int) -
 
 def test_a_short_soak_leaves_nothing_behind(tmp_path: Path) -> None:
     """The bound is that of a leak of a few hundred bytes for each step."""
-    report = check_soak(tmp_path, warm_up_s=12, seconds=20, phases=2)
+    report = check_soak(tmp_path, warm_up_s=8, seconds=12, phases=2)
     assert report.growth_bytes < QUICK_GROWTH_BYTES_MAX, report.describe()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.faults.power.lab import STATES_PER_LAB, examine_recording, run_labs
 from tests.faults.power.recording import strace_problem
+from tests.faults.result_file import write_result
 
 
 def main() -> int:
@@ -48,8 +49,7 @@ def main() -> int:
         "broken": broken,
     }
     _say(json.dumps(result, indent=2))
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    write_result(options.json, result)
     if broken:
         last = reports[-1]
         again = f"--recording {last.folder} --seed {last.seed} --count {last.wanted_count}"

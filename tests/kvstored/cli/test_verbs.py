@@ -81,6 +81,9 @@ def test_ping_stats_ls_inspect(daemon: DaemonProcess) -> None:
     ping = answer(daemon, "ping")
     assert (ping["epoch"], ping["namespace"], ping["admin"]) == (1, "default", True)
     stats = answer(daemon, "stats")
+    while stats["session_count"] > 1 or stats["arenas_used_bytes"] > 4096:
+        # The daemon hears of the end of a session when it reads it.
+        stats = answer(daemon, "stats")
     assert (stats["epoch"], stats["chunk_count"], stats["session_count"]) == (1, 0, 1)
     assert (stats["arenas_used_bytes"], stats["arenas_capacity_bytes"]) == (4096, 16 << 30)
     assert (stats["lease_count"], stats["pinned_chunk_count"]) == (0, 0)

@@ -44,20 +44,23 @@ async def test_a_call_without_a_message_is_refused(caller: Caller) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as info:
         await empty
     assert told_reason(info.value) == Reason.FIELD_INVALID.name
-    assert caller.served.call_count == 0
+    # The answer may be here before the daemon's loop hears that it was sent.
+    await until(lambda: caller.served.call_count == 0)
 
 
 async def test_a_message_is_not_awaited_for_ever(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: a call without its message was in progress until its client ended it."""
-    monkeypatch.setattr(decoding, "MESSAGE_TIMEOUT_S", 0.05)
-    late = stream(caller)
-    with pytest.raises(grpc.aio.AioRpcError) as info:
-        async with asyncio.timeout(PATIENCE_S):
-            await late
-    assert told_reason(info.value) == Reason.DEADLINE.name
-    await until(lambda: caller.served.call_count == 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(decoding, "MESSAGE_TIMEOUT_S", 0.05)
+        late = stream(caller)
+        with pytest.raises(grpc.aio.AioRpcError) as info:
+            async with asyncio.timeout(PATIENCE_S):
+                await late
+        assert told_reason(info.value) == Reason.DEADLINE.name
+        await until(lambda: caller.served.call_count == 0)
+    # A message that does come may take longer than that on a busy machine.
     await match(caller, [])
 
 

@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from kvstored import __version__
+from kvstored import package_version
 from kvstored.format.identity import namespace_id
 from kvstored.server import server as server_module
 from kvstored_contract.limits import PROTOCOL_VERSION
@@ -13,12 +13,12 @@ from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import admin_pb2, common_pb2, session_pb2, store_pb2
 from tests.kvstored.server.caller import KEYS, LAYOUT, Caller, calling, match, reason_of
 from tests.kvstored.server.served import ARENA_BYTES, EPOCH, Served
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 
 async def test_ping(caller: Caller) -> None:
     reply = await caller.session.Ping(session_pb2.PingRequest(), metadata=caller.peer.metadata)
-    assert (reply.epoch, reply.version) == (EPOCH, __version__)
+    assert (reply.epoch, reply.version) == (EPOCH, package_version())
 
 
 @pytest.mark.parametrize("metadata", [(), (("kvstored-token", "guess"),)])
@@ -76,7 +76,10 @@ async def test_the_end_of_a_session_cancels_its_reads_and_pins(served: Served) -
     await until(lambda: not sum(served.store.pins.values()))
 
 
-async def test_draining_lets_calls_end_and_refuses_new_ones(served: Served) -> None:
+async def test_draining_lets_calls_end_and_refuses_new_ones(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "DRAIN_S", PATIENCE_S)
     served.store.hold.clear()
     async with calling(served) as caller:
         put = asyncio.create_task(caller.put(KEYS))

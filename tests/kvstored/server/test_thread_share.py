@@ -41,7 +41,7 @@ def work(executor: ThreadPoolExecutor) -> Iterator[Work]:
     work.may_end.set()
 
 
-async def test_a_session_has_its_share_and_waits_in_order(
+async def test_a_session_has_its_share_and_leaves_the_rest_to_others(
     executor: ThreadPoolExecutor, work: Work
 ) -> None:
     """Fails when the share has one more (seen: a third has begun)."""
@@ -53,8 +53,19 @@ async def test_a_session_has_its_share_and_waits_in_order(
     assert sorted(work.begun) == [0, 1, 9]
     work.may_end.set()
     assert await asyncio.gather(*calls, others) == [0, 1, 2, 3, 4, 9]
-    assert work.begun.index(2) < work.begun.index(4)
     await until(lambda: one.is_idle and other.is_idle)
+
+
+async def test_what_waits_for_a_thread_begins_in_order(
+    executor: ThreadPoolExecutor, work: Work
+) -> None:
+    """With a share of one: threads that are taken at once begin in whatever order they run."""
+    share = ThreadShare(1)
+    calls = [asyncio.create_task(share.run(executor, work.do, number)) for number in range(5)]
+    await until(lambda: work.begun == [0])
+    work.may_end.set()
+    assert await asyncio.gather(*calls) == [0, 1, 2, 3, 4]
+    assert work.begun == [0, 1, 2, 3, 4]
 
 
 async def test_a_thread_counts_after_its_call_was_given_up(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvstored.store.index import Index
+from kvstored.store.index_aside import end_build
 from kvstored.store.index_service import close_cleanly, open_for_service
 from tests.kvstored.store.index_stores import MAP_BYTES
 from tests.kvstored.store.served_index import COUNT, fill, ignore, table_of
@@ -16,6 +17,7 @@ def unclean(tmp_path: Path) -> Path:
     path = tmp_path / "index"
     index = open_for_service(path, MAP_BYTES, ignore).index
     fill(index)
+    end_build(path)
     index.close()
     return path
 

@@ -17,6 +17,7 @@ from kvstored.io.device import DeviceError
 from kvstored.io.faults.calls import FailingCalls, Fuse
 from kvstored.store import index_open
 from kvstored.store.index import DATA_FILE, Index, IndexChange
+from kvstored.store.index_aside import UNFINISHED_FILE
 from kvstored.store.index_open import begin_epoch, open_recovered
 from kvstored.store.index_service import close_cleanly
 from kvstored.store.index_snapshot import SNAPSHOT_FILE
@@ -172,6 +173,40 @@ def test_an_unsound_index_is_set_aside_and_rebuilt(
     assert "it is kept as" in caplog.text
     assert len(recovered.table) == COUNT
     index.close()
+
+
+def test_an_index_whose_first_start_was_killed_is_made_again(
+    tmp_path: Path, store: WrittenStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fails where ``open_for_service`` does not mark what it creates, or the mark stays."""
+    path = tmp_path / "index"
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_recovered(path, MAP_BYTES, store.device_set, die)
+    (path / DATA_FILE).write_bytes(b"cut")
+    index, recovered = opened(path, store)
+    assert len(recovered.table) == COUNT
+    index.close()
+    assert "never finished" in caplog.text
+    assert {found.name for found in tmp_path.iterdir()} == {"index"}
+    assert not (path / UNFINISHED_FILE).exists()
+
+
+def test_a_new_index_is_marked_before_its_first_byte(
+    tmp_path: Path, store: WrittenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails where ``open_for_service`` marks what is there already."""
+
+    def die(*_: object, **__: object) -> Index:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Index, "open", die)
+    with pytest.raises(KeyboardInterrupt):
+        opened(tmp_path / "index", store)
+    assert [found.name for found in (tmp_path / "index").iterdir()] == [UNFINISHED_FILE]
 
 
 def test_slabs_that_cannot_be_read_are_told(

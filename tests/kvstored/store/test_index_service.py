@@ -10,15 +10,10 @@ import pytest
 
 from kvstored.store import index_service
 from kvstored.store.index import DATA_FILE, Index, IndexChange, IndexDamagedError, IndexFailure
+from kvstored.store.index_aside import set_aside
 from kvstored.store.index_probe import probe_in_child
 from kvstored.store.index_scan import Scanned
-from kvstored.store.index_service import (
-    ASIDE_MAX,
-    CLEAN_FILE,
-    close_cleanly,
-    open_for_service,
-    set_aside,
-)
+from kvstored.store.index_service import CLEAN_FILE, close_cleanly, open_for_service
 from kvstored.store.index_snapshot import SNAPSHOT_FILE, open_snapshot
 from tests.kvstored.store.index_stores import (
     MAP_BYTES,
@@ -251,19 +246,6 @@ def test_death_while_it_serves_leaves_no_snapshot(clean: Path) -> None:
     opened.index.close()
     assert not (clean / CLEAN_FILE).exists()
     assert usable_snapshot(clean) is None
-
-
-def test_damaged_indexes_filled_the_file_system(tmp_path: Path) -> None:
-    """Every start behind a faulty medium left one more."""
-    directory = tmp_path / "index"
-    for _ in range(ASIDE_MAX):
-        directory.mkdir()
-        set_aside(directory)
-    directory.mkdir()
-    with pytest.raises(IndexFailure, match=r"as 8 before it .* remove index\.damaged-\*") as raised:
-        set_aside(directory)
-    assert not isinstance(raised.value, IndexDamagedError)
-    assert directory.exists()
 
 
 def test_damaged_tree_is_refused_and_can_be_set_aside(unclean: Path) -> None:

@@ -184,7 +184,10 @@ EXTENTS = st.builds(
 
 
 @given(extents=st.lists(st.tuples(EXTENTS, st.booleans()), max_size=25), data=st.data())
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_contradictions_end_as_one_by_one(
     tmp_path_factory: pytest.TempPathFactory,
     extents: list[tuple[Extent, bool]],

@@ -157,10 +157,14 @@ def test_a_chunk_that_cannot_be_written_ends_its_sequence(tmp_path: Path) -> Non
         for device in devices:
             device.broken.add("write")
         append(opened_rows, {"a": range(20, 50)})
-        wait_until(lambda: opened_rows.store.sequences.get(ME, "a").is_stopped)
+        # Its chunks lie on two devices, and either may be heard of first.
+        opened = opened_rows.store._sequence_parts.opened
+        with opened.held_one(opened.resolve(NAMESPACE, ME.session_id, "a")) as sequence:
+            pending = sequence.pending
+        wait_until(lambda: not pending)
         # What was flushed of the chunk is left of it.
         state = opened_rows.store.sequences.get(ME, "a")
-        assert (state.length_tokens, state.durable_tokens) == (20, 20)
+        assert (state.length_tokens, state.durable_tokens, state.is_stopped) == (20, 20, True)
         assert open_bytes(opened_rows) == 0
         assert append(opened_rows, {"a": range(50, 51)}) == [
             AppendOutcome(20, Reason.SEQUENCE_CONFLICT)

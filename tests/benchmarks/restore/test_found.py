@@ -1,0 +1,112 @@
+"""Ratios of one setting, from seconds and costs that are known."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.restore.measured.found import Found, costs_of
+from benchmarks.restore.measured.run import details_of, figures_of
+from benchmarks.restore.measured.scale import MeasuredSetting
+from benchmarks.restore.measured.show import table_of
+from engine_adapters.restore import LayerCosts, LayerSchedule, Mode, Source
+
+BALANCED = LayerCosts(io_hidden_s=1.0, io_kv_s=2.0, compute_s=8.0, project_s=1.0, load_s=0.1)
+SLOWER = replace(BALANCED, io_hidden_s=2.0, io_kv_s=4.0)
+"""Reads take twice as long: 8 H + 1 RE are the best bound of 9 layers, with 16 s."""
+H, KV, RE = Source.HIDDEN, Source.KV, Source.COMPUTE
+FOUND = Found(
+    setting=MeasuredSetting(token_count=36, bandwidth_share=1.0, threads=1, balance_threads=1),
+    schedules={
+        Mode.RECOMPUTE: LayerSchedule.of((RE, 9)),
+        Mode.KV: LayerSchedule.of((KV, 9)),
+        Mode.HIDDEN: LayerSchedule.of((H, 9)),
+        Mode.HCACHE: LayerSchedule.of((H, 9)),
+        Mode.NAIVE_HYBRID: LayerSchedule.of((RE, 1), (KV, 8)),
+        Mode.AUTO: LayerSchedule.of((H, 9)),
+    },
+    seconds={
+        Mode.RECOMPUTE: (72.0, 72.0),
+        Mode.KV: (18.0, 36.0),
+        Mode.HIDDEN: (9.0, 18.0),
+        Mode.HCACHE: (9.9, 18.0),
+        Mode.NAIVE_HYBRID: (18.0, 36.0),
+        Mode.AUTO: (9.0, 36.0),
+    },
+    costs=(BALANCED, SLOWER),
+    device_bytes_per_s=10.0,
+    hidden_bytes=10,
+    planned_project_s=0.8,
+    tokens_equal=True,
+)
+OTHER = replace(
+    FOUND,
+    setting=replace(FOUND.setting, bandwidth_share=4.0),
+    schedules={**FOUND.schedules, Mode.HCACHE: LayerSchedule.of((H, 7), (KV, 2))},
+    tokens_equal=False,
+)
+
+
+def test_costs_are_those_of_each_round() -> None:
+    names = ("project_s", "io_hidden_s", "io_kv_s", "load_s", "compute_s")
+    values = ((1.0, 1.0), (1.0, 2.0), (2.0, 4.0), (0.1, 0.1), (8.0, 8.0))
+    assert costs_of(dict(zip(names, values, strict=True))) == FOUND.costs
+
+
+def test_the_bound_is_that_of_each_round() -> None:
+    assert [str(partition) for partition in FOUND.bounds] == ["9 H", "8 H + 1 RE"]
+    assert FOUND.bounds_s == (9.0, 16.0)
+    assert FOUND.over_bound(Mode.HCACHE) == pytest.approx((1.1, 1.125))
+    assert FOUND.hcache_vs_bound == pytest.approx(1.1125)
+    assert FOUND.drift() == (1.25, 1.25)
+    assert FOUND.device_rate_reached() == (1.0, 0.5)
+
+
+def test_the_same_schedule_is_as_fast_and_what_is_measured_is_noise() -> None:
+    assert FOUND.over(Mode.HCACHE, Mode.HIDDEN) == pytest.approx(1.05)
+    assert FOUND.over_best_single() == 1.0
+    assert FOUND.noise() == pytest.approx((1.1, 1.0, 1.1, 0.5))
+    slow = replace(OTHER, seconds={**OTHER.seconds, Mode.HCACHE: (9.9, 22.0)})
+    assert slow.over_best_single() == pytest.approx((1.1 + 22 / 18) / 2)
+    assert slow.noise() == ()
+
+
+def test_figures_are_the_worst_of_all_settings() -> None:
+    slow = replace(OTHER, seconds={**OTHER.seconds, Mode.HCACHE: (9.9, 22.0)})
+    figures = {one.key: one.value for one in figures_of([FOUND, slow], {"a": 1.8, "b": 2.1})}
+    assert figures == pytest.approx(
+        {
+            "hcache_vs_bound_max": (1.1 + 22 / 16) / 2,
+            "hcache_vs_best_single_max": (1.1 + 22 / 18) / 2,
+            # Of the balanced setting alone: 18 / 9.9 and 36 / 18.
+            "hcache_vs_kv_balanced_x": (18 / 9.9 + 2) / 2,
+            "storage_per_token_kv_over_hcache_min": 1.8,
+            "storage_per_token_kv_over_hcache_max": 2.1,
+            "tokens_equal": 0.0,
+        }
+    )
+
+
+def test_all_modes_have_their_ratio_and_their_layers() -> None:
+    details = {one.key: one.samples for one in details_of(FOUND)}
+    name = FOUND.setting.name
+    assert details[f"{name}_kv_vs_bound"] == pytest.approx((2.0, 2.25))
+    assert details[f"{name}_bound"] == (4.0, 2.25)
+    assert details[f"{name}_bound_hidden_layers"] == (9.0, 8.0)
+    assert details[f"{name}_bound_compute_layers"] == (0.0, 1.0)
+    assert details[f"{name}_naive_hybrid_kv_layers"] == (8.0,)
+    assert details[f"{name}_load"] == pytest.approx((100.0, 100.0))
+    assert details[f"{name}_hcache_vs_alike"] == pytest.approx((1.1, 1.0, 1.1, 0.5))
+    assert f"{OTHER.setting.name}_hcache_vs_alike" not in {one.key for one in details_of(OTHER)}
+
+
+def test_the_table_has_every_mode_and_the_bound() -> None:
+    table = table_of(FOUND)
+    rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    assert [row[0] for row in rows] == [*FOUND.schedules, "bound"]
+    assert rows[3] == ("hcache", "9 H", "13.950", "3", "1.113", "1.100", "1.125")
+    assert rows[-1] == ("bound", "9 H", "12.500", "3", "1.000", "", "")
+    assert table.title == "36 tokens, bandwidth 1, 1 thread: balanced"
+    other = replace(FOUND.setting, threads=2, bandwidth_share=0.25)
+    assert table_of(replace(FOUND, setting=other)).title == (
+        "36 tokens, bandwidth 0.25, 2 threads, balance of 1: compute-rich"
+    )

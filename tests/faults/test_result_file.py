@@ -1,0 +1,33 @@
+"""A result says by which command and from which commit it was made."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.faults.result_file import ROOT, write_result
+
+
+def test_a_result_names_its_command_and_its_commit(tmp_path: Path) -> None:
+    """Fails where ``_command`` leaves out the module or ``_commit`` looks at another folder."""
+    arguments = ["-m", "tests.faults.media", "--count", "20", "--seed", "5", "--json", "a file"]
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    subprocess.run(
+        [sys.executable, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+        capture_output=True,
+    )
+    result = json.loads((tmp_path / "a file").read_text())
+    assert result["command"] == f"python {' '.join(arguments[:-1])} 'a file'"
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result["commit"].removesuffix("-dirty") == (head.stdout[:12] or "not from a clone")
+    assert result["flips"] >= 20
+
+
+def test_a_run_without_a_file_writes_none() -> None:
+    write_result(None, {"flips": 1})
