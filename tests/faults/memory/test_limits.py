@@ -29,6 +29,7 @@ CONTROL_GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
 MARGIN_BYTES = 160 * MIB
 """What the interpreter, the libraries and landing buffers of the test's daemon take."""
+ATTEMPTS = 3
 ARENA_BYTES = 2048 * MIB + 4096
 """No whole huge pages, of which a pool lies outside of all limits."""
 
@@ -69,6 +70,17 @@ class ConfinedDaemon(DaemonProcess):
     """A daemon that starts inside a control group of its own."""
 
     group: Path
+
+    def is_confined(self) -> bool:
+        """Whether it still is in its group: a manager of processes may take it out."""
+        return str(self.pid) in (self.group / "cgroup.procs").read_text().split()
+
+    def group_state(self) -> str:
+        """What the kernel says of the group and of where the daemon is."""
+        files = [*self.group.glob("memory.*limit*"), *self.group.glob("memory.*usage_in_bytes")]
+        files += [*self.group.glob("memory.max"), *self.group.glob("memory.current")]
+        said = [f"{path.name} {path.read_text().strip()}" for path in files if path.is_file()]
+        return "\n".join([*said, Path(f"/proc/{self.pid}/cgroup").read_text(), self.log])
 
     def command(self, *arguments: str) -> list[str]:
         command = super().command(*arguments)
@@ -115,7 +127,17 @@ def test_a_control_group_limit(tmp_path: Path, limited_group: Path) -> None:
     daemon = ConfinedDaemon(tmp_path)
     daemon.group = limited_group
     with daemon:
-        check_refused(daemon)
+        for _ in range(ATTEMPTS):
+            try:
+                check_refused(daemon)
+            except pytest.fail.Exception as failure:
+                if daemon.is_confined():
+                    pytest.fail(f"{failure}: {daemon.group_state()}")
+                daemon.kill()
+                daemon.start()
+            else:
+                return
+    pytest.skip("something takes processes out of their control group here")
 
 
 async def test_a_system_without_threads_refuses_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
