@@ -100,6 +100,7 @@ def test_chunks_go_before_the_map_is_full(daemon: DaemonProcess) -> None:
     check_is_clean(daemon)
 
 
+@pytest.mark.long
 def test_a_map_that_was_made_smaller(daemon: DaemonProcess) -> None:
     """It is too full at the start: chunks are evicted until puts find room again."""
     daemon.terminate()

@@ -26,7 +26,7 @@ import pytest
 from tests.faults.index.lab import Stop
 from tests.faults.seeds import seed
 
-FLIPS = {Stop.KILLED: 100, Stop.CLEAN: 25}
+FLIPS = {Stop.KILLED: 50, Stop.CLEAN: 25}
 """A changed byte makes a clean stop an unclean one, and then both are the same."""
 FLIPS_LONG = 2000
 
