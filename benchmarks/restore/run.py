@@ -8,6 +8,7 @@ from benchmarks.restore.measured import run as measured
 
 PARTS = {
     "measure": measured.FIGURES,
+    "contention": measured.FIGURES_CONTENDED,
     "ablation": ablation.FIGURES,
     "simulate": simulate.FIGURES,
 }
@@ -19,6 +20,8 @@ def run(settings: Settings) -> tuple[Series, ...]:
     found: tuple[Series, ...] = ()
     if "measure" in parts:
         found += measured.run(settings)
+    elif "contention" in parts:
+        found += measured.run_contended(settings)
     if "ablation" in parts:
         found += ablation.run(settings)
     if "simulate" in parts:

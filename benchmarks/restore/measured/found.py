@@ -2,9 +2,11 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeVar
 
 from benchmarks.interleave import ratios
+from benchmarks.restore.measured.beside import BesideCosts
 from benchmarks.restore.measured.scale import MeasuredSetting
 from engine_adapters.restore import (
     LAYER_MODES,
@@ -15,6 +17,7 @@ from engine_adapters.restore import (
     bound_s,
 )
 
+Costs = TypeVar("Costs", LayerCosts, BesideCosts)
 SINGLE = (Mode.RECOMPUTE, Mode.KV, Mode.HIDDEN)
 
 
@@ -30,6 +33,7 @@ class Found:
     schedules: Mapping[Mode, LayerSchedule]
     seconds: Mapping[Mode, tuple[float, ...]]
     costs: tuple[LayerCosts, ...]
+    beside: tuple[BesideCosts, ...]
     device_bytes_per_s: float
     hidden_bytes: int
     planned_project_s: float
@@ -59,6 +63,13 @@ class Found:
     def hcache_vs_bound(self) -> float:
         """The median of the rounds."""
         return statistics.median(self.over_bound(Mode.HCACHE))
+
+    def over_beside(self) -> tuple[float, ...]:
+        """Seconds of ``hcache`` over what its schedule takes where each side slows the other."""
+        schedule = self.schedules[Mode.HCACHE]
+        pairs = zip(self.beside, self.costs, strict=True)
+        durations = [beside.duration_s(schedule, costs) for beside, costs in pairs]
+        return ratios(self.seconds[Mode.HCACHE], durations)
 
     def over(self, mode: Mode, peer: Mode) -> float:
         """Seconds over those of another mode: the median of the rounds."""
@@ -95,9 +106,10 @@ class Found:
         return self.schedules[peer] == self.schedules[Mode.HCACHE]
 
 
-def costs_of(rounds: Mapping[str, Sequence[float]]) -> tuple[LayerCosts, ...]:
-    """Costs of each round, from one sequence for each field of ``LayerCosts``."""
+def rounds_of(kind: type[Costs], rounds: Mapping[str, Sequence[float]]) -> tuple[Costs, ...]:
+    """Costs of each round, from one sequence for each field of ``kind``."""
+    names = [field.name for field in fields(kind)]
     return tuple(
-        LayerCosts(**dict(zip(rounds, values, strict=True)))
-        for values in zip(*rounds.values(), strict=True)
+        kind(**dict(zip(names, values, strict=True)))
+        for values in zip(*(rounds[name] for name in names), strict=True)
     )

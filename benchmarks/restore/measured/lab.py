@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from benchmarks.benchmark import Settings
 from benchmarks.interleave import Alternative, Measured, interleave
-from benchmarks.restore.measured.found import Found, costs_of
+from benchmarks.restore.measured.beside import BesideCosts, beside
+from benchmarks.restore.measured.found import Found, rounds_of
 from benchmarks.restore.measured.machine import SettingMachine
 from benchmarks.restore.measured.modes import READ_SOURCES, ModeRunner
 from benchmarks.restore.measured.scale import MeasuredSetting, Scale
@@ -59,7 +60,8 @@ class SettingLab:
             setting=self._setting,
             schedules=schedules,
             seconds={mode: samples[mode] for mode in LAYER_MODES},
-            costs=costs_of({field.name: samples[field.name] for field in fields(LayerCosts)}),
+            costs=rounds_of(LayerCosts, samples),
+            beside=rounds_of(BesideCosts, samples),
             device_bytes_per_s=bytes_per_s,
             hidden_bytes=machine.hidden_bytes,
             planned_project_s=computing.project_s,
@@ -98,6 +100,7 @@ class SettingLab:
         group += [Alternative(run=partial(read, source)) for source in READ_SOURCES]
         group += [Alternative(run=recompute)]
         group += [Alternative(run=lambda: asdict(self._machine.computing()))]
+        group += [Alternative(run=lambda: asdict(self._beside(client, runner)))]
 
         def announce(text: str) -> None:
             self._settings.console.print(f"{self._setting.name}: {text}")
@@ -108,6 +111,25 @@ class SettingLab:
             generator=self._settings.random(),
             announce=announce,
             prepare=begin_round,
+        )
+
+    def _beside(self, client: Client, runner: ModeRunner) -> BesideCosts:
+        """Three reads of the whole history, each beside work of one kind."""
+        machine = self._machine
+        alone_s = machine.first_step_s()
+
+        def read(source: Source) -> Callable[[], float]:
+            return partial(runner.read, client, source)
+
+        hidden_s, project_s = beside(read(Source.HIDDEN), machine.projecting_s)
+        kv_s, _ = beside(read(Source.KV), machine.projecting_s)
+        slow_hidden_s, step_s = beside(read(Source.HIDDEN), machine.first_step_s)
+        return BesideCosts(
+            hidden_beside_project_s=hidden_s,
+            kv_beside_project_s=kv_s,
+            hidden_beside_compute_s=slow_hidden_s,
+            project_beside_hidden_s=project_s,
+            compute_slowdown=step_s / alone_s,
         )
 
 

@@ -35,6 +35,8 @@ either: they have 512 KiB and more."""
 ARENA_BYTES = 512 * MIB
 """The snapshots of seven layouts of one step of 512 tokens, or three spans of a restoration."""
 TIMER_REPEATS = 9
+BESIDE_REPEATS = 1
+"""Beside a read: nothing is to be timed for long when it has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,20 @@ class SettingMachine:
             project_s=project.seconds * tokens / span_tokens,
             load_s=load.seconds * tokens / load.size,
         )
+
+    def projecting_s(self) -> float:
+        """C_H as it is now, in a shorter time than ``computing`` takes."""
+        tokens = self._setting.token_count
+        span_tokens = min(tokens, SPAN_TOKENS)
+        (project,) = ComputeTimer(self._model, repeats=BESIDE_REPEATS).project([span_tokens])
+        return project.seconds * tokens / span_tokens
+
+    def first_step_s(self) -> float:
+        """Computing one layer in the first step of a history, as it is now."""
+        tokens = min(self._setting.token_count, TOKEN_BUDGET)
+        timer = ComputeTimer(self._model, repeats=BESIDE_REPEATS)
+        (step,) = timer.recompute([tokens], step_tokens=TOKEN_BUDGET)
+        return step.seconds
 
     def recomputing_s(self) -> float:
         """C_Token of one layer for the whole history."""

@@ -25,6 +25,7 @@ FIGURES = (
     "storage_per_token_kv_over_hcache_max",
     "tokens_equal",
 )
+FIGURES_CONTENDED = ("hcache_vs_bound_max", "hcache_vs_best_single_max", "tokens_equal")
 SCRATCH_BYTES = 9_000_000_000
 COSTS = ("io_hidden", "io_kv", "compute", "project", "load")
 
@@ -32,6 +33,11 @@ COSTS = ("io_hidden", "io_kv", "compute", "project", "load")
 def run(settings: Settings) -> tuple[Series, ...]:
     """The measured part at its two sizes."""
     return measure(settings, QUICK if settings.quick else FULL)
+
+
+def run_contended(settings: Settings) -> tuple[Series, ...]:
+    """Those of its settings in which reads and computation want the same cores."""
+    return measure(settings, (QUICK if settings.quick else FULL).contended())
 
 
 def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
@@ -75,6 +81,7 @@ def figures_of(found: list[Found], stored: dict[str, float]) -> list[Series]:
     return [
         Series(key=key, unit=unit, samples=tuple(samples), summary=summary, is_figure=True)
         for key, unit, samples, summary in rows
+        if samples
     ]
 
 
@@ -89,6 +96,7 @@ def details_of(found: Found) -> list[Series]:
         samples += _layers(mode, (found.schedules[mode],))
     samples.append(("bound", "tokens/s", tuple(token_count / each for each in found.bounds_s)))
     samples += _layers("bound", found.bounds)
+    samples.append(("hcache_vs_beside", "ratio", found.over_beside()))
     if noise := found.noise():
         samples.append(("hcache_vs_alike", "ratio", noise))
     samples += [
@@ -99,10 +107,24 @@ def details_of(found: Found) -> list[Series]:
     for name in COSTS:
         milliseconds = tuple(1000 * getattr(costs, f"{name}_s") for costs in found.costs)
         samples.append((name, "ms", milliseconds))
+    samples += _slower(found)
     return [
         Series(key=f"{found.setting.name}_{name}", unit=unit, samples=values)
         for name, unit, values in samples
     ]
+
+
+def _slower(found: Found) -> list[tuple[str, str, tuple[float, ...]]]:
+    """Costs beside the other side over those that each side has alone, round by round."""
+    pairs = list(zip(found.beside, found.costs, strict=True))
+    slower = {
+        "hidden_beside_project": [one.hidden_beside_project_s / a.io_hidden_s for one, a in pairs],
+        "kv_beside_project": [one.kv_beside_project_s / a.io_kv_s for one, a in pairs],
+        "hidden_beside_compute": [one.hidden_beside_compute_s / a.io_hidden_s for one, a in pairs],
+        "project_beside_hidden": [one.project_beside_hidden_s / a.project_s for one, a in pairs],
+        "compute_beside_hidden": [one.compute_slowdown for one, _ in pairs],
+    }
+    return [(f"{name}_slower", "ratio", tuple(values)) for name, values in slower.items()]
 
 
 def _layers(

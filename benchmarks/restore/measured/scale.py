@@ -55,6 +55,11 @@ class Scale:
     settings: tuple[MeasuredSetting, ...]
     rounds: Rounds
 
+    def contended(self) -> "Scale":
+        """With those settings only in which reads and computation want the same cores."""
+        chosen = (one for one in self.settings if one.bandwidth_share > 1.0 or one.threads > 1)
+        return replace(self, settings=tuple(chosen))
+
 
 def _settings(
     lengths: tuple[int, ...], shares: tuple[float, ...], threads: tuple[int, ...], tokens: int

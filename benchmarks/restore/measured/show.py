@@ -45,11 +45,12 @@ def show_found(console: Console, found: Found) -> None:
         for name in ("io_hidden", "io_kv", "compute", "project", "load")
     }
     milliseconds = ", ".join(f"{name} {1000 * seconds:.1f}" for name, seconds in costs.items())
-    drift = found.drift()
+    drift, beside = found.drift(), found.over_beside()
     notes = (
         f"{len(found.costs)} rounds; milliseconds of a layer: {milliseconds}",
         f"device {found.device_bytes_per_s / 1e6:.0f} MB/s",
         f"C_H of the rounds: {min(drift):.2f} to {max(drift):.2f} of the one that set this",
+        f"hcache, costs of both sides at once: {median(beside):.3f} of its schedule's duration",
     )
     show(console, table_of(found), notes)
 

@@ -1,18 +1,30 @@
 """Ratios of one setting, from seconds and costs that are known."""
 
 from dataclasses import replace
+from itertools import chain, repeat
+from threading import Event
 
 import pytest
 
-from benchmarks.restore.measured.found import Found, costs_of
+from benchmarks.restore.measured.beside import BesideCosts, beside
+from benchmarks.restore.measured.found import Found, rounds_of
 from benchmarks.restore.measured.run import details_of, figures_of
 from benchmarks.restore.measured.scale import MeasuredSetting
 from benchmarks.restore.measured.show import table_of
 from engine_adapters.restore import LayerCosts, LayerSchedule, Mode, Source
+from tests.support.waiting import PATIENCE_S
 
 BALANCED = LayerCosts(io_hidden_s=1.0, io_kv_s=2.0, compute_s=8.0, project_s=1.0, load_s=0.1)
 SLOWER = replace(BALANCED, io_hidden_s=2.0, io_kv_s=4.0)
 """Reads take twice as long: 8 H + 1 RE are the best bound of 9 layers, with 16 s."""
+BESIDE = BesideCosts(
+    hidden_beside_project_s=1.1,
+    kv_beside_project_s=2.2,
+    hidden_beside_compute_s=2.0,
+    project_beside_hidden_s=1.25,
+    compute_slowdown=1.5,
+)
+"""Of both rounds: each side takes longer where the other one works as well."""
 H, KV, RE = Source.HIDDEN, Source.KV, Source.COMPUTE
 FOUND = Found(
     setting=MeasuredSetting(token_count=36, bandwidth_share=1.0, threads=1, balance_threads=1),
@@ -33,6 +45,7 @@ FOUND = Found(
         Mode.AUTO: (9.0, 36.0),
     },
     costs=(BALANCED, SLOWER),
+    beside=(BESIDE, BESIDE),
     device_bytes_per_s=10.0,
     hidden_bytes=10,
     planned_project_s=0.8,
@@ -49,7 +62,7 @@ OTHER = replace(
 def test_costs_are_those_of_each_round() -> None:
     names = ("project_s", "io_hidden_s", "io_kv_s", "load_s", "compute_s")
     values = ((1.0, 1.0), (1.0, 2.0), (2.0, 4.0), (0.1, 0.1), (8.0, 8.0))
-    assert costs_of(dict(zip(names, values, strict=True))) == FOUND.costs
+    assert rounds_of(LayerCosts, dict(zip(names, values, strict=True))) == FOUND.costs
 
 
 def test_the_bound_is_that_of_each_round() -> None:
@@ -59,6 +72,37 @@ def test_the_bound_is_that_of_each_round() -> None:
     assert FOUND.hcache_vs_bound == pytest.approx(1.1125)
     assert FOUND.drift() == (1.25, 1.25)
     assert FOUND.device_rate_reached() == (1.0, 0.5)
+
+
+def test_each_side_is_slower_beside_the_other() -> None:
+    # Nine layers are projected in 11.25 s, and read in 9.9 s.
+    assert FOUND.over_beside() == pytest.approx((9.9 / 11.25, 18.0 / 11.25))
+    keys = LayerSchedule.of((H, 2), (KV, 7))
+    assert BESIDE.duration_s(keys, BALANCED) == pytest.approx(2 * 1.1 + 7 * 2.2)
+    computed = LayerSchedule.of((RE, 1), (H, 8))
+    # Six layers are read within the 12 s of computing, two beside projecting.
+    assert BESIDE.duration_s(computed, BALANCED) == pytest.approx(12.0 + 8 * 1.25)
+    slow = replace(BESIDE, hidden_beside_project_s=10.0)
+    assert slow.duration_s(computed, BALANCED) == pytest.approx(12.0 + 2 * 10.0)
+    few = LayerSchedule.of((RE, 1), (H, 2))
+    assert slow.duration_s(few, BALANCED) == pytest.approx(12.0 + 2 * 1.25)
+
+
+def test_work_goes_on_until_a_read_has_ended() -> None:
+    worked = Event()
+
+    def read() -> float:
+        assert worked.wait(PATIENCE_S)
+        return 3.0
+
+    def work() -> float:
+        seconds = next(numbers)
+        if seconds == 4.0:
+            worked.set()
+        return seconds
+
+    numbers = chain((1.0, 2.0, 4.0), repeat(2.0))
+    assert beside(read, work) == (3.0, 2.0)
 
 
 def test_the_same_schedule_is_as_fast_and_what_is_measured_is_noise() -> None:

@@ -17,7 +17,7 @@ from engine_adapters.restore import (
     Source,
 )
 from engine_adapters.runner.cake_restoration import CakeCosts, CakeRestoration
-from engine_adapters.runner.cake_restorer import CakeRestorer
+from engine_adapters.runner.cake_restorer import OPENING_S_MAX, CakeRestorer
 from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.state_format import StateFormat
@@ -80,6 +80,22 @@ def lab_of(model: Model, tmp_path_factory: pytest.TempPathFactory) -> LabOf:
     return make
 
 
+def slow_restorer(
+    lab: Lab, client: StreamedClient, *, opening_s_max: float = OPENING_S_MAX
+) -> CakeRestorer:
+    """Of chunks that are expected to take a second each, by the client's clock."""
+    return CakeRestorer(
+        client,
+        lab.format,
+        lab.model,
+        compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
+        load=LoadCost(chunk_s=1.0),
+        token_budget=16,
+        opening_s_max=opening_s_max,
+        clock=lambda: client.now_s,
+    )
+
+
 def test_both_sides_meet(codec_lab: Lab) -> None:
     restored = restore(codec_lab, StreamedClient(codec_lab.store), arrivals=(2,))
     check_equal(codec_lab, restored)
@@ -114,15 +130,7 @@ def test_a_hopeless_store_is_not_asked(lab: Lab) -> None:
 def test_pessimism_locked_itself_in(lab: Lab) -> None:
     """Chunks of 40 s were seen, and computing all takes 7.25 s: no plan loads anything."""
     client = StreamedClient(lab.store)
-    restorer = CakeRestorer(
-        client,
-        lab.format,
-        lab.model,
-        compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
-        load=LoadCost(chunk_s=1.0),
-        token_budget=16,
-        clock=lambda: client.now_s,
-    )
+    restorer = slow_restorer(lab, client)
     restorer.rates.chunk_s.add(8 * 40.0, units=8)
     attempts = 0
     while not client.reads and attempts < 20:
@@ -310,16 +318,7 @@ def test_a_reader_seemed_as_slow_as_its_chunks_were_taken(lab: Lab) -> None:
     Twelve come within the first step of a second, of which each later one takes one.
     """
     client = StreamedClient(lab.store)
-    restorer = CakeRestorer(
-        client,
-        lab.format,
-        lab.model,
-        compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
-        load=LoadCost(chunk_s=1.0),
-        token_budget=16,
-        opening_s_max=600.0,
-        clock=lambda: client.now_s,
-    )
+    restorer = slow_restorer(lab, client, opening_s_max=600.0)
     restoration = restorer.begin(PROMPT, cache=lab.model.make_cache(256), first_slot=0)
     assert isinstance(restoration, CakeRestoration)
     wait_until(lambda: restoration.advance(16) > 0)

@@ -25,6 +25,8 @@ MAIN_THREAD = "main"
 """Name of the first thread of a process, whatever the kernel calls it."""
 ANY_THREAD = "any"
 """Whichever thread is the first to make a call so often."""
+ATTEMPTS = 5
+"""strace looks once which threads there are; one that is made meanwhile may escape."""
 
 
 class TracingError(Exception):
@@ -86,35 +88,45 @@ def traced(tid: int, *options: str) -> Iterator[dict[int, str]]:
 
     Yields an empty mapping for whoever wants to keep the names of the threads.
     """
-    tracer = subprocess.Popen(
-        ["strace", "-p", str(tid), *options], stderr=subprocess.PIPE, text=True
-    )
+    for _ in range(ATTEMPTS):
+        tracer = subprocess.Popen(
+            ["strace", "-p", str(tid), *options], stderr=subprocess.PIPE, text=True
+        )
+        try:
+            if _is_attached(tracer, tid, every_thread="-f" in options):
+                yield {}
+                return
+        finally:
+            if tracer.poll() is None:
+                tracer.send_signal(signal.SIGINT)
+            tracer.communicate(timeout=PATIENCE_S)
+    raise TracingError(f"strace did not attach to {tid}")
+
+
+def _is_attached(tracer: "subprocess.Popen[str]", tid: int, *, every_thread: bool) -> bool:
+    """Waits until the tracer has the thread, or all of them: it attaches one after the other.
+
+    False when it has missed one that was made meanwhile. A thread that was attached first may
+    meet its rule before that: the tracer ends then with what it has killed, of which nobody is
+    the tracer any more.
+    """
     assert tracer.stderr is not None
-    try:
-        line = tracer.stderr.readline()
-        if "attached" not in line:
-            raise TracingError(f"strace cannot attach: {line.strip()}")
-        _until_traced(tid, tracer.pid, every_thread="-f" in options)
-        yield {}
-    finally:
-        if tracer.poll() is None:
-            tracer.send_signal(signal.SIGINT)
-        tracer.communicate(timeout=PATIENCE_S)
-
-
-def _until_traced(tid: int, tracer_pid: int, *, every_thread: bool) -> None:
-    """Waits until the tracer has the thread, or all of them: it attaches one after the other."""
-    deadline = time.monotonic() + PATIENCE_S
+    line = tracer.stderr.readline()
+    if "attached" not in line:
+        raise TracingError(f"strace cannot attach: {line.strip()}")
+    deadline = time.monotonic() + PATIENCE_S / ATTEMPTS
     while time.monotonic() < deadline:
         tids = list(thread_names(tid)) if every_thread else [tid]
         try:
-            if all(_tracer_of(each) == tracer_pid for each in tids):
-                return
+            if all(_tracer_of(each) == tracer.pid for each in tids):
+                return True
         except OSError:
             if not Path(f"/proc/{tid}").exists():
-                return
+                return True
+        if tracer.poll() is not None:
+            return True
         time.sleep(POLL_S)
-    raise TracingError(f"strace did not attach to {tid}")
+    return False
 
 
 def _tracer_of(tid: int) -> int:

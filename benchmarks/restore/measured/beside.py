@@ -1,0 +1,49 @@
+"""What reads and computation take at the same time: on few cores each slows the other down."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from statistics import median
+
+from engine_adapters.restore import LayerCosts, LayerSchedule, Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BesideCosts:
+    """Seconds of one layer while the other side is busy, and how much longer computing takes.
+
+    ``hidden_beside_project_s`` is reading hidden states while others are projected,
+    ``project_beside_hidden_s`` projecting them meanwhile, and so on. ``compute_slowdown`` is
+    computing a layer from tokens beside a read, over computing it alone.
+    """
+
+    hidden_beside_project_s: float
+    kv_beside_project_s: float
+    hidden_beside_compute_s: float
+    project_beside_hidden_s: float
+    compute_slowdown: float
+
+    def duration_s(self, schedule: LayerSchedule, costs: LayerCosts) -> float:
+        """The longer side of a schedule where both are always busy; no pipeline is shorter.
+
+        Reads run beside computing first, then beside projecting.
+        """
+        hidden = schedule.count(Source.HIDDEN)
+        computed_s = schedule.count(Source.COMPUTE) * costs.compute_s * self.compute_slowdown
+        first = min(float(hidden), computed_s / self.hidden_beside_compute_s)
+        reads_s = first * self.hidden_beside_compute_s
+        reads_s += (hidden - first) * self.hidden_beside_project_s
+        reads_s += schedule.count(Source.KV) * self.kv_beside_project_s
+        made_s = computed_s + hidden * self.project_beside_hidden_s
+        made_s += schedule.count(Source.KV) * costs.load_s
+        return max(reads_s, made_s)
+
+
+def beside(read: Callable[[], float], work: Callable[[], float]) -> tuple[float, float]:
+    """What a read in a thread tells, and the median of what work tells until it has ended."""
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        reading = executor.submit(read)
+        seconds = [work()]
+        while not reading.done():
+            seconds.append(work())
+        return reading.result(), median(seconds)
