@@ -6,6 +6,7 @@ from functools import partial
 from statistics import median
 
 import torch
+from torch import Tensor
 
 from engine_adapters.restore import Sample
 from engine_adapters.runner.layer_loader import place_kv
@@ -13,7 +14,89 @@ from engine_adapters.runner.model import Model
 from engine_adapters.runner.step import NullSink, Segment
 
 LAYERS_TIMED = 2
-"""Layers of one measurement at most: all cost the same."""
+"""Layers that are recomputed in one measurement at most: all cost the same."""
+
+COLD_BYTES = 128 * 1024 * 1024
+"""More than caches hold. States come to a restoration from outside of all caches, and each layer's
+weights and room in the cache were last touched a whole model ago."""
+
+
+class Recomputation:
+    """The first layers of a history from its tokens, ``step_tokens`` at a time."""
+
+    def __init__(self, model: Model, *, token_count_max: int, step_tokens: int) -> None:
+        self.layer_count = min(LAYERS_TIMED, model.config.layer_count)
+        self._model = model
+        self._step_tokens = step_tokens
+        self._cache = model.make_cache(token_count_max)
+
+    def __call__(self, token_count: int) -> None:
+        """Computes so many tokens."""
+        for first in range(0, token_count, self._step_tokens):
+            count = min(self._step_tokens, token_count - first)
+            segment = Segment(
+                request_id=-1,
+                first_row=0,
+                token_count=count,
+                first_position=first,
+                first_slot=0,
+            )
+            self._model.forward(
+                [0] * count,
+                [segment],
+                cache=self._cache,
+                sink=NullSink(),
+                logit_rows=(),
+                layer_stop=self.layer_count,
+            )
+
+
+class Projection:
+    """Keys and values from hidden states, of one layer after the other."""
+
+    def __init__(self, model: Model, *, token_count_max: int) -> None:
+        self._model = model
+        self._cache = model.make_cache(token_count_max)
+        self._hidden = _cold_ones(model, (token_count_max, model.config.hidden_size))
+        self._call_count = 0
+
+    def __call__(self, token_count: int) -> None:
+        """Projects one layer of so many tokens."""
+        layer = self._call_count % self._model.config.layer_count
+        hidden = self._hidden[self._call_count % len(self._hidden)]
+        self._call_count += 1
+        self._model.project(
+            layer,
+            hidden[:token_count],
+            first_position=0,
+            keys=self._cache.keys[layer, :token_count],
+            values=self._cache.values[layer, :token_count],
+        )
+
+
+class Loading:
+    """Keys and values from chunks of ``chunk_tokens`` into the cache, layer after layer."""
+
+    def __init__(self, model: Model, *, chunk_count_max: int, chunk_tokens: int) -> None:
+        self._model = model
+        self._chunk_tokens = chunk_tokens
+        self._cache = model.make_cache(chunk_count_max * chunk_tokens)
+        heads = self._cache.keys.shape[2:]
+        self._stored = _cold_ones(model, (chunk_count_max, 2, chunk_tokens, *heads))
+        self._call_count = 0
+
+    def __call__(self, token_count: int) -> None:
+        """Loads one layer of so many tokens, whole chunks of them."""
+        layer = self._call_count % self._model.config.layer_count
+        stored = self._stored[self._call_count % len(self._stored)]
+        self._call_count += 1
+        place_kv(
+            self._model,
+            stored[: token_count // self._chunk_tokens],
+            keys=self._cache.keys[layer, :token_count],
+            values=self._cache.values[layer, :token_count],
+            first_position=0,
+        )
 
 
 class ComputeTimer:
@@ -31,49 +114,15 @@ class ComputeTimer:
 
     def recompute(self, token_counts: Sequence[int], *, step_tokens: int) -> list[Sample]:
         """C_Token: seconds of one layer, ``step_tokens`` at a time as a restorer does it."""
-        model = self._model
-        cache = model.make_cache(max(token_counts))
-        layers = min(LAYERS_TIMED, model.config.layer_count)
-
-        def recompute(token_count: int) -> None:
-            for first in range(0, token_count, step_tokens):
-                count = min(step_tokens, token_count - first)
-                segment = Segment(
-                    request_id=-1,
-                    first_row=0,
-                    token_count=count,
-                    first_position=first,
-                    first_slot=0,
-                )
-                model.forward(
-                    [0] * count,
-                    [segment],
-                    cache=cache,
-                    sink=NullSink(),
-                    logit_rows=(),
-                    layer_stop=layers,
-                )
-
-        return self._times(recompute, token_counts, layers)
+        work = Recomputation(
+            self._model, token_count_max=max(token_counts), step_tokens=step_tokens
+        )
+        return self._times(work, token_counts, work.layer_count)
 
     def project(self, token_counts: Sequence[int]) -> list[Sample]:
         """C_H: seconds of one layer."""
-        model = self._model
-        cache = model.make_cache(max(token_counts))
-        hidden = torch.ones(
-            max(token_counts), model.config.hidden_size, dtype=model.dtype, device=model.device
-        )
-
-        def project(token_count: int) -> None:
-            model.project(
-                0,
-                hidden[:token_count],
-                first_position=0,
-                keys=cache.keys[0, :token_count],
-                values=cache.values[0, :token_count],
-            )
-
-        return self._times(project, token_counts, 1)
+        work = Projection(self._model, token_count_max=max(token_counts))
+        return self._times(work, token_counts, 1)
 
     def load(self, token_counts: Sequence[int], *, chunk_tokens: int) -> list[Sample]:
         """Seconds in which keys and values of one layer get from chunks into the cache.
@@ -81,27 +130,14 @@ class ComputeTimer:
         Each count is rounded down to whole chunks, which have ``chunk_tokens`` tokens, or as
         many as the least count has.
         """
-        model = self._model
         chunk_tokens = min(chunk_tokens, *token_counts)
         whole_counts = sorted({count - count % chunk_tokens for count in token_counts})
-        cache = model.make_cache(max(whole_counts))
-        keys, values = cache.keys[0], cache.values[0]
-        stored = torch.ones(
-            (max(whole_counts) // chunk_tokens, 2, chunk_tokens, *keys.shape[1:]),
-            dtype=model.dtype,
-            device=model.device,
+        work = Loading(
+            self._model,
+            chunk_count_max=max(whole_counts) // chunk_tokens,
+            chunk_tokens=chunk_tokens,
         )
-
-        def load(token_count: int) -> None:
-            place_kv(
-                model,
-                stored[: token_count // chunk_tokens],
-                keys=keys[:token_count],
-                values=values[:token_count],
-                first_position=0,
-            )
-
-        return self._times(load, whole_counts, 1)
+        return self._times(work, whole_counts, 1)
 
     def _times(
         self, work: Callable[[int], None], token_counts: Sequence[int], layers: int
@@ -117,3 +153,10 @@ class ComputeTimer:
                 torch.cuda.synchronize(self._model.device)
             seconds.append(self._clock() - started_s)
         return median(seconds[1:])
+
+
+def _cold_ones(model: Model, shape: tuple[int, ...]) -> Tensor:
+    """Ones of [copies, *shape]: taken in turn each was last touched COLD_BYTES ago."""
+    one = torch.ones(shape, dtype=model.dtype, device=model.device)
+    copies = min(model.config.layer_count, -(-COLD_BYTES // one.nbytes))
+    return one.expand(copies, *shape).clone()

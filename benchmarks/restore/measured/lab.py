@@ -115,15 +115,16 @@ class SettingLab:
 
     def _beside(self, client: Client, runner: ModeRunner) -> BesideCosts:
         """Three reads of the whole history, each beside work of one kind."""
-        machine = self._machine
-        alone_s = machine.first_step_s()
+        projecting, first_step = self._machine.projecting(), self._machine.first_step()
+        first_step()
+        alone_s = first_step()
 
         def read(source: Source) -> Callable[[], float]:
             return partial(runner.read, client, source)
 
-        hidden_s, project_s = beside(read(Source.HIDDEN), machine.projecting_s)
-        kv_s, _ = beside(read(Source.KV), machine.projecting_s)
-        slow_hidden_s, step_s = beside(read(Source.HIDDEN), machine.first_step_s)
+        hidden_s, project_s = beside(read(Source.HIDDEN), projecting)
+        kv_s, _ = beside(read(Source.KV), projecting)
+        slow_hidden_s, step_s = beside(read(Source.HIDDEN), first_step)
         return BesideCosts(
             hidden_beside_project_s=hidden_s,
             kv_beside_project_s=kv_s,

@@ -1,8 +1,10 @@
 """What measurements of one setting share: a daemon with a slow device, and costs of a layer."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,7 +13,7 @@ from benchmarks.benchmark import BenchmarkError
 from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.restore.measured.scale import MeasuredSetting
 from engine_adapters.restore import LayerCosts
-from engine_adapters.runner.compute_costs import ComputeTimer
+from engine_adapters.runner.compute_costs import ComputeTimer, Projection, Recomputation
 from engine_adapters.runner.engine import TOKEN_BUDGET
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.restorer import SPAN_TOKENS
@@ -35,8 +37,6 @@ either: they have 512 KiB and more."""
 ARENA_BYTES = 512 * MIB
 """The snapshots of seven layouts of one step of 512 tokens, or three spans of a restoration."""
 TIMER_REPEATS = 9
-BESIDE_REPEATS = 1
-"""Beside a read: nothing is to be timed for long when it has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +87,18 @@ class SettingMachine:
             load_s=load.seconds * tokens / load.size,
         )
 
-    def projecting_s(self) -> float:
-        """C_H as it is now, in a shorter time than ``computing`` takes."""
+    def projecting(self) -> Callable[[], float]:
+        """C_H as it is at each call."""
         tokens = self._setting.token_count
         span_tokens = min(tokens, SPAN_TOKENS)
-        (project,) = ComputeTimer(self._model, repeats=BESIDE_REPEATS).project([span_tokens])
-        return project.seconds * tokens / span_tokens
+        work = Projection(self._model, token_count_max=span_tokens)
+        return partial(_seconds, partial(work, span_tokens), share=span_tokens / tokens)
 
-    def first_step_s(self) -> float:
-        """Computing one layer in the first step of a history, as it is now."""
+    def first_step(self) -> Callable[[], float]:
+        """Computing one layer in the first step of a history, as it is at each call."""
         tokens = min(self._setting.token_count, TOKEN_BUDGET)
-        timer = ComputeTimer(self._model, repeats=BESIDE_REPEATS)
-        (step,) = timer.recompute([tokens], step_tokens=TOKEN_BUDGET)
-        return step.seconds
+        work = Recomputation(self._model, token_count_max=tokens, step_tokens=TOKEN_BUDGET)
+        return partial(_seconds, partial(work, tokens), share=float(work.layer_count))
 
     def recomputing_s(self) -> float:
         """C_Token of one layer for the whole history."""
@@ -153,6 +152,13 @@ class SettingMachine:
             read_bytes_max=READ_BYTES_MAX,
             is_formatted=bytes_per_s is not None,
         )
+
+
+def _seconds(work: Callable[[], None], *, share: float) -> float:
+    """Of one layer of the whole history, of which ``work`` does that share."""
+    started_s = time.perf_counter()
+    work()
+    return (time.perf_counter() - started_s) / share
 
 
 def device_bytes(token_count: int) -> int:

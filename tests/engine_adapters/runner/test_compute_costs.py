@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engine_adapters.restore import Sample
 from engine_adapters.runner import compute_costs
-from engine_adapters.runner.compute_costs import LAYERS_TIMED, ComputeTimer
+from engine_adapters.runner.compute_costs import LAYERS_TIMED, ComputeTimer, Projection
 from engine_adapters.runner.layer_loader import place_kv
 from engine_adapters.runner.model import Model
 
@@ -61,3 +61,27 @@ def test_short_histories_are_one_chunk(
 def test_the_others_are_of_one_layer_too(model: Model) -> None:
     assert timer(model).project([5, 9]) == [Sample(5, 1.0), Sample(9, 1.0)]
     assert timer(model).recompute([9], step_tokens=4) == [Sample(9, 1 / LAYERS_TIMED)]
+
+
+def test_each_layer_is_of_memory_that_was_not_touched_for_long(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: one layer's states stayed in the caches, and loading them seemed three times as fast."""
+    layers = model.config.layer_count
+    seen: list[tuple[int, int]] = []
+
+    def project(layer: int, hidden: Tensor, **_: object) -> None:
+        seen.append((layer, hidden.data_ptr()))
+
+    monkeypatch.setattr(Model, "project", staticmethod(project))
+    work = Projection(model, token_count_max=9)
+    for _ in range(2 * layers):
+        work(5)
+    assert [layer for layer, _ in seen] == [*range(layers)] * 2
+    assert len({place for _, place in seen}) == layers
+    monkeypatch.setattr(compute_costs, "COLD_BYTES", 1)
+    seen.clear()
+    work = Projection(model, token_count_max=9)
+    for _ in range(layers):
+        work(5)
+    assert len({place for _, place in seen}) == 1
