@@ -1,7 +1,9 @@
 """Decodes batches whose steps are saved not at all, in two stages and directly, in turn."""
 
 import random
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -39,6 +41,8 @@ FIGURES = (
     "tbt_overhead_p99_pct",
     "tbt_direct_overhead_median_pct",
 )
+PARTS = {f"batch{size}": FIGURES for size in FULL.batch_sizes}
+"""Each batch size alone."""
 MIB = 1024 * 1024
 DEVICE_BYTES = 1024 * MIB
 DRAM_BYTES = 512 * MIB
@@ -130,8 +134,17 @@ class _Bench:
 
 
 def run(settings: Settings) -> tuple[Series, ...]:
-    """The benchmark at its two sizes."""
-    return measure(settings, QUICK if settings.quick else FULL)
+    """The benchmark at its two sizes, or of some batch sizes; raises BenchmarkError."""
+    scale = QUICK if settings.quick else FULL
+    return measure(settings, chosen(scale, settings.parts))
+
+
+def chosen(scale: Scale, parts: Sequence[str]) -> Scale:
+    """With the batch sizes of these parts, or all; raises BenchmarkError where it has none."""
+    sizes = [size for size in scale.batch_sizes if not parts or f"batch{size}" in parts]
+    if not sizes:
+        raise BenchmarkError(f"quick runs have batches of {QUICK.batch_sizes}, not {parts}")
+    return replace(scale, batch_sizes=tuple(sizes))
 
 
 def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:

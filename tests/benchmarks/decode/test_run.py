@@ -3,12 +3,13 @@
 import io
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
-from benchmarks.benchmark import Settings
+from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.decode import BENCHMARK
-from benchmarks.decode.run import measure
-from benchmarks.decode.scale import FULL, Scale
+from benchmarks.decode.run import chosen, measure
+from benchmarks.decode.scale import FULL, QUICK, Scale
 from engine_adapters.runner.random_model import RandomModelShape
 
 TINY = Scale(
@@ -33,6 +34,13 @@ TINY = Scale(
 def test_short_steps_are_measured_more_often() -> None:
     assert [FULL.cycles_of(size) for size in FULL.batch_sizes] == [128, 64, 32, 24, 24, 24]
     assert FULL.variant_steps(4) == (FULL.lead_cycles + 32) * FULL.turn_steps
+
+
+def test_a_part_is_one_batch_size() -> None:
+    assert chosen(FULL, ()) == FULL
+    assert chosen(FULL, ("batch8",)).batch_sizes == (8,)
+    with pytest.raises(BenchmarkError, match="quick runs have batches of"):
+        chosen(QUICK, ("batch2",))
 
 
 def test_all_figures_and_nothing_left(tmp_path: Path) -> None:
