@@ -1,11 +1,14 @@
 """Runs ``engine_child``, with the interpreter that has vLLM."""
 
+import getpass
 import importlib.util
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Self
 
 from benchmarks.benchmark import BenchmarkError
@@ -35,6 +38,26 @@ def interpreter() -> str:
     if not apart.exists():
         raise BenchmarkError("vLLM is not installed; `make test-vllm` makes its environment")
     return str(apart)
+
+
+def child_environment(folder: Path) -> dict[str, str]:
+    """For a process that runs vLLM: our packages, and ``folder`` for what it leaves behind.
+
+    vLLM keeps sockets among the temporary files, and does not remove all of them. What torch has
+    compiled stays where the next process finds it.
+    """
+    compiled = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(compiled),
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in (".", "client", "protos")),
+        "TMPDIR": str(folder),
+    }
+
+
+def short_folder() -> Path:
+    """A new folder whose path leaves room for the name of a socket; the caller removes it."""
+    return Path(tempfile.mkdtemp(prefix="kvstored-"))
 
 
 def transfer_config(socket: Path, **extra: Any) -> dict[str, Any]:
@@ -92,10 +115,7 @@ class EngineProcess:
         return metrics.get(f"vllm:kvstored_{name}", 0.0)
 
     def __enter__(self) -> Self:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in (".", "client", "protos")),
-        }
+        self._folder = short_folder()
         with self._log_path.open("a") as log:
             self._process = subprocess.Popen(
                 [interpreter(), "-m", self._module],
@@ -103,7 +123,7 @@ class EngineProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=environment,
+                env=child_environment(self._folder),
             )
         try:
             self._write(self._arguments)
@@ -126,6 +146,7 @@ class EngineProcess:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+        rmtree(self._folder, ignore_errors=True)
 
     def _write(self, document: object) -> None:
         assert self._process is not None

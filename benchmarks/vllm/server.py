@@ -1,7 +1,7 @@
 """Conversations of many turns with vLLM's OpenAI server, which is restarted in the middle.
 
 The same client talks to a server without a store, which is not restarted: every answer must be
-the same text.
+the same, token by token.
 """
 
 import time
@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from operator import add
 from pathlib import Path
 from random import Random
 
@@ -16,9 +17,10 @@ from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
+from benchmarks.vllm.agreement import Reply, agreement
 from benchmarks.vllm.engine_process import transfer_config
 from benchmarks.vllm.lab import ARENA_BYTES, DEVICE_BYTES, DRAM_BYTES, MIB
-from benchmarks.vllm.server_process import Reply, ServerProcess
+from benchmarks.vllm.server_process import ServerProcess
 from benchmarks.vllm.tiny_model import CONFIG, make_model
 
 FIGURES = ("server_tokens_equal", "server_restored_share")
@@ -84,20 +86,25 @@ class Conversations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRun:
-    """All messages of every conversation, the replies behind the restart, and how long they took.
+    """The replies by conversation before and behind the restart, and how long the latter took.
 
     ``restored_tokens`` is what the connector of the second server has counted.
     """
 
-    said: tuple[list[dict[str, str]], ...]
-    replies: tuple[list[Reply], ...]
+    before: tuple[list[Reply], ...]
+    after: tuple[list[Reply], ...]
     duration_s: float
     restored_tokens: float = 0.0
 
     @property
+    def replies(self) -> tuple[list[Reply], ...]:
+        """All of every conversation."""
+        return tuple(map(add, self.before, self.after))
+
+    @property
     def prompt_tokens(self) -> int:
         """Of all requests behind the restart."""
-        return sum(reply.prompt_tokens for replies in self.replies for reply in replies)
+        return sum(reply.prompt_tokens for replies in self.after for reply in replies)
 
 
 def talk(
@@ -120,16 +127,19 @@ def talk(
     )
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(model, log, transfer=transfer))
-        conversations.take(server, before, said)
+        first = conversations.take(server, before, said)
         if transfer is not None:
             stack.close()
             server = stack.enter_context(ServerProcess(model, log, transfer=transfer))
         started_s = time.perf_counter()
-        replies = conversations.take(server, after, said)
+        second = conversations.take(server, after, said)
         duration_s = time.perf_counter() - started_s
         restored = 0.0 if transfer is None else server.counter("vllm:kvstored_restored_tokens")
     return ServerRun(
-        said=said, replies=tuple(replies), duration_s=duration_s, restored_tokens=restored
+        before=tuple(first),
+        after=tuple(second),
+        duration_s=duration_s,
+        restored_tokens=restored,
     )
 
 
@@ -167,11 +177,12 @@ def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...
 
 def series(plain: ServerRun, stored: ServerRun) -> tuple[Series, ...]:
     """The figures: whether all was said the same, and the share of prompts not computed."""
+    agreed = agreement(plain.replies, stored.replies)
     return (
         Series(
             key="server_tokens_equal",
             unit="1 or 0",
-            samples=(float(plain.said == stored.said),),
+            samples=(float(agreed.is_equal),),
             is_figure=True,
         ),
         Series(
@@ -180,6 +191,7 @@ def series(plain: ServerRun, stored: ServerRun) -> tuple[Series, ...]:
             samples=(stored.restored_tokens / stored.prompt_tokens,),
             is_figure=True,
         ),
+        Series(key="server_ties", unit="conversations", samples=(float(agreed.ties),)),
         Series(key="server_plain_s", unit="s", samples=(plain.duration_s,)),
         Series(key="server_stored_s", unit="s", samples=(stored.duration_s,)),
     )

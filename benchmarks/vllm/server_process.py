@@ -9,12 +9,18 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Self
 
 from benchmarks.benchmark import BenchmarkError
-from benchmarks.vllm.engine_process import BLOCK_TOKENS, ROOT, interpreter
+from benchmarks.vllm.agreement import Reply
+from benchmarks.vllm.engine_process import (
+    BLOCK_TOKENS,
+    child_environment,
+    interpreter,
+    short_folder,
+)
 
 START_S = 300.0
 STOP_S = 60.0
@@ -24,15 +30,6 @@ CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor
 """Turns one after the other: the models of the benchmark know no roles."""
 SERVER_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
 _LOG_SHOWN = 4000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What the server said to a conversation, and how much of the prompt it did not compute."""
-
-    text: str
-    prompt_tokens: int
-    cached_tokens: int
 
 
 def free_port() -> int:
@@ -79,12 +76,16 @@ class ServerProcess:
                 "temperature": 0,
                 "max_tokens": max_tokens,
                 "ignore_eos": True,
+                "logprobs": True,
+                "top_logprobs": 2,
             },
         )
-        usage = answer["usage"]
+        choice, usage = answer["choices"][0], answer["usage"]
         details = usage.get("prompt_tokens_details") or {}
         return Reply(
-            text=answer["choices"][0]["message"]["content"],
+            text=choice["message"]["content"],
+            tokens=tuple(one["token"] for one in choice["logprobs"]["content"]),
+            margins=tuple(map(_margin, choice["logprobs"]["content"])),
             prompt_tokens=usage["prompt_tokens"],
             cached_tokens=details.get("cached_tokens") or 0,
         )
@@ -100,17 +101,13 @@ class ServerProcess:
         )
 
     def __enter__(self) -> Self:
-        environment = {
-            **os.environ,
-            **SERVER_ENVIRONMENT,
-            "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in (".", "client", "protos")),
-        }
+        self._folder = short_folder()
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env={**child_environment(self._folder), **SERVER_ENVIRONMENT},
                 cwd=self._log_path.parent,
                 start_new_session=True,
             )
@@ -149,6 +146,7 @@ class ServerProcess:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        rmtree(self._folder, ignore_errors=True)
 
     def _address(self, path: str) -> str:
         return f"http://127.0.0.1:{self._port}{path}"
@@ -162,3 +160,9 @@ class ServerProcess:
         with urllib.request.urlopen(request, timeout=REQUEST_S) as reply:
             answer: dict[str, Any] = json.load(reply)
         return answer
+
+
+def _margin(token: dict[str, Any]) -> float:
+    best, second = sorted((one["logprob"] for one in token["top_logprobs"]), reverse=True)[:2]
+    margin: float = best - second
+    return margin

@@ -2,8 +2,9 @@ import random
 from dataclasses import replace
 from typing import Any, cast
 
+from benchmarks.vllm.agreement import Reply
 from benchmarks.vllm.server import Conversations, ConversationScale, ServerRun, series
-from benchmarks.vllm.server_process import Reply, ServerProcess
+from benchmarks.vllm.server_process import ServerProcess
 
 SCALE = ConversationScale(
     conversations=3, document_words=5, question_words=2, turns_before=1, turns_after=1
@@ -15,7 +16,11 @@ class Echo:
 
     def chat(self, messages: list[dict[str, str]], *, max_tokens: int) -> Reply:
         del max_tokens
-        return Reply(text=str(len(messages)), prompt_tokens=100, cached_tokens=0)
+        return reply(str(len(messages)))
+
+
+def reply(text: str) -> Reply:
+    return Reply(text=text, tokens=(text,), margins=(1.0,), prompt_tokens=100, cached_tokens=64)
 
 
 def said(conversations: Conversations) -> tuple[list[dict[str, str]], ...]:
@@ -41,11 +46,11 @@ def test_conversations_differ_and_are_the_same_again() -> None:
 
 
 def test_figures_tell_a_difference_and_what_was_restored() -> None:
-    replies = ([Reply(text="a", prompt_tokens=100, cached_tokens=64)],) * 2
-    plain = ServerRun(said=([], []), replies=replies, duration_s=2.0)
+    replies = ([reply("a")],) * 2
+    plain = ServerRun(before=replies, after=replies, duration_s=2.0)
     stored = replace(plain, duration_s=1.0, restored_tokens=128.0)
     figures = {one.key: one.value for one in series(plain, stored)}
     assert figures["server_tokens_equal"] == 1.0
     assert figures["server_restored_share"] == 128 / 200
-    other = replace(stored, said=([], [{"role": "user", "content": "x"}]))
-    assert series(plain, other)[0].value == 0.0
+    for other in ({"before": ([reply("a")], [reply("b")])}, {"after": ([reply("b")], replies[0])}):
+        assert series(plain, replace(stored, **other))[0].value == 0.0

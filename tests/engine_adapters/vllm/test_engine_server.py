@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.vllm.agreement import agreement
 from benchmarks.vllm.server import Conversations, ConversationScale, talk
 from tests.support.daemon import DaemonProcess
 
@@ -35,7 +36,7 @@ def test_restarted_server_restores_what_the_first_one_saved(
         scale=SCALE,
         socket=shared_daemon.socket_path,
     )
-    assert stored.said == plain.said
+    assert agreement(plain.replies, stored.replies).is_equal
     # Two chunks at least of every conversation's first two turns.
     assert stored.restored_tokens >= SCALE.conversations * 2 * 64
-    assert sum(reply.cached_tokens for replies in stored.replies for reply in replies) > 0
+    assert sum(reply.cached_tokens for replies in stored.after for reply in replies) > 0
