@@ -22,7 +22,13 @@ from engine_adapters.restore.least_squares import Sample
 from engine_adapters.restore.mode import LAYER_MODES, Mode
 from engine_adapters.restore.planner import best_schedule, hcache_schedule, schedule_for
 from engine_adapters.restore.pointers import Pointers
-from engine_adapters.restore.prediction import best_bound_s, best_bounded, bound_s, predict_s
+from engine_adapters.restore.prediction import (
+    best_bound_s,
+    best_bounded,
+    bound_s,
+    computing_s,
+    predict_s,
+)
 from engine_adapters.restore.profile_file import load_profile, save_profile
 from engine_adapters.restore.ranges import History, TokenRange
 from engine_adapters.restore.rates import Rates
@@ -56,6 +62,7 @@ __all__ = [
     "best_bounded",
     "best_schedule",
     "bound_s",
+    "computing_s",
     "hcache_schedule",
     "load_profile",
     "pieces_of",

@@ -24,14 +24,26 @@ def predict_s(schedule: LayerSchedule, costs: LayerCosts) -> float:
     return computed_s
 
 
+def computing_s(schedule: LayerSchedule, costs: LayerCosts) -> float:
+    """All computation of a restoration, without a wait for any read."""
+    return (
+        schedule.count(Source.COMPUTE) * costs.compute_s
+        + schedule.count(Source.HIDDEN) * costs.project_s
+        + schedule.count(Source.KV) * costs.load_s
+    )
+
+
+def reading_s(schedule: LayerSchedule, costs: LayerCosts) -> float:
+    """All reads of a restoration, one after the other."""
+    return (
+        schedule.count(Source.HIDDEN) * costs.io_hidden_s
+        + schedule.count(Source.KV) * costs.io_kv_s
+    )
+
+
 def bound_s(schedule: LayerSchedule, costs: LayerCosts) -> float:
     """The longer of all reads and all computation: no pipeline of this schedule is shorter."""
-    return _bound_s(
-        schedule.count(Source.COMPUTE),
-        schedule.count(Source.HIDDEN),
-        schedule.count(Source.KV),
-        costs,
-    )
+    return max(reading_s(schedule, costs), computing_s(schedule, costs))
 
 
 def best_bounded(costs: LayerCosts, layer_count: int) -> LayerSchedule:
@@ -41,21 +53,13 @@ def best_bounded(costs: LayerCosts, layer_count: int) -> LayerSchedule:
         for computed in range(layer_count + 1)
         for hidden in range(layer_count + 1 - computed)
     )
-    computed, hidden, loaded = min(
-        counts, key=lambda each: _bound_s(each[0], each[1], each[2], costs)
+    schedules = (
+        LayerSchedule.of((Source.COMPUTE, computed), (Source.HIDDEN, hidden), (Source.KV, loaded))
+        for computed, hidden, loaded in counts
     )
-    return LayerSchedule.of(
-        (Source.COMPUTE, computed), (Source.HIDDEN, hidden), (Source.KV, loaded)
-    )
+    return min(schedules, key=lambda each: bound_s(each, costs))
 
 
 def best_bound_s(costs: LayerCosts, layer_count: int) -> float:
     """The least bound of all schedules."""
     return bound_s(best_bounded(costs, layer_count), costs)
-
-
-def _bound_s(computed: int, hidden: int, loaded: int, costs: LayerCosts) -> float:
-    return max(
-        hidden * costs.io_hidden_s + loaded * costs.io_kv_s,
-        computed * costs.compute_s + hidden * costs.project_s + loaded * costs.load_s,
-    )

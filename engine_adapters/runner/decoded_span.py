@@ -149,6 +149,16 @@ class DecodedSpan(Span):
         deadline_s = time.monotonic() + timeout_s
         super().wait_layer(layer, timeout_s)
         self._wait(lambda: self.is_layer_settled(layer), deadline_s)
+        return self.arrived_chunks(layer)
+
+    def wait_slice(self, layer: int, chunk: int, timeout_s: float) -> None:
+        """As ``Span``."""
+        deadline_s = time.monotonic() + timeout_s
+        super().wait_slice(layer, chunk, timeout_s)
+        self._wait(lambda: self._slices[layer][chunk] != _Slice.PENDING, deadline_s)
+
+    def arrived_chunks(self, layer: int) -> int:
+        """As ``Span``."""
         found = self._slices[layer]
         present = next((n for n, each in enumerate(found) if each != _Slice.DECODED), len(found))
         return present if self.is_current else 0

@@ -165,18 +165,30 @@ class Span:
         return self._reads[-1].is_chunk_settled(last)
 
     def wait_layer(self, layer: int, timeout_s: float) -> int:
-        """Blocks until a stored layer has settled; how many leading chunks of it are there.
+        """Blocks until a stored layer has settled; ``arrived_chunks`` of it then.
 
         0 for a layer whose read was never started.
         """
         number = self._section_of(layer)
         if number >= len(self._reads):
             return 0
+        self._reads[number].wait_layer(layer - self._sections[number].first_layer, timeout_s)
+        return self.arrived_chunks(layer)
+
+    def wait_slice(self, layer: int, chunk: int, timeout_s: float) -> None:
+        """Blocks until a stored layer of a chunk has settled; its read was started."""
+        number = self._section_of(layer)
+        local = layer - self._sections[number].first_layer
+        self._reads[number].wait_for(chunk, local, timeout_s=timeout_s)
+
+    def arrived_chunks(self, layer: int) -> int:
+        """Leading chunks of which a stored layer is there now."""
+        number = self._section_of(layer)
+        if number >= len(self._reads):
+            return 0
         read, local = self._reads[number], layer - self._sections[number].first_layer
-        present = self.chunk_count
-        if not read.wait_layer(local, timeout_s):
-            missing = (n for n in range(self.chunk_count) if not read.is_resident(n, local))
-            present = next(missing, self.chunk_count)
+        missing = (n for n in range(self.chunk_count) if not read.is_resident(n, local))
+        present = next(missing, self.chunk_count)
         # As after any failure of the store. The bytes themselves last as long as the region:
         # each session has memory of its own.
         return present if self._region.is_current else 0

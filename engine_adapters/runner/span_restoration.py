@@ -16,6 +16,10 @@ from engine_adapters.runner.span_reader import SpanReader
 from engine_adapters.runner.state_format import StateFormat
 from engine_adapters.runner.step import NullSink, Segment
 
+LEAST_PIECE_TOKENS = 256
+"""Tokens of a layer that are made while the others are still on their way. Smaller matrices would
+be less efficient to multiply; larger ones leave the processor idle until a whole layer has come."""
+
 
 class SpanSource(Protocol):
     """Where spans come from, in order."""
@@ -99,7 +103,7 @@ class SpanRestoration:
     """Makes keys and values of the longest prefix that is stored, piece by piece.
 
     While spans are read, the first layers are recomputed if the layout does not store them;
-    then each layer is made from its stored states as soon as they are there. One layer of a
+    then each layer is made from its stored states as they arrive. What is there of a layer of a
     span, or one step of recomputing, is a piece of work; how many are done between two steps
     of the engine depends on their tokens, so that many layers need no more steps than few.
 
@@ -125,6 +129,7 @@ class SpanRestoration:
         self._loader = loader
         self._target = target
         self._step_tokens = step_tokens
+        self._piece_chunks = max(1, LEAST_PIECE_TOKENS // state_format.layout.chunk_tokens)
         self._patience = patience
         self._clock = clock
         self._started_s = self._ended_s = clock()
@@ -276,28 +281,45 @@ class SpanRestoration:
 
     def _load(self, span: Span) -> Generator[int, None, int]:
         """Loads layer after layer; how many leading chunks came whole."""
-        target = self._target
         chunk_count = span.chunk_count
         for layer in range(self._format.recomputed_layers, self._format.layout.layer_count):
             self._source.advance()
-            yield from self._waiting(
-                partial(span.is_layer_settled, layer), partial(self._wait_layer, span, layer)
-            )
-            chunk_count = min(chunk_count, span.wait_layer(layer, 0.0))
+            loaded = 0
+            while loaded < chunk_count:
+                wanted = min(loaded + self._piece_chunks, chunk_count)
+                yield from self._waiting(
+                    partial(_has_arrived, span, layer, wanted),
+                    partial(self._wait_slice, span, layer, wanted - 1),
+                )
+                arrived = min(chunk_count, span.arrived_chunks(layer))
+                if arrived < wanted:
+                    # No more will come, or the store was waited for too long.
+                    arrived = chunk_count = min(chunk_count, span.wait_layer(layer, 0.0))
+                if arrived > loaded:
+                    self._load_chunks(span, layer, loaded, arrived)
+                    yield (arrived - loaded) * self._format.layout.chunk_tokens
+                loaded = max(loaded, arrived)
             if chunk_count == 0:
                 return 0
-            self._loader.load(
-                layer,
-                span.states(layer, chunk_count),
-                cache=target.cache,
-                first_slot=target.first_slot + span.first_token,
-                first_position=target.first_position + span.first_token,
-            )
-            yield chunk_count * self._format.layout.chunk_tokens
         return chunk_count
 
-    def _wait_layer(self, span: Span, layer: int, timeout_s: float) -> None:
+    def _load_chunks(self, span: Span, layer: int, first: int, stop: int) -> None:
+        tokens_before = span.first_token + first * self._format.layout.chunk_tokens
+        self._loader.load(
+            layer,
+            span.states(layer, stop - first, first_chunk=first),
+            cache=self._target.cache,
+            first_slot=self._target.first_slot + tokens_before,
+            first_position=self._target.first_position + tokens_before,
+        )
+
+    def _wait_slice(self, span: Span, layer: int, chunk: int, timeout_s: float) -> None:
         if span.is_layer_asked_for(layer):
-            span.wait_layer(layer, timeout_s)
+            span.wait_slice(layer, chunk, timeout_s)
         else:
             self._source.wait_news(timeout_s)
+
+
+def _has_arrived(span: Span, layer: int, chunk_count: int) -> bool:
+    """Whether so many leading chunks of a layer are there, or not all of them ever will be."""
+    return span.is_layer_settled(layer) or span.arrived_chunks(layer) >= chunk_count

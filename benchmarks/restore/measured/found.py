@@ -15,6 +15,7 @@ from engine_adapters.restore import (
     Mode,
     best_bounded,
     bound_s,
+    computing_s,
 )
 
 Costs = TypeVar("Costs", LayerCosts, BesideCosts)
@@ -25,6 +26,7 @@ SINGLE = (Mode.RECOMPUTE, Mode.KV, Mode.HIDDEN)
 class Found:
     """Seconds of each mode and the costs of one layer, one for each round.
 
+    ``waited_s`` is the part of those of ``hcache`` in which it could compute nothing.
     ``device_bytes_per_s`` is what the device was limited to, ``planned_project_s`` C_H when
     that was set. ``tokens_equal`` says whether all modes went on with the same tokens.
     """
@@ -32,6 +34,7 @@ class Found:
     setting: MeasuredSetting
     schedules: Mapping[Mode, LayerSchedule]
     seconds: Mapping[Mode, tuple[float, ...]]
+    waited_s: tuple[float, ...]
     costs: tuple[LayerCosts, ...]
     beside: tuple[BesideCosts, ...]
     device_bytes_per_s: float
@@ -70,6 +73,19 @@ class Found:
         pairs = zip(self.beside, self.costs, strict=True)
         durations = [beside.duration_s(schedule, costs) for beside, costs in pairs]
         return ratios(self.seconds[Mode.HCACHE], durations)
+
+    def waited_over_bound(self) -> tuple[float, ...]:
+        """What ``hcache`` waited for the store, over the bound of the same round."""
+        return ratios(self.waited_s, self.bounds_s)
+
+    def worked_over_costs(self) -> tuple[float, ...]:
+        """What ``hcache`` did not wait, over what computing takes by the costs of the round."""
+        schedule = self.schedules[Mode.HCACHE]
+        worked = (
+            all_s - waited_s
+            for all_s, waited_s in zip(self.seconds[Mode.HCACHE], self.waited_s, strict=True)
+        )
+        return ratios(tuple(worked), [computing_s(schedule, costs) for costs in self.costs])
 
     def over(self, mode: Mode, peer: Mode) -> float:
         """Seconds over those of another mode: the median of the rounds."""

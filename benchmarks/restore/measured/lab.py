@@ -60,6 +60,7 @@ class SettingLab:
             setting=self._setting,
             schedules=schedules,
             seconds={mode: samples[mode] for mode in LAYER_MODES},
+            waited_s=samples[_waited(Mode.HCACHE)],
             costs=rounds_of(LayerCosts, samples),
             beside=rounds_of(BesideCosts, samples),
             device_bytes_per_s=bytes_per_s,
@@ -81,12 +82,13 @@ class SettingLab:
             restart()
 
         def restore(mode: Mode) -> Measured:
-            return {mode: runner.restore(client, mode)}
+            report = runner.restore(client, mode)
+            return {mode: report.duration_s, _waited(mode): report.waited_s}
 
         def recompute() -> Measured:
             # The first round warms up. Saving has done so for this, and long ones take minutes.
             is_counted = rounds_begun > 1
-            seconds = runner.restore(client, Mode.RECOMPUTE) if is_counted else 0.0
+            seconds = runner.restore(client, Mode.RECOMPUTE).duration_s if is_counted else 0.0
             return {Mode.RECOMPUTE: seconds, "compute_s": seconds / self._layers}
 
         def read(source: Source) -> Measured:
@@ -139,3 +141,7 @@ def history_of(setting: MeasuredSetting, model: Model, settings: Settings) -> li
     generator = random.Random(f"{settings.seed} {setting.name}")
     vocabulary = model.config.vocab_size
     return [generator.randrange(vocabulary) for _ in range(setting.token_count)]
+
+
+def _waited(mode: Mode) -> str:
+    return f"{mode}_waited_s"

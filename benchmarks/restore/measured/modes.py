@@ -9,6 +9,7 @@ from engine_adapters.restore import LayerSchedule, Mode, Source
 from engine_adapters.runner.engine import TOKEN_BUDGET, Engine
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.read_ahead import ReadAhead
+from engine_adapters.runner.restore_report import RestoreReport
 from engine_adapters.runner.restorer import SPAN_TOKENS, StateRestorer
 from engine_adapters.runner.step import NullSink, Segment
 from engine_adapters.runner.turn import span_bytes_of
@@ -45,14 +46,15 @@ class ModeRunner:
         """Prefills the history once and stores what each use needs; the tokens behind it."""
         return self._saved.save(client, new_tokens=NEW_TOKENS)
 
-    def restore(self, client: Client, mode: Mode) -> float:
-        """Restores the whole history; seconds. Raises BenchmarkError unless all came cold."""
+    def restore(self, client: Client, mode: Mode) -> RestoreReport:
+        """Restores the whole history; raises BenchmarkError unless all came cold."""
         if not self._saved.stores(mode):
             return self._recompute()
         restorer = self._restorer(client, mode)
         # One more token, because the last one is never restored.
         report = restorer.restore([*self._history, 0], cache=self._cache, first_slot=0)
-        return self._saved.seconds(report)
+        self._saved.check(report)
+        return report
 
     def read(self, client: Client, source: Source) -> float:
         """Reads all layers from one source and makes nothing of it; seconds of one layer."""
@@ -110,7 +112,7 @@ class ModeRunner:
             timeout_s=READ_TIMEOUT_S,
         )
 
-    def _recompute(self) -> float:
+    def _recompute(self) -> RestoreReport:
         started_s = time.perf_counter()
         for first in range(0, len(self._history), TOKEN_BUDGET):
             part = self._history[first : first + TOKEN_BUDGET]
@@ -122,7 +124,7 @@ class ModeRunner:
                 first_slot=0,
             )
             self._model.forward(part, [segment], cache=self._cache, sink=NullSink(), logit_rows=())
-        return time.perf_counter() - started_s
+        return RestoreReport(duration_s=time.perf_counter() - started_s)
 
 
 def _reading(source: Source) -> str:

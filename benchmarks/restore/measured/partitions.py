@@ -67,7 +67,8 @@ class PartitionRunner:
             report = token_wise.restore(
                 tokens, self._partitions[name], cache=self._cache, first_slot=0
             )
-        return self._saved.seconds(report)
+        self._saved.check(report)
+        return report.duration_s
 
     def check_continuation(self, client: Client, name: str) -> bool:
         """Whether greedy tokens behind the restored history are those behind a computed one."""

@@ -96,7 +96,11 @@ def details_of(found: Found) -> list[Series]:
         samples += _layers(mode, (found.schedules[mode],))
     samples.append(("bound", "tokens/s", tuple(token_count / each for each in found.bounds_s)))
     samples += _layers("bound", found.bounds)
-    samples.append(("hcache_vs_beside", "ratio", found.over_beside()))
+    samples += [
+        ("hcache_vs_beside", "ratio", found.over_beside()),
+        ("hcache_waited_vs_bound", "ratio", found.waited_over_bound()),
+        ("hcache_worked_vs_costs", "ratio", found.worked_over_costs()),
+    ]
     if noise := found.noise():
         samples.append(("hcache_vs_alike", "ratio", noise))
     samples += [

@@ -99,10 +99,9 @@ class SavedHistory:
                 )
         return completion.generated_ids
 
-    def seconds(self, report: RestoreReport) -> float:
-        """Of a restoration; raises BenchmarkError unless the whole history came cold."""
+    def check(self, report: RestoreReport) -> None:
+        """Raises BenchmarkError unless a restoration brought the whole history cold."""
         if report.restored_tokens < len(self.tokens):
             raise BenchmarkError(f"only {report.restored_tokens} tokens were restored")
         if report.dram_bytes:
             raise BenchmarkError(f"{report.dram_bytes} bytes came from DRAM")
-        return report.duration_s

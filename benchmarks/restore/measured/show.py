@@ -51,6 +51,8 @@ def show_found(console: Console, found: Found) -> None:
         f"device {found.device_bytes_per_s / 1e6:.0f} MB/s",
         f"C_H of the rounds: {min(drift):.2f} to {max(drift):.2f} of the one that set this",
         f"hcache, costs of both sides at once: {median(beside):.3f} of its schedule's duration",
+        f"hcache waited: {median(found.waited_over_bound()):.3f} of the bound",
+        f"hcache worked: {median(found.worked_over_costs()):.3f} of what its work costs",
     )
     show(console, table_of(found), notes)
 

@@ -44,6 +44,7 @@ FOUND = Found(
         Mode.NAIVE_HYBRID: (18.0, 36.0),
         Mode.AUTO: (9.0, 36.0),
     },
+    waited_s=(0.9, 4.5),
     costs=(BALANCED, SLOWER),
     beside=(BESIDE, BESIDE),
     device_bytes_per_s=10.0,
@@ -72,6 +73,13 @@ def test_the_bound_is_that_of_each_round() -> None:
     assert FOUND.hcache_vs_bound == pytest.approx(1.1125)
     assert FOUND.drift() == (1.25, 1.25)
     assert FOUND.device_rate_reached() == (1.0, 0.5)
+
+
+def test_waiting_and_working_are_told_apart() -> None:
+    assert FOUND.waited_over_bound() == pytest.approx((0.1, 4.5 / 16))
+    assert FOUND.worked_over_costs() == pytest.approx((1.0, 13.5 / 9))
+    # Seven layers are projected and two are loaded.
+    assert OTHER.worked_over_costs() == pytest.approx((9.0 / 7.2, 13.5 / 7.2))
 
 
 def test_each_side_is_slower_beside_the_other() -> None:

@@ -7,6 +7,7 @@ that were stored.
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -57,7 +58,8 @@ class FakeLease:
 class FakeRead:
     """A read that was settled when it was asked for, or hangs until it is closed.
 
-    A layer of one that ``is_slow`` looks settled only after it was waited for.
+    A layer of one that ``is_slow`` looks settled only after it was waited for; where it also
+    ``comes_in_pieces``, only those chunks of it are there that were.
 
     ``slices[chunk][layer]`` tells which slices are resident, from the read's first layer on,
     ``lengths`` how long they are.
@@ -71,6 +73,7 @@ class FakeRead:
         chunk_bytes: int,
         hangs: bool,
         is_slow: bool,
+        comes_in_pieces: bool,
         wait_lock: threading.Lock,
         on_wait: Callable[[], None],
         on_close: Callable[[], None],
@@ -80,7 +83,8 @@ class FakeRead:
         self._chunk_bytes = chunk_bytes
         self._hangs = hangs
         self._is_slow = is_slow
-        self._waited_layers: set[int] = set()
+        self._comes_in_pieces = comes_in_pieces
+        self._waited_chunks: Counter[int] = Counter()
         self._wait_lock = wait_lock
         self._on_wait = on_wait
         self._on_close = on_close
@@ -104,14 +108,16 @@ class FakeRead:
     def is_layer_settled(self, layer: int) -> bool:
         if self._hangs:
             return all(layers[layer] for layers in self._slices)
-        return not self._is_slow or layer in self._waited_layers
+        return self._has_come(len(self._slices) - 1, layer)
 
     def is_chunk_settled(self, chunk: int) -> bool:
         return not self._hangs or all(self._slices[chunk])
 
     def is_resident(self, chunk: int, layer: int | None = None) -> bool:
         layers = self._slices[chunk]
-        return all(layers) if layer is None else layers[layer]
+        if layer is None:
+            return all(layers)
+        return layers[layer] and (self._hangs or self._has_come(chunk, layer))
 
     def advance(self, pointer: int) -> None:
         assert 0 <= pointer <= len(self._slices)
@@ -131,19 +137,27 @@ class FakeRead:
         assert timeout_s >= 0
         if threading.current_thread().name == DECODER and not self.is_resident(chunk, layer):
             time.sleep(0.001)
+        if layer is not None:
+            self._wait_once(layer, chunk + 1 if self._comes_in_pieces else len(self._slices))
         return self.is_resident(chunk, layer)
 
     def wait_layer(self, layer: int, timeout_s: float) -> bool:
         assert timeout_s >= 0
-        # A reader's thread waits beside the engine's: nobody goes on before a fault has happened.
-        with self._wait_lock:
-            if layer not in self._waited_layers:
-                self._waited_layers.add(layer)
-                self._on_wait()
+        self._wait_once(layer, len(self._slices))
         return all(layers[layer] for layers in self._slices)
 
     def close(self) -> None:
         self._on_close()
+
+    def _has_come(self, chunk: int, layer: int) -> bool:
+        return not self._is_slow or chunk < self._waited_chunks[layer]
+
+    def _wait_once(self, layer: int, chunk_count: int) -> None:
+        # A reader's thread waits beside the engine's: nobody goes on before a fault has happened.
+        with self._wait_lock:
+            if self._waited_chunks[layer] < chunk_count:
+                self._waited_chunks[layer] = chunk_count
+                self._on_wait()
 
 
 class FakeClient:
@@ -167,6 +181,7 @@ class FakeClient:
         self.windows_bytes: list[int] = []
         self.now_s = 0.0
         self.wait_s = 0.0
+        self.comes_in_pieces = False
         self.on_wait: Callable[[], None] = lambda: None
         self.sequences = FakeSequences(lambda: self.present and self.alive)
         self.append_count = 0
@@ -321,6 +336,7 @@ class FakeClient:
             chunk_bytes=sum(layout.slice_bytes(layer) for layer in layers),
             hangs=self.never_finishes,
             is_slow=self.wait_s > 0,
+            comes_in_pieces=self.comes_in_pieces,
             wait_lock=self._wait_lock,
             on_wait=self._waited,
             on_close=self._read_closed,

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from engine_adapters.restore import LayerSchedule, Source
+from engine_adapters.runner import span_restoration
 from engine_adapters.runner.engine import Engine
 from engine_adapters.runner.errors import PositionError
+from engine_adapters.runner.layer_loader import LayerLoader
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.request import Completion
 from engine_adapters.runner.restorer import StateRestorer
@@ -204,6 +206,7 @@ def test_a_session_lost_between_layers(
         stored = LAYERS - state_format.recomputed_layers
         client.alive = client.alive and next(waits) < stored - 1
 
+    client.wait_s = 1e-9
     client.on_wait = die_at_the_last_layer
     restorer = StateRestorer(client, state_format, model)
     prompt = [*computed[0].token_ids, 1, 2, 3]
@@ -263,13 +266,53 @@ def test_work_goes_on_while_the_store_reads(
     monkeypatch.setattr(model, "forward", logged_forward)
     monkeypatch.setattr(model, "project", logged_project)
     client.before_read = lambda: events.append("read")
+    client.wait_s = 1e-9
     client.on_wait = lambda: events.append("wait")
     span_bytes = state_format.span_bytes(WHOLE_CHUNKS // 2)
     restorer = StateRestorer(client, state_format, model, span_bytes=span_bytes, step_tokens=1000)
     restorer.restore(computed[0].token_ids, cache=model.make_cache(128), first_slot=0)
     layers = [part for layer in (1, 2, 3) for part in ("wait", f"project {layer}")]
-    # The fake's reads are over at once, so the second span's starts with the first's.
-    assert events == ["read", "read", "recompute", *layers, "recompute", *layers]
+    # The first read is nearly over, for three layers, when the first of them has come.
+    first_span = ["read", "recompute", "wait", "read", *layers[1:]]
+    assert events == [*first_span, "recompute", *layers]
+
+
+@pytest.mark.parametrize("loses_last_chunk", [False, True])
+def test_a_layer_is_made_as_its_chunks_arrive(
+    model: Model,
+    state_format: StateFormat,
+    client: FakeClient,
+    computed: tuple[Completion, Engine],
+    monkeypatch: pytest.MonkeyPatch,
+    loses_last_chunk: bool,
+) -> None:
+    monkeypatch.setattr(span_restoration, "LEAST_PIECE_TOKENS", 4 * CHUNK_TOKENS)
+    client.wait_s, client.comes_in_pieces = 1e-9, True
+    tokens = [*computed[0].token_ids, 1]
+    restored_chunks = WHOLE_CHUNKS - loses_last_chunk
+    if loses_last_chunk:
+        keys = client.prefix_keys(state_format.layout, tokens)
+        client.missing_layers = {(keys[restored_chunks], LAYERS - 1)}
+    cache, plain = model.make_cache(128), model.make_cache(128)
+    loaded: list[tuple[int, int]] = []
+    load = LayerLoader.load
+
+    def logged(self: LayerLoader, layer: int, states: torch.Tensor, **options: Any) -> None:
+        loaded.append((layer, len(states)))
+        load(self, layer, states, **options)
+
+    monkeypatch.setattr(LayerLoader, "load", logged)
+    restorer = StateRestorer(client, state_format, model)
+    report = restorer.restore(tokens, cache=cache, first_slot=0)
+    assert report.restored_tokens == restored_chunks * CHUNK_TOKENS
+    layers = range(state_format.recomputed_layers, LAYERS)
+    whole = [(layer, count) for layer in layers for count in (4, 4, 4, 2)]
+    assert loaded == ([*whole[:-1], (LAYERS - 1, 1)] if loses_last_chunk else whole)
+    client.comes_in_pieces = False
+    restorer.restore(tokens, cache=plain, first_slot=0)
+    count = report.restored_tokens
+    assert torch.allclose(cache.keys[:, :count], plain.keys[:, :count], atol=EXACT, rtol=0)
+    assert torch.allclose(cache.values[:, :count], plain.values[:, :count], atol=EXACT, rtol=0)
 
 
 def test_a_model_without_rotary_embedding_cannot_move(
