@@ -89,7 +89,7 @@ class Lab:
         self._conversations = Conversations()
         self._next = 1
         self._previous: list[int] = []
-        self._status: int | None = None
+        self.status: int | None = None
         self.outcome = Outcome()
         self.daemon = KillableDaemon(
             folder,
@@ -114,7 +114,7 @@ class Lab:
 
     def points(self) -> list[KillPoint]:
         """Every call of one run, by recording one."""
-        with self._run(lambda pid: recorded(pid, self._trace)) as counts:
+        with self.run(lambda pid: recorded(pid, self._trace)) as counts:
             pass
         return sorted(
             KillPoint(kind.thread, kind.call, when)
@@ -125,12 +125,11 @@ class Lab:
 
     def kill_at(self, point: KillPoint) -> bool:
         """Runs once; whether the kill came. Then everything is verified."""
-        self._status = None
-        with self._run(lambda pid: killed_at(pid, point)):
+        with self.run(lambda pid: killed_at(pid, point)):
             pass
-        if self._status not in (None, 0, -signal.SIGKILL):
-            raise ViolationError(f"exit status {self._status}:\n{self.daemon.log[-4000:]}")
-        is_killed = self._status == -signal.SIGKILL
+        if self.status not in (None, 0, -signal.SIGKILL):
+            raise ViolationError(f"exit status {self.status}:\n{self.daemon.log[-4000:]}")
+        is_killed = self.status == -signal.SIGKILL
         self.outcome.points += 1
         self.outcome.kills += is_killed
         is_start = self._moment not in (*UNDER_LOAD, Moment.STOP)
@@ -177,12 +176,14 @@ class Lab:
         return thread == MAIN_THREAD
 
     @contextmanager
-    def _run(self, watched: Watch) -> Iterator[Counter[KillPoint]]:
+    def run(self, watched: Watch) -> Iterator[Counter[KillPoint]]:
         """Does what the moment is about, once, while ``watched`` has hold of the process.
 
-        Yields what ``watched`` gives, which may be filled only behind the body.
+        Yields what ``watched`` gives, which may be filled only behind the body. ``status`` is
+        then None where the daemon lives, else how it has ended.
         """
         self._make_ready()
+        self.status = None
         if self._moment in UNDER_LOAD:
             run = self._act_once
         else:
@@ -203,17 +204,24 @@ class Lab:
                 except StoreError as error:
                     self._wait_for_end(error)
                 yield found
-        if self._status is None:
-            self._status = self.daemon.ended_by()
+            self._lives_or_has_ended(client.admin.stats)
+
+    def _lives_or_has_ended(self, ask: Callable[[], object]) -> None:
+        """A daemon that was killed when the tracer let go is not dead at once, but cannot answer."""
+        if self.status is None:
+            try:
+                ask()
+            except StoreError as error:
+                self._wait_for_end(error)
 
     def _wait_for_end(self, error: StoreError) -> None:
         """A call without an answer means that the daemon is dying, and nothing else."""
         deadline = time.monotonic() + PATIENCE_S
-        while self._status is None:
+        while self.status is None:
             if time.monotonic() > deadline:
                 raise ViolationError(f"{error}, but the daemon lives")
             time.sleep(POLL_S)
-            self._status = self.daemon.ended_by()
+            self.status = self.daemon.ended_by()
 
     def _act(self, client: Client) -> None:
         if self._moment is Moment.APPEND:
@@ -264,7 +272,7 @@ class Lab:
         process = self.daemon.process
         assert process is not None
         with watched(process.pid) as found:
-            self._status = self.daemon.terminate()
+            self.status = self.daemon.terminate()
             yield found
 
     def _start_once(self, watched: Watch) -> Iterator[Counter[KillPoint]]:
@@ -282,11 +290,10 @@ class Lab:
             self.daemon.listens_before_it_dies()
             time.sleep(SETTLE_S)
             yield found
-        self._status = process.poll()
-        if self._status is None:
-            self._verify()
-        else:
+        self.status = process.poll()
+        if self.status is not None:
             self.daemon.process = None
+        self._lives_or_has_ended(self._verify)
 
     def _small(self, count: int) -> list[int]:
         numbers: list[int] = []

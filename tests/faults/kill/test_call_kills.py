@@ -22,14 +22,20 @@ tail is loaded with the geometry of a complete chunk (``TailFrames._fill_from_de
 there").
 """
 
+import os
 import shutil
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kvstored.io.ring import probe
-from tests.faults.kill.call_kills import Moment, run_series
+from tests.faults.kill.call_kills import Lab, Moment, run_series
 from tests.faults.kill.template import Template
+from tests.faults.kill.tracing import KillPoint
 from tests.faults.seeds import seed
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -71,3 +77,25 @@ def test_kills_at_every_call(moment: Moment, engine: str, tmp_path: Path) -> Non
     with Template() as template:
         outcome = run_series(tmp_path, template, moment, engine, most=None, seed=seed())
     assert outcome.kills > 0, outcome
+
+
+@pytest.mark.parametrize("moment", [Moment.PUT, Moment.START_AFTER_KILL])
+def test_a_kill_as_the_tracer_lets_go_is_seen(moment: Moment, tmp_path: Path) -> None:
+    """Bug: the process was looked at before it was dead, and counted as alive."""
+
+    @contextmanager
+    def killed_in_the_end(pid: int) -> Iterator[Counter[KillPoint]]:
+        yield Counter()
+        os.kill(pid, signal.SIGKILL)
+
+    with Template() as template:
+        lab = Lab(tmp_path, template, moment, "threads")
+        try:
+            lab.prepare()
+            for _ in range(3):
+                with lab.run(killed_in_the_end):
+                    pass
+                assert lab.status == -signal.SIGKILL
+            assert lab.end().checks > 0
+        finally:
+            lab.daemon.close()
