@@ -207,7 +207,7 @@ class Lab:
             self._lives_or_has_ended(client.admin.stats)
 
     def _lives_or_has_ended(self, ask: Callable[[], object]) -> None:
-        """A daemon that was killed when the tracer let go is not dead at once, but cannot answer."""
+        """A daemon that was killed when the tracer let go is not dead at once."""
         if self.status is None:
             try:
                 ask()
