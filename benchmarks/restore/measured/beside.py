@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean
 
 from engine_adapters.restore import LayerCosts, LayerSchedule, Source
 
@@ -40,10 +40,10 @@ class BesideCosts:
 
 
 def beside(read: Callable[[], float], work: Callable[[], float]) -> tuple[float, float]:
-    """What a read in a thread tells, and the median of what work tells until it has ended."""
+    """What a read in a thread tells, and the mean of what work tells until it has ended."""
     with ThreadPoolExecutor(max_workers=1) as executor:
         reading = executor.submit(read)
         seconds = [work()]
         while not reading.done():
             seconds.append(work())
-        return reading.result(), median(seconds)
+        return reading.result(), fmean(seconds)

@@ -80,6 +80,8 @@ class SettingLab:
             rounds_begun += 1
             # Nothing is read twice in one round.
             restart()
+            # What a daemon and a session do once, at their first request, is no restoration's.
+            runner.ask_for_nothing(client)
 
         def restore(mode: Mode) -> Measured:
             report = runner.restore(client, mode)

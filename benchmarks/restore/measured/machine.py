@@ -13,7 +13,12 @@ from benchmarks.benchmark import BenchmarkError
 from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.restore.measured.scale import MeasuredSetting
 from engine_adapters.restore import LayerCosts
-from engine_adapters.runner.compute_costs import ComputeTimer, Projection, Recomputation
+from engine_adapters.runner.compute_costs import (
+    ComputeTimer,
+    Loading,
+    Projection,
+    Recomputation,
+)
 from engine_adapters.runner.engine import TOKEN_BUDGET
 from engine_adapters.runner.model import Model
 from engine_adapters.runner.restorer import SPAN_TOKENS
@@ -36,7 +41,6 @@ READ_BYTES_MAX = 128 * 1024
 either: they have 512 KiB and more."""
 ARENA_BYTES = 512 * MIB
 """The snapshots of seven layouts of one step of 512 tokens, or three spans of a restoration."""
-TIMER_REPEATS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +80,33 @@ class SettingMachine:
 
     def computing(self) -> Computing:
         """Of the whole history, with the threads that torch has."""
-        timer = ComputeTimer(self._model, repeats=TIMER_REPEATS)
         tokens = self._setting.token_count
         # As a restorer does it: span after span.
         span_tokens = min(tokens, SPAN_TOKENS)
-        (project,) = timer.project([span_tokens])
-        (load,) = timer.load([span_tokens], chunk_tokens=CHUNK_TOKENS)
-        return Computing(
-            project_s=project.seconds * tokens / span_tokens,
-            load_s=load.seconds * tokens / load.size,
+        project = Projection(self._model, token_count_max=span_tokens)
+        load = Loading(
+            self._model,
+            chunk_count_max=span_tokens // CHUNK_TOKENS,
+            chunk_tokens=CHUNK_TOKENS,
         )
+        share = span_tokens / tokens
+        return Computing(
+            project_s=self._mean_s(partial(project, span_tokens)) / share,
+            load_s=self._mean_s(partial(load, span_tokens)) / share,
+        )
+
+    def _mean_s(self, work: Callable[[], None]) -> float:
+        """Of as many layers as a restoration has, behind one that does not count.
+
+        Not their median: a restoration takes their sum, with those that somebody interrupted,
+        and costs of reads are means as well.
+        """
+        work()
+        layers = self._model.config.layer_count
+        started_s = time.perf_counter()
+        for _ in range(layers):
+            work()
+        return (time.perf_counter() - started_s) / layers
 
     def projecting(self) -> Callable[[], float]:
         """C_H as it is at each call."""

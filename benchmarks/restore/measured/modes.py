@@ -14,6 +14,7 @@ from engine_adapters.runner.restorer import SPAN_TOKENS, StateRestorer
 from engine_adapters.runner.step import NullSink, Segment
 from engine_adapters.runner.turn import span_bytes_of
 from kvstored_client import Client, Order
+from kvstored_contract.limits import KEY_BYTES
 
 READ_SOURCES = (Source.HIDDEN, Source.KV)
 NEW_TOKENS = 8
@@ -96,6 +97,12 @@ class ModeRunner:
         if completion.restore.restored_tokens < len(self._history):
             raise BenchmarkError(f"mode {mode} restored only a part of the history")
         return completion.generated_ids
+
+    def ask_for_nothing(self, client: Client) -> None:
+        """One request for each layout, for what is not stored."""
+        unknown = [bytes(KEY_BYTES)]
+        for use in filter(self._saved.stores, self._saved.uses):
+            client.match(self._saved.format(use).layout, unknown, lease_ms=1)
 
     def stores(self, mode: Mode) -> bool:
         """Whether a mode stores anything."""

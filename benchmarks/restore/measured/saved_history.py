@@ -1,6 +1,6 @@
 """A history that is saved once for each use of it, so that no use reads what another has read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
@@ -62,6 +62,11 @@ class SavedHistory:
         self.tokens = tokens
         self._model = model
         self._schedules = schedules
+
+    @property
+    def uses(self) -> Collection[str]:
+        """Their names."""
+        return self._schedules.keys()
 
     def stores(self, use: str) -> bool:
         """Whether a use stores anything."""
