@@ -15,12 +15,13 @@ tokens two runs of one server differ as well.
 class Reply:
     """What a server said to a conversation, and how much of the prompt it did not compute.
 
-    ``margins`` are how much more likely each token was than the next best, as differences of
-    log-probabilities.
+    ``margins`` are how much more likely each token was than the next best, which is in
+    ``seconds``, as differences of log-probabilities.
     """
 
     text: str
     tokens: tuple[str, ...]
+    seconds: tuple[str, ...]
     margins: tuple[float, ...]
     prompt_tokens: int
     cached_tokens: int
@@ -38,19 +39,22 @@ class Agreement:
 
 
 def agreement(one: Sequence[Sequence[Reply]], other: Sequence[Sequence[Reply]]) -> Agreement:
-    """Compares the replies by conversation; the margins are those of ``one``."""
-    parted = [_first_margin(*pair) for pair in zip(one, other, strict=True)]
-    margins = [margin for margin in parted if margin is not None]
-    return Agreement(
-        is_equal=all(margin < TIE for margin in margins),
-        ties=sum(margin < TIE for margin in margins),
-    )
+    """Compares the replies by conversation."""
+    parted = [_parts_at_tie(*pair) for pair in zip(one, other, strict=True)]
+    return Agreement(is_equal=False not in parted, ties=parted.count(True))
 
 
-def _first_margin(one: Sequence[Reply], other: Sequence[Reply]) -> float | None:
-    """The margin of the first token that is not the same; None when all are."""
+def _parts_at_tie(one: Sequence[Reply], other: Sequence[Reply]) -> bool | None:
+    """Whether the first token that is not the same was a tie; None when all are the same.
+
+    Of a tie both know: each has the other's token as its second best, hardly less likely.
+    """
     for left, right in zip(one, other, strict=True):
-        for token, margin, said in zip(left.tokens, left.margins, right.tokens, strict=True):
-            if token != said:
-                return margin
+        if len(left.tokens) != len(right.tokens):
+            return False
+        for number, pair in enumerate(zip(left.tokens, right.tokens, strict=True)):
+            if pair[0] != pair[1]:
+                seconds = (right.seconds[number], left.seconds[number])
+                margins = (left.margins[number], right.margins[number])
+                return pair == seconds and max(margins) < TIE
     return None

@@ -115,10 +115,10 @@ class EngineProcess:
         return metrics.get(f"vllm:kvstored_{name}", 0.0)
 
     def __enter__(self) -> Self:
-        self._folder = short_folder()
+        python, self._folder = interpreter(), short_folder()
         with self._log_path.open("a") as log:
             self._process = subprocess.Popen(
-                [interpreter(), "-m", self._module],
+                [python, "-m", self._module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

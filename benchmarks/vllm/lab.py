@@ -18,6 +18,8 @@ ARENA_BYTES = 512 * MIB
 CAKE_SCHEDULER = "engine_adapters.vllm.scheduler.CakeScheduler"
 HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
 STEP_TOKENS = 256
+NO_PROMPT_TOKEN = 4
+"""A prompt of which nothing is ever stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,12 @@ class Lab:
         self._engines[name].ask("settle")
         if self._engines[name].counted("dropped_saves") > before:
             raise BenchmarkError("chunks of the measured prompt were not stored")
+
+    def loaded_bytes(self, name: str) -> float:
+        """What an engine has loaded so far."""
+        # What the last step's loads were comes with another one.
+        self.take(name, [NO_PROMPT_TOKEN], max_tokens=2)
+        return self._engines[name].counted("load_bytes")
 
     def leaked_blocks(self) -> int:
         """Blocks that no request holds and that are not free, in all engines."""

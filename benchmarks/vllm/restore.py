@@ -106,22 +106,34 @@ class Bench:
 
     def compare(self, prefix: str, ways: dict[str, str], rate: int, rounds: Rounds) -> Samples:
         """TTFT of the prompt by each way, at a rate of the device."""
+        count = 0
 
         def take(way: str) -> Measured:
+            nonlocal count
+            count += 1
             taken = self._lab.take(ways[way], self._prompt)
             self._first_tokens.add(taken.tokens)
-            if way == "loaded" and taken.cached_tokens == 0:
+            # What a request has computed at the front is nothing that it found in a cache.
+            if taken.cached_tokens == 0 and ways[way] not in ("plain", "cake"):
                 raise BenchmarkError(f"nothing was restored by {ways[way]}")
             return {f"{prefix}_{way}": taken.ttft_s}
 
         stored = [name for name in ways.values() if name != "plain"]
-        return interleave(
+        before = {name: self._lab.loaded_bytes(name) for name in stored}
+        samples = interleave(
             [[Alternative(run=partial(take, way)) for way in ways]],
             rounds=rounds,
             generator=self._generator,
             announce=lambda _: None,
             prepare=lambda: self._lab.limit(stored, rate),
         )
+        for way, name in ways.items():
+            if name != "plain":
+                loaded_bytes = self._lab.loaded_bytes(name) - before[name]
+                if loaded_bytes == 0:
+                    raise BenchmarkError(f"nothing was loaded by {name}")
+                samples[f"{prefix}_{way}_bytes"] = (loaded_bytes * len(ways) / count,)
+        return samples
 
     def idle_cost(self, rounds: Rounds) -> Samples:
         """Seconds of decoding eight requests behind their first tokens, with and without."""
@@ -216,8 +228,7 @@ def bfloat16_series(samples: Samples) -> tuple[Series, ...]:
         unit="ratio",
         samples=ratios(samples["bfloat16_slow_kv"], samples["bfloat16_slow_hidden"]),
     )
-    timed = (Series(key=f"{key}_s", unit="s", samples=values) for key, values in samples.items())
-    return (cake, hidden, *timed)
+    return (cake, hidden, *details(samples))
 
 
 def series(samples: Samples, scale: Scale, bench: Bench) -> tuple[Series, ...]:
@@ -249,6 +260,11 @@ def series(samples: Samples, scale: Scale, bench: Bench) -> tuple[Series, ...]:
             samples=ratios(samples["decode_cake"], samples["decode_plain"]),
             is_figure=True,
         ),
+        Series(
+            key="hcache_over_kv_bytes",
+            unit="ratio",
+            samples=ratios(samples["slow_hidden_bytes"], samples["slow_kv_bytes"]),
+        ),
         Series(key="tokens_equal", unit="1 or 0", samples=(bench.tokens_equal,), is_figure=True),
         Series(key="blocks_leaked", unit="count", samples=(bench.blocks_leaked,), is_figure=True),
     )
@@ -256,5 +272,14 @@ def series(samples: Samples, scale: Scale, bench: Bench) -> tuple[Series, ...]:
         Series(key=f"cake_vs_best_x{share:g}", unit="ratio", samples=one)
         for share, one in zip(scale.sweep, sweep, strict=True)
     )
-    timed = (Series(key=f"{key}_s", unit="s", samples=values) for key, values in samples.items())
-    return (*figures, *ratio_series, *timed)
+    return (*figures, *ratio_series, *details(samples))
+
+
+def details(samples: Samples) -> list[Series]:
+    """Every sample: seconds, and bytes that a restoration has loaded."""
+    return [
+        Series(key=key, unit="bytes", samples=values)
+        if key.endswith("_bytes")
+        else Series(key=f"{key}_s", unit="s", samples=values)
+        for key, values in samples.items()
+    ]

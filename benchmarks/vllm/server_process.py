@@ -81,11 +81,13 @@ class ServerProcess:
             },
         )
         choice, usage = answer["choices"][0], answer["usage"]
+        said = choice["logprobs"]["content"]
         details = usage.get("prompt_tokens_details") or {}
         return Reply(
             text=choice["message"]["content"],
-            tokens=tuple(one["token"] for one in choice["logprobs"]["content"]),
-            margins=tuple(map(_margin, choice["logprobs"]["content"])),
+            tokens=tuple(one["token"] for one in said),
+            seconds=tuple(_second(one)["token"] for one in said),
+            margins=tuple(one["logprob"] - _second(one)["logprob"] for one in said),
             prompt_tokens=usage["prompt_tokens"],
             cached_tokens=details.get("cached_tokens") or 0,
         )
@@ -162,7 +164,8 @@ class ServerProcess:
         return answer
 
 
-def _margin(token: dict[str, Any]) -> float:
-    best, second = sorted((one["logprob"] for one in token["top_logprobs"]), reverse=True)[:2]
-    margin: float = best - second
-    return margin
+def _second(token: dict[str, Any]) -> dict[str, Any]:
+    """The best of the tokens that were not chosen."""
+    others = (one for one in token["top_logprobs"] if one["token"] != token["token"])
+    best: dict[str, Any] = max(others, key=lambda one: one["logprob"])
+    return best

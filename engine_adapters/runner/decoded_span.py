@@ -157,6 +157,10 @@ class DecodedSpan(Span):
         super().wait_slice(layer, chunk, timeout_s)
         self._wait(lambda: self._slices[layer][chunk] != _Slice.PENDING, deadline_s)
 
+    def is_slice_lost(self, layer: int, chunk: int) -> bool:
+        """As ``Span``."""
+        return self._slices[layer][chunk] == _Slice.MISSING
+
     def arrived_chunks(self, layer: int) -> int:
         """As ``Span``."""
         found = self._slices[layer]

@@ -25,8 +25,8 @@ SPAN_BYTES = 64 * 1024 * 1024
 """Arena bytes of one span at most, unless the caller chooses otherwise."""
 
 SPAN_TOKENS = 1024
-"""Tokens of one span at most: a span's first read and its last projection overlap with
-nothing of the same span, and smaller matrices would compute less efficiently."""
+"""Tokens of one span at most: the begin of a span's first read and its last projection overlap
+with nothing of the same span, and smaller matrices would compute less efficiently."""
 
 TIMEOUT_S = 30.0
 """Longest that one restoration waits for the store; what is missing then is computed."""
@@ -54,8 +54,8 @@ class StateRestorer:
 
     What is restored is the longest prefix of chunks that came whole, over all layers.
     Everything behind it is computed, also where a part of its layers is in the cache
-    already. ``order`` is that of the reads within a span: TAIL_FIRST and HEAD_FIRST give
-    the first layer last, so that nothing overlaps. One thread only.
+    already. ``order`` is that of the reads within a span: TAIL_FIRST and HEAD_FIRST bring
+    the first layer's chunks with those of all others, so that little overlaps. One thread only.
     """
 
     def __init__(

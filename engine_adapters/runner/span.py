@@ -6,7 +6,7 @@ from torch import Tensor
 
 from engine_adapters.runner.section import Section, sections_of
 from engine_adapters.runner.state_format import StateFormat
-from kvstored_client import Client, Order, Read, Region
+from kvstored_client import Client, Order, Read, Region, SliceState
 
 LAYERS_AHEAD = 2
 """A read with no more layers to come is nearly over: then the next one keeps the devices busy.
@@ -180,6 +180,14 @@ class Span:
         number = self._section_of(layer)
         local = layer - self._sections[number].first_layer
         self._reads[number].wait_for(chunk, local, timeout_s=timeout_s)
+
+    def is_slice_lost(self, layer: int, chunk: int) -> bool:
+        """Whether a stored layer of a chunk will never be there."""
+        number = self._section_of(layer)
+        if number >= len(self._reads):
+            return self._is_given_up
+        local = layer - self._sections[number].first_layer
+        return self._reads[number].state(chunk, local) is SliceState.MISSING
 
     def arrived_chunks(self, layer: int) -> int:
         """Leading chunks of which a stored layer is there now."""

@@ -289,7 +289,7 @@ class SpanRestoration:
                 wanted = min(loaded + self._piece_chunks, chunk_count)
                 yield from self._waiting(
                     partial(_has_arrived, span, layer, wanted),
-                    partial(self._wait_slice, span, layer, wanted - 1),
+                    partial(self._wait_more, span, layer),
                 )
                 arrived = min(chunk_count, span.arrived_chunks(layer))
                 if arrived < wanted:
@@ -313,13 +313,19 @@ class SpanRestoration:
             first_position=self._target.first_position + tokens_before,
         )
 
-    def _wait_slice(self, span: Span, layer: int, chunk: int, timeout_s: float) -> None:
-        if span.is_layer_asked_for(layer):
-            span.wait_slice(layer, chunk, timeout_s)
+    def _wait_more(self, span: Span, layer: int, timeout_s: float) -> None:
+        """Waits for the first chunk that is not there: those behind it may be there already."""
+        arrived = span.arrived_chunks(layer)
+        if span.is_layer_asked_for(layer) and arrived < span.chunk_count:
+            span.wait_slice(layer, arrived, timeout_s)
         else:
             self._source.wait_news(timeout_s)
 
 
 def _has_arrived(span: Span, layer: int, chunk_count: int) -> bool:
     """Whether so many leading chunks of a layer are there, or not all of them ever will be."""
-    return span.is_layer_settled(layer) or span.arrived_chunks(layer) >= chunk_count
+    arrived = span.arrived_chunks(layer)
+    if arrived >= chunk_count or span.is_slice_lost(layer, arrived):
+        return True
+    # Of a session that is over nothing counts as there, and nothing more will come.
+    return not span.is_current

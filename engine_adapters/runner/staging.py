@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 BUFFERS = 3
-"""Layers on their way to a GPU at once: one is filled, one is copied, one is used."""
+"""Layers, or parts of one, on their way to a GPU at once: one is filled, one is copied, one is
+used."""
 
 
 class Staging(Protocol):

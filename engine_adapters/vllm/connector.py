@@ -78,7 +78,9 @@ class KvstoredConnector(KVConnectorBase_V1):
                 )
         if self._support.mode is RestoreMode.OFF:
             return
-        self._choice = self._make_choice(has_hidden_hooks=facts.has_hidden_hooks)
+        self._choice = self._make_choice(
+            projects_hidden=facts.has_hidden_hooks and not facts.has_lora
+        )
         if role is KVConnectorRole.SCHEDULER:
             self.scheduler_side = self._make_scheduler_side()
         else:
@@ -277,7 +279,7 @@ class KvstoredConnector(KVConnectorBase_V1):
             worker_count=worker_count,
         )
 
-    def _make_choice(self, *, has_hidden_hooks: bool) -> ModeChoice:
+    def _make_choice(self, *, projects_hidden: bool) -> ModeChoice:
         shape = state_shape(self._vllm_config, self._kv_cache_config)
         choice = ModeChoice(
             profile=self._profile,
@@ -287,7 +289,7 @@ class KvstoredConnector(KVConnectorBase_V1):
         )
         mode = self._support.mode
         if mode is RestoreMode.AUTO:
-            stores_hidden = has_hidden_hooks and choice.prefers_hidden
+            stores_hidden = projects_hidden and choice.prefers_hidden
         else:
             stores_hidden = mode is RestoreMode.HCACHE
         return replace(choice, stores_hidden=stores_hidden)

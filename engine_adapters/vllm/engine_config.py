@@ -81,6 +81,7 @@ def facts_of(vllm_config: Any, kv_cache_config: Any) -> EngineFacts:
             for spec in specs
         ),
         has_speculation=vllm_config.speculative_config is not None,
+        has_lora=vllm_config.lora_config is not None,
         pipeline_size=parallel.pipeline_parallel_size,
         context_parallel_size=parallel.decode_context_parallel_size
         * parallel.prefill_context_parallel_size,

@@ -3,6 +3,7 @@
 Imports vLLM.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from vllm.forward_context import get_forward_context, is_forward_context_available
 
+from engine_adapters.vllm.decoder_layers import decoder_layers
+
+LOGGER = logging.getLogger(__name__)
 TakeRows = Callable[[Tensor, list[int]], None]
-
-
-class LayerShapeError(ValueError):
-    """A model whose layers are not built as the projection needs them; the message says how."""
 
 
 class _CutOffError(Exception):
@@ -30,20 +30,12 @@ class HiddenLayers:
     """
 
     def __init__(self, model: nn.Module, layers: Sequence[int], take_rows: TakeRows) -> None:
-        inner: Any = getattr(model, "model", None)
-        modules = list(getattr(inner, "layers", ()))
-        for module in modules:
-            attention = getattr(module, "self_attn", None)
-            if not (hasattr(module, "input_layernorm") and hasattr(attention, "attn")):
-                raise LayerShapeError(
-                    f"layers of {type(model).__name__} have no input_layernorm and self_attn.attn"
-                )
-        if not modules:
-            raise LayerShapeError(f"{type(model).__name__} has no model.layers")
-        self._modules: list[Any] = modules
+        modules = decoder_layers(model)
+        self._modules = modules
         self._layers = list(layers)
         self._take_rows = take_rows
         self._inputs: list[Tensor] = []
+        self._is_broken = False
         for layer in self._layers:
             modules[layer].register_forward_pre_hook(self._note_input, with_kwargs=True)
 
@@ -51,6 +43,17 @@ class HiddenLayers:
         self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         del module
+        if self._is_broken:
+            return
+        try:
+            self._take_input(arguments, named)
+        except Exception:
+            # An engine without its states goes on; one whose forward raises does not.
+            LOGGER.exception("kvstored: layer inputs cannot be taken, so nothing more is saved")
+            self._is_broken = True
+            self._inputs.clear()
+
+    def _take_input(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         slots = self._slots()
         if slots is None:
             # Warming up: nothing of it is in the cache.

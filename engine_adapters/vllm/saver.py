@@ -162,14 +162,16 @@ class Saver:
             ack=Ack.STAGED,
             timeout_ms=PUT_TIMEOUT_MS,
         )
-        stored = [
-            key
-            for key, result in zip(snapshot.chain_keys, report.results, strict=True)
-            if result.outcome is PutOutcome.STORED
-        ]
+        outcomes = [result.outcome for result in report.results]
         with self._lock:
-            self._stored += stored
-        self._count("saved_tokens", len(stored) * self._layout.chunk_tokens)
+            # Also what somebody else has put: it was told to be lost where a load of it failed.
+            self._stored += [
+                key
+                for key, outcome in zip(snapshot.chain_keys, outcomes, strict=True)
+                if outcome is not PutOutcome.REJECTED
+            ]
+        stored_count = outcomes.count(PutOutcome.STORED)
+        self._count("saved_tokens", stored_count * self._layout.chunk_tokens)
         self._count("dropped_saves", report.rejected_count)
 
     def _count(self, name: str, amount: float) -> None:

@@ -12,13 +12,15 @@ class EngineFacts:
     ``attention`` are the kinds of state of its layers, "full" where each token's keys and
     values are kept for good. ``jumps_positions`` tells whether the model runner looks at a
     running request's position in every step, or the scheduler takes a detour that makes it.
-    ``has_hidden_hooks``: the worker class hands out the inputs of the layers.
+    ``has_hidden_hooks``: the worker class hands out the inputs of the layers. ``has_lora``: each
+    request may have LoRA weights of its own.
     """
 
     device: str
     attention: frozenset[str]
     has_window: bool
     has_speculation: bool
+    has_lora: bool
     pipeline_size: int
     context_parallel_size: int
     jumps_positions: bool
@@ -47,6 +49,10 @@ def supported(asked: RestoreMode, facts: EngineFacts) -> Support:
             asked,
             "hidden states come from the worker class "
             "engine_adapters.vllm.worker.HiddenStatesWorker, which is not named",
+        )
+    if asked is RestoreMode.HCACHE and facts.has_lora:
+        return _prefix(
+            asked, "layer inputs would be projected with the LoRA weights of another request"
         )
     if asked in (RestoreMode.CAKE, RestoreMode.AUTO) and not facts.jumps_positions:
         return _prefix(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from engine_adapters.vllm.block_filler import BlockFiller, Projection
 from engine_adapters.vllm.block_rows import BlockRows
 from engine_adapters.vllm.chunk_memory import ChunkMemory
+from engine_adapters.vllm.decoder_layers import LayerShapeError, decoder_layers
 from engine_adapters.vllm.engine_turn import EngineTurn
 from engine_adapters.vllm.kv_blocks import BlockShapeError, KvBlocks
 from engine_adapters.vllm.load_job import READS_AHEAD, LoadPlace
@@ -167,7 +168,16 @@ class WorkerSide:
             )
             self._blocks = None
             return False
-        rows, projection = self._hook(layout)
+        try:
+            rows, projection = self._hook(layout)
+        except LayerShapeError as error:
+            LOGGER.warning(
+                "kvstored is off in this worker: %s, so hidden states cannot be saved; use mode "
+                "prefix or cake",
+                error,
+            )
+            self._blocks = None
+            return False
         self._saver = Saver(self._client, layout, self._blocks, span_chunks=span_chunks, rows=rows)
         self._loader = Loader(
             LoadPlace(
@@ -195,9 +205,10 @@ class WorkerSide:
         ]
         if not hidden:
             return None, None
+        assert self._model is not None, "the mode is chosen only where the worker shows its model"
+        decoder_layers(self._model)
         from engine_adapters.vllm.hidden_layers import HiddenLayers
 
-        assert self._model is not None, "the mode is chosen only where the worker shows its model"
         rows = BlockRows(capacity=self._open_blocks_max, block_tokens=self._block_tokens)
         return rows, HiddenLayers(self._model, hidden, rows.add)
 

@@ -55,7 +55,7 @@ class SettingMachine:
     """The daemon of one setting, in a folder of its own, and this machine's costs.
 
     Torch has the threads of the setting from here on. Costs are timed right before they are
-    used, since a machine's speed drifts; those of a restoration are medians of several.
+    used, since a machine's speed drifts; those of a restoration are means of all layers.
     """
 
     def __init__(self, setting: MeasuredSetting, model: Model, folder: Path) -> None:

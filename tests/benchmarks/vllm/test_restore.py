@@ -25,6 +25,8 @@ def samples() -> Samples:
     return measured | {
         "slow_kv": (4.0, 4.0),
         "slow_hidden": (2.0, 2.0),
+        "slow_kv_bytes": (4096.0,),
+        "slow_hidden_bytes": (2048.0,),
         "decode_cake": (1.0, 1.0),
         "decode_plain": (1.0, 2.0),
     }
@@ -40,6 +42,10 @@ def test_figures_are_those_that_are_promised() -> None:
     assert sorted(figures) == sorted(FIGURES)
     assert figures["hcache_vs_kv_restore_x"] == 2.0
     assert figures["step_overhead"] == 0.75
+    others = {one.key: (one.value, one.unit) for one in found if not one.is_figure}
+    assert others["hcache_over_kv_bytes"] == (0.5, "ratio")
+    assert others["slow_kv_bytes"] == (4096.0, "bytes")
+    assert others["slow_kv_s"] == (4.0, "s")
 
 
 def test_sweep_publishes_its_worst_rate() -> None:

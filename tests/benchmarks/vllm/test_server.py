@@ -20,7 +20,14 @@ class Echo:
 
 
 def reply(text: str) -> Reply:
-    return Reply(text=text, tokens=(text,), margins=(1.0,), prompt_tokens=100, cached_tokens=64)
+    return Reply(
+        text=text,
+        tokens=(text,),
+        seconds=("?",),
+        margins=(1.0,),
+        prompt_tokens=100,
+        cached_tokens=64,
+    )
 
 
 def said(conversations: Conversations) -> tuple[list[dict[str, str]], ...]:

@@ -7,8 +7,7 @@ that were stored.
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from engine_adapters.runner.decoded_span import THREAD_NAME as DECODER
@@ -58,8 +57,9 @@ class FakeLease:
 class FakeRead:
     """A read that was settled when it was asked for, or hangs until it is closed.
 
-    A layer of one that ``is_slow`` looks settled only after it was waited for; where it also
-    ``comes_in_pieces``, only those chunks of it are there that were.
+    A layer of one that ``is_slow`` looks settled only after it was waited for. Where it also
+    ``comes_in_pieces``, each wait brings the slice that was waited for and one from the end,
+    as from two devices, and only what is pending may be waited for.
 
     ``slices[chunk][layer]`` tells which slices are resident, from the read's first layer on,
     ``lengths`` how long they are.
@@ -84,7 +84,7 @@ class FakeRead:
         self._hangs = hangs
         self._is_slow = is_slow
         self._comes_in_pieces = comes_in_pieces
-        self._waited_chunks: Counter[int] = Counter()
+        self._waited_slices: set[tuple[int, int]] = set()
         self._wait_lock = wait_lock
         self._on_wait = on_wait
         self._on_close = on_close
@@ -108,7 +108,7 @@ class FakeRead:
     def is_layer_settled(self, layer: int) -> bool:
         if self._hangs:
             return all(layers[layer] for layers in self._slices)
-        return self._has_come(len(self._slices) - 1, layer)
+        return all(self._has_come(chunk, layer) for chunk in range(len(self._slices)))
 
     def is_chunk_settled(self, chunk: int) -> bool:
         return not self._hangs or all(self._slices[chunk])
@@ -128,7 +128,8 @@ class FakeRead:
     def state(self, chunk: int, layer: int) -> SliceState:
         if self.is_resident(chunk, layer):
             return SliceState.RESIDENT
-        return SliceState.PENDING if self._hangs else SliceState.MISSING
+        is_pending = self._hangs or not self._has_come(chunk, layer)
+        return SliceState.PENDING if is_pending else SliceState.MISSING
 
     def slice_bytes(self, chunk: int, layer: int) -> int | None:
         return self._lengths[chunk][layer] if self.is_resident(chunk, layer) else None
@@ -138,25 +139,31 @@ class FakeRead:
         if threading.current_thread().name == DECODER and not self.is_resident(chunk, layer):
             time.sleep(0.001)
         if layer is not None:
-            self._wait_once(layer, chunk + 1 if self._comes_in_pieces else len(self._slices))
+            count = len(self._slices)
+            if self._comes_in_pieces:
+                assert self.state(chunk, layer) is SliceState.PENDING, "a busy loop"
+                self._wait_once(layer, [chunk, count - 1 - chunk])
+            else:
+                self._wait_once(layer, range(count))
         return self.is_resident(chunk, layer)
 
     def wait_layer(self, layer: int, timeout_s: float) -> bool:
         assert timeout_s >= 0
-        self._wait_once(layer, len(self._slices))
+        self._wait_once(layer, range(len(self._slices)))
         return all(layers[layer] for layers in self._slices)
 
     def close(self) -> None:
         self._on_close()
 
     def _has_come(self, chunk: int, layer: int) -> bool:
-        return not self._is_slow or chunk < self._waited_chunks[layer]
+        return not self._is_slow or (chunk, layer) in self._waited_slices
 
-    def _wait_once(self, layer: int, chunk_count: int) -> None:
+    def _wait_once(self, layer: int, chunks: Iterable[int]) -> None:
         # A reader's thread waits beside the engine's: nobody goes on before a fault has happened.
         with self._wait_lock:
-            if self._waited_chunks[layer] < chunk_count:
-                self._waited_chunks[layer] = chunk_count
+            slices = {(chunk, layer) for chunk in chunks}
+            if not slices <= self._waited_slices:
+                self._waited_slices |= slices
                 self._on_wait()
 
 

@@ -278,7 +278,7 @@ def test_work_goes_on_while_the_store_reads(
 
 
 @pytest.mark.parametrize("loses_last_chunk", [False, True])
-def test_a_layer_is_made_as_its_chunks_arrive(
+def test_a_layer_is_made_as_its_leading_chunks_arrive(
     model: Model,
     state_format: StateFormat,
     client: FakeClient,
@@ -306,8 +306,9 @@ def test_a_layer_is_made_as_its_chunks_arrive(
     report = restorer.restore(tokens, cache=cache, first_slot=0)
     assert report.restored_tokens == restored_chunks * CHUNK_TOKENS
     layers = range(state_format.recomputed_layers, LAYERS)
-    whole = [(layer, count) for layer in layers for count in (4, 4, 4, 2)]
-    assert loaded == ([*whole[:-1], (LAYERS - 1, 1)] if loses_last_chunk else whole)
+    # When the first seven have been waited for the last seven are there as well.
+    whole = [(layer, count) for layer in layers for count in (4, WHOLE_CHUNKS - 4)]
+    assert loaded == ([*whole[:-1], (LAYERS - 1, WHOLE_CHUNKS - 5)] if loses_last_chunk else whole)
     client.comes_in_pieces = False
     restorer.restore(tokens, cache=plain, first_slot=0)
     count = report.restored_tokens

@@ -36,7 +36,10 @@ def test_restarted_server_restores_what_the_first_one_saved(
         scale=SCALE,
         socket=shared_daemon.socket_path,
     )
-    assert agreement(plain.replies, stored.replies).is_equal
+    agreed = agreement(plain.replies, stored.replies)
+    assert agreed.is_equal
+    # One of the 480 tokens is 1.4e-6 ahead of the next.
+    assert agreed.ties <= 1
     # Two chunks at least of every conversation's first two turns.
     assert stored.restored_tokens >= SCALE.conversations * 2 * 64
     assert sum(reply.cached_tokens for replies in stored.after for reply in replies) > 0

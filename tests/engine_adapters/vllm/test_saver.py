@@ -104,6 +104,18 @@ def test_save_that_is_refused_holds_nothing() -> None:
     saver.drain()
 
 
+def test_chunk_that_is_there_already_is_told_to_be_stored_and_is_not_counted() -> None:
+    """Bug: one that was told to be removed because a load was late stayed so for routers."""
+    client = HeldPuts()
+    client.outcome = PutOutcome.EXISTED
+    client.goes_on.set()
+    saver = saver_of(client)
+    saver.save([order_of(2)])
+    assert settled(saver).get("saved_tokens", 0) == 0
+    assert saver.take_stored() == order_of(2).chain_keys
+    saver.drain()
+
+
 def test_save_that_would_wait_behind_too_many_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saver_module, "QUEUED_MAX", 1)
     client = HeldPuts()

@@ -69,3 +69,35 @@ def test_arena_without_room_for_a_chunk_is_told_once_and_loads_are_lost_at_once(
     assert "a chunk has 8192 bytes and arena_bytes room for 4096" in sentence
     assert "set a larger arena_bytes or a smaller chunk_tokens" in sentence
     side.close()
+
+
+class LargeArena(SmallArena):
+    region_bytes_max = 64 * MIB
+
+
+def test_model_of_another_shape_is_told_once_and_raises_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: the engine's first step ended with LayerShapeError."""
+    told: list[str] = []
+    monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
+    layout = StateLayout(
+        model="m", dtype="float32", layers=(LayerState(StateKind.HIDDEN, 1024),), chunk_tokens=8
+    )
+    side = WorkerSide(
+        cast("Any", LargeArena()),
+        AdapterOptions(),
+        lambda fingerprint: layout,
+        dtype=torch.float32,
+        block_tokens=4,
+        layer_names=("layer0",),
+        open_blocks_max=4,
+    )
+    side.use_caches({"layer0": torch.zeros(4, 4, 256)})
+    side.use_model(torch.nn.Linear(2, 2))
+    for _ in range(2):
+        side.begin_step(StepOrders(fingerprint="m"))
+    (sentence,) = told
+    assert "Linear has no model.layers" in sentence
+    assert "use mode prefix or cake" in sentence
+    side.close()

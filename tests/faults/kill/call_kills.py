@@ -116,6 +116,7 @@ class Lab:
         """Every call of one run, by recording one."""
         with self.run(lambda pid: recorded(pid, self._trace)) as counts:
             pass
+        self._judge_end()
         return sorted(
             KillPoint(kind.thread, kind.call, when)
             for kind, count in counts.items()
@@ -127,8 +128,7 @@ class Lab:
         """Runs once; whether the kill came. Then everything is verified."""
         with self.run(lambda pid: killed_at(pid, point)):
             pass
-        if self.status not in (None, 0, -signal.SIGKILL):
-            raise ViolationError(f"exit status {self.status}:\n{self.daemon.log[-4000:]}")
+        self._judge_end()
         is_killed = self.status == -signal.SIGKILL
         self.outcome.points += 1
         self.outcome.kills += is_killed
@@ -138,6 +138,13 @@ class Lab:
             self.outcome.checks += 1
         self._make_ready()
         return is_killed
+
+    def _judge_end(self) -> None:
+        """A daemon ends because it is killed, and where it was told to stop."""
+        if self.status == 0 and self._moment is Moment.STOP:
+            return
+        if self.status not in (None, -signal.SIGKILL):
+            raise ViolationError(f"exit status {self.status}:\n{self.daemon.log[-4000:]}")
 
     def end(self) -> Outcome:
         """Stops in order and checks."""
