@@ -55,7 +55,8 @@ class ServerProcess:
         given = [] if transfer is None else ["--kv-transfer-config", json.dumps(transfer)]
         self._command = [
             *(interpreter(), "-m", "vllm.entrypoints.openai.api_server"),
-            *("--model", str(model), "--served-model-name", "model"),
+            # The server has a working directory of its own.
+            *("--model", str(model.resolve()), "--served-model-name", "model"),
             *("--host", "127.0.0.1", "--port", str(self._port)),
             *("--dtype", "float32", "--block-size", str(BLOCK_TOKENS)),
             *("--max-model-len", "4096", "--max-num-batched-tokens", "256"),

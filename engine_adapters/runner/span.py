@@ -187,7 +187,8 @@ class Span:
         if number >= len(self._reads):
             return self._is_given_up
         local = layer - self._sections[number].first_layer
-        return self._reads[number].state(chunk, local) is SliceState.MISSING
+        state = self._reads[number].state(chunk, local)
+        return state not in (SliceState.PENDING, SliceState.RESIDENT)
 
     def arrived_chunks(self, layer: int) -> int:
         """Leading chunks of which a stored layer is there now."""

@@ -315,11 +315,10 @@ class SpanRestoration:
 
     def _wait_more(self, span: Span, layer: int, timeout_s: float) -> None:
         """Waits for the first chunk that is not there: those behind it may be there already."""
-        arrived = span.arrived_chunks(layer)
-        if span.is_layer_asked_for(layer) and arrived < span.chunk_count:
-            span.wait_slice(layer, arrived, timeout_s)
-        else:
+        if not span.is_layer_asked_for(layer):
             self._source.wait_news(timeout_s)
+        elif (arrived := span.arrived_chunks(layer)) < span.chunk_count:
+            span.wait_slice(layer, arrived, timeout_s)
 
 
 def _has_arrived(span: Span, layer: int, chunk_count: int) -> bool:

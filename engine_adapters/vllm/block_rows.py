@@ -59,6 +59,10 @@ class BlockRows:
         ]
         return complete if len(complete) == len(taken) else None
 
+    def clear(self) -> None:
+        """Forgets everything: rows of a step were missed, so that old ones may be another's."""
+        self._blocks.clear()
+
     def _put(self, block_id: int, token: int, rows: Tensor) -> None:
         block = self._blocks.pop(block_id, None)
         if token == 0:

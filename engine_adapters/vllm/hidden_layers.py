@@ -26,14 +26,22 @@ class HiddenLayers:
 
     Every layer is made of ``input_layernorm`` and ``self_attn``, which projects, rotates and
     then calls ``self_attn.attn(q, k, v)``. ``take_rows`` is called once a forward with the
-    inputs of ``layers`` [len(layers), row_count, hidden_size] and the slots of the rows.
+    inputs of ``layers`` [len(layers), row_count, hidden_size] and the slots of the rows;
+    ``forget_rows`` when some cannot be taken, and neither is called again.
     """
 
-    def __init__(self, model: nn.Module, layers: Sequence[int], take_rows: TakeRows) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: Sequence[int],
+        take_rows: TakeRows,
+        forget_rows: Callable[[], None],
+    ) -> None:
         modules = decoder_layers(model)
         self._modules = modules
         self._layers = list(layers)
         self._take_rows = take_rows
+        self._forget_rows = forget_rows
         self._inputs: list[Tensor] = []
         self._is_broken = False
         for layer in self._layers:
@@ -52,6 +60,7 @@ class HiddenLayers:
             LOGGER.exception("kvstored: layer inputs cannot be taken, so nothing more is saved")
             self._is_broken = True
             self._inputs.clear()
+            self._forget_rows()
 
     def _take_input(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         slots = self._slots()

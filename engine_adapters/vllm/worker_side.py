@@ -210,7 +210,7 @@ class WorkerSide:
         from engine_adapters.vllm.hidden_layers import HiddenLayers
 
         rows = BlockRows(capacity=self._open_blocks_max, block_tokens=self._block_tokens)
-        return rows, HiddenLayers(self._model, hidden, rows.add)
+        return rows, HiddenLayers(self._model, hidden, rows.add, rows.clear)
 
 
 def span_chunks_for(chunk_bytes: int, *, room_bytes: int, span_bytes: int) -> int:

@@ -74,6 +74,7 @@ class FakeRead:
         hangs: bool,
         is_slow: bool,
         comes_in_pieces: bool,
+        lost_as: SliceState,
         wait_lock: threading.Lock,
         on_wait: Callable[[], None],
         on_close: Callable[[], None],
@@ -84,6 +85,7 @@ class FakeRead:
         self._hangs = hangs
         self._is_slow = is_slow
         self._comes_in_pieces = comes_in_pieces
+        self._lost_as = lost_as
         self._waited_slices: set[tuple[int, int]] = set()
         self._wait_lock = wait_lock
         self._on_wait = on_wait
@@ -129,7 +131,7 @@ class FakeRead:
         if self.is_resident(chunk, layer):
             return SliceState.RESIDENT
         is_pending = self._hangs or not self._has_come(chunk, layer)
-        return SliceState.PENDING if is_pending else SliceState.MISSING
+        return SliceState.PENDING if is_pending else self._lost_as
 
     def slice_bytes(self, chunk: int, layer: int) -> int | None:
         return self._lengths[chunk][layer] if self.is_resident(chunk, layer) else None
@@ -189,6 +191,7 @@ class FakeClient:
         self.now_s = 0.0
         self.wait_s = 0.0
         self.comes_in_pieces = False
+        self.lost_as = SliceState.MISSING
         self.on_wait: Callable[[], None] = lambda: None
         self.sequences = FakeSequences(lambda: self.present and self.alive)
         self.append_count = 0
@@ -344,6 +347,7 @@ class FakeClient:
             hangs=self.never_finishes,
             is_slow=self.wait_s > 0,
             comes_in_pieces=self.comes_in_pieces,
+            lost_as=self.lost_as,
             wait_lock=self._wait_lock,
             on_wait=self._waited,
             on_close=self._read_closed,

@@ -17,7 +17,7 @@ from engine_adapters.runner.request import Completion
 from engine_adapters.runner.restorer import StateRestorer
 from engine_adapters.runner.saver import StateSaver
 from engine_adapters.runner.state_format import StateFormat
-from kvstored_client import LayoutError, Order, StateKind
+from kvstored_client import LayoutError, Order, SliceState, StateKind
 from tests.engine_adapters.runner.checkpoints import write_llama, write_opt
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
 from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
@@ -277,20 +277,21 @@ def test_work_goes_on_while_the_store_reads(
     assert events == [*first_span, "recompute", *layers]
 
 
-@pytest.mark.parametrize("loses_last_chunk", [False, True])
+@pytest.mark.parametrize("lost_as", [None, SliceState.MISSING, SliceState.LATE])
 def test_a_layer_is_made_as_its_leading_chunks_arrive(
     model: Model,
     state_format: StateFormat,
     client: FakeClient,
     computed: tuple[Completion, Engine],
     monkeypatch: pytest.MonkeyPatch,
-    loses_last_chunk: bool,
+    lost_as: SliceState | None,
 ) -> None:
     monkeypatch.setattr(span_restoration, "LEAST_PIECE_TOKENS", 4 * CHUNK_TOKENS)
     client.wait_s, client.comes_in_pieces = 1e-9, True
     tokens = [*computed[0].token_ids, 1]
-    restored_chunks = WHOLE_CHUNKS - loses_last_chunk
-    if loses_last_chunk:
+    restored_chunks = WHOLE_CHUNKS - (lost_as is not None)
+    if lost_as is not None:
+        client.lost_as = lost_as
         keys = client.prefix_keys(state_format.layout, tokens)
         client.missing_layers = {(keys[restored_chunks], LAYERS - 1)}
     cache, plain = model.make_cache(128), model.make_cache(128)
@@ -308,7 +309,9 @@ def test_a_layer_is_made_as_its_leading_chunks_arrive(
     layers = range(state_format.recomputed_layers, LAYERS)
     # When the first seven have been waited for the last seven are there as well.
     whole = [(layer, count) for layer in layers for count in (4, WHOLE_CHUNKS - 4)]
-    assert loaded == ([*whole[:-1], (LAYERS - 1, WHOLE_CHUNKS - 5)] if loses_last_chunk else whole)
+    if lost_as is not None:
+        whole[-1] = (LAYERS - 1, WHOLE_CHUNKS - 5)
+    assert loaded == whole
     client.comes_in_pieces = False
     restorer.restore(tokens, cache=plain, first_slot=0)
     count = report.restored_tokens

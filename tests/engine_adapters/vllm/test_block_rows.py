@@ -62,3 +62,13 @@ def test_oldest_block_goes_first() -> None:
     rows.add(rows_of(list(range(12))), list(range(12)))
     assert gathered(rows, [0]) is None
     assert gathered(rows, [1, 2]) is not None
+
+
+def test_what_was_forgotten_gives_nothing_and_other_blocks_are_gathered_anew() -> None:
+    """Bug: rows of a block that was reused while none were taken were those of another request."""
+    rows = BlockRows(capacity=8, block_tokens=BLOCK)
+    rows.add(rows_of([0, 1, 2, 3, 4, 5]), [0, 1, 2, 3, 4, 5])
+    rows.clear()
+    rows.add(rows_of([6, 7]), [6, 7])
+    assert gathered(rows, [0]) is None
+    assert gathered(rows, [1]) is None

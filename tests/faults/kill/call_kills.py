@@ -117,6 +117,7 @@ class Lab:
         with self.run(lambda pid: recorded(pid, self._trace)) as counts:
             pass
         self._judge_end()
+        assert self.status != -signal.SIGKILL, "somebody else has killed the daemon"
         return sorted(
             KillPoint(kind.thread, kind.call, when)
             for kind, count in counts.items()
