@@ -8,7 +8,8 @@ from engine_adapters.runner.read_ahead import ReadAhead
 from engine_adapters.runner.state_format import StateFormat
 from kvstored_client import Order
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
-from tests.engine_adapters.runner.fake_client import FakeClient, FakeRead, FakeStore
+from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+from tests.engine_adapters.runner.fake_read import FakeRead
 
 
 class SlowClient(FakeClient):

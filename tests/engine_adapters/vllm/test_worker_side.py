@@ -34,16 +34,17 @@ class SmallArena(ScriptedClient):
         """Nothing."""
 
 
-def test_arena_without_room_for_a_chunk_is_told_once_and_loads_are_lost_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
+class LargeArena(SmallArena):
+    region_bytes_max = 64 * MIB
+
+
+def side_of(client: ScriptedClient, kind: StateKind) -> WorkerSide:
+    """With one layer of 1024 bytes a token in its layout."""
     layout = StateLayout(
-        model="m", dtype="float32", layers=(LayerState(StateKind.KV, 1024),), chunk_tokens=8
+        model="m", dtype="float32", layers=(LayerState(kind, 1024),), chunk_tokens=8
     )
     side = WorkerSide(
-        cast("Any", SmallArena()),
+        cast("Any", client),
         AdapterOptions(),
         lambda fingerprint: layout,
         dtype=torch.float32,
@@ -52,6 +53,15 @@ def test_arena_without_room_for_a_chunk_is_told_once_and_loads_are_lost_at_once(
         open_blocks_max=4,
     )
     side.use_caches({"layer0": torch.zeros(4, 4, 256)})
+    return side
+
+
+def test_arena_without_room_for_a_chunk_is_told_once_and_loads_are_lost_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
+    side = side_of(SmallArena(), StateKind.KV)
     load = LoadOrder(
         load_id=7,
         request_id="a",
@@ -71,29 +81,13 @@ def test_arena_without_room_for_a_chunk_is_told_once_and_loads_are_lost_at_once(
     side.close()
 
 
-class LargeArena(SmallArena):
-    region_bytes_max = 64 * MIB
-
-
 def test_model_of_another_shape_is_told_once_and_raises_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: the engine's first step ended with LayerShapeError."""
     told: list[str] = []
     monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
-    layout = StateLayout(
-        model="m", dtype="float32", layers=(LayerState(StateKind.HIDDEN, 1024),), chunk_tokens=8
-    )
-    side = WorkerSide(
-        cast("Any", LargeArena()),
-        AdapterOptions(),
-        lambda fingerprint: layout,
-        dtype=torch.float32,
-        block_tokens=4,
-        layer_names=("layer0",),
-        open_blocks_max=4,
-    )
-    side.use_caches({"layer0": torch.zeros(4, 4, 256)})
+    side = side_of(LargeArena(), StateKind.HIDDEN)
     side.use_model(torch.nn.Linear(2, 2))
     for _ in range(2):
         side.begin_step(StepOrders(fingerprint="m"))
