@@ -25,10 +25,14 @@ class EngineChild:
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         from vllm import LLM
-        from vllm.config import KVTransferConfig
+        from vllm.config import KVEventsConfig, KVTransferConfig
 
-        if (transfer := arguments.pop("kv_transfer_config", None)) is not None:
-            arguments["kv_transfer_config"] = KVTransferConfig(**transfer)
+        for name, kind in (
+            ("kv_transfer_config", KVTransferConfig),
+            ("kv_events_config", KVEventsConfig),
+        ):
+            if (fields := arguments.pop(name, None)) is not None:
+                arguments[name] = kind(**fields)
         self.llm = LLM(**arguments)
 
     def generate(

@@ -16,6 +16,7 @@ from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.interleave import Alternative, Measured, Rounds, interleave, ratios
 from benchmarks.report import Series, Summary
 from benchmarks.scratch import scratch_folder
+from benchmarks.vllm.crowd import Crowd, run_crowd
 from benchmarks.vllm.lab import (
     CAKE_SCHEDULER,
     DEVICE_BYTES,
@@ -28,6 +29,8 @@ from benchmarks.vllm.lab import (
 from benchmarks.vllm.shapes import HEADS_MODEL, KV_TOKEN_BYTES, VOCABULARY
 from benchmarks.vllm.tiny_model import make_model
 
+COMPARED_TOKENS = 8
+"""Tokens behind the prompt that all ways have to give."""
 DECODED_TOKENS = 128
 DECODING_REQUESTS = 8
 
@@ -83,7 +86,7 @@ class Bench:
         self._scale = scale
         self._generator = settings.random()
         self._lab = Lab(folder, stack)
-        model = make_model(folder / "model", **HEADS_MODEL)
+        self._model = model = make_model(folder / "model", **HEADS_MODEL)
         limits = {
             "max_model_len": 8192,
             "max_num_batched_tokens": STEP_TOKENS,
@@ -94,7 +97,7 @@ class Bench:
         self._lab.start("cake", model, mode="cake", scheduler_cls=CAKE_SCHEDULER, **limits)
         self._lab.start("hcache", model, mode="hcache", worker_cls=HIDDEN_WORKER, **limits)
         self._prompt = self._new_prompt()
-        self._first_tokens: set[tuple[int, ...]] = set()
+        self._tokens: set[tuple[int, ...]] = set()
 
     def prepare(self) -> float:
         """Stores the prompt in both forms; seconds that computing it takes."""
@@ -111,8 +114,8 @@ class Bench:
         def take(way: str) -> Measured:
             nonlocal count
             count += 1
-            taken = self._lab.take(ways[way], self._prompt)
-            self._first_tokens.add(taken.tokens)
+            taken = self._lab.take(ways[way], self._prompt, max_tokens=COMPARED_TOKENS)
+            self._tokens.add(taken.tokens)
             # What a request has computed at the front is nothing that it found in a cache.
             if taken.cached_tokens == 0 and ways[way] not in ("plain", "cake"):
                 raise BenchmarkError(f"nothing was restored by {ways[way]}")
@@ -154,10 +157,15 @@ class Bench:
             announce=lambda _: None,
         )
 
+    def crowd(self) -> Crowd:
+        """Eight requests that are restored at once, with preemptions."""
+        self._lab.limit(["cake"], None)
+        return run_crowd(self._lab, self._model, self._generator)
+
     @property
-    def tokens_equal(self) -> float:
-        """1 when every way gave the same token after the prompt, every time."""
-        return float(len(self._first_tokens) == 1)
+    def tokens_equal(self) -> bool:
+        """Whether every way gave the same tokens after the prompt, every time."""
+        return len(self._tokens) == 1
 
     @property
     def blocks_leaked(self) -> float:
@@ -197,7 +205,8 @@ def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...
         samples |= bench.compare("slow", ways, balanced // 2, scale.rounds)
         say("decoding with a connector that has nothing to do")
         samples |= bench.idle_cost(scale.rounds)
-        return series(samples, scale, bench)
+        say("eight requests at once")
+        return series(samples, scale, bench, bench.crowd())
 
 
 def measure_bfloat16(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...]:
@@ -231,7 +240,7 @@ def bfloat16_series(samples: Samples) -> tuple[Series, ...]:
     return (cake, hidden, *details(samples))
 
 
-def series(samples: Samples, scale: Scale, bench: Bench) -> tuple[Series, ...]:
+def series(samples: Samples, scale: Scale, bench: Bench, crowd: Crowd) -> tuple[Series, ...]:
     """The figures, then every sample."""
     sweep = [best_ratio(samples, f"x{share:g}") for share in scale.sweep]
     figures: Sequence[Series] = (
@@ -265,8 +274,17 @@ def series(samples: Samples, scale: Scale, bench: Bench) -> tuple[Series, ...]:
             unit="ratio",
             samples=ratios(samples["slow_hidden_bytes"], samples["slow_kv_bytes"]),
         ),
-        Series(key="tokens_equal", unit="1 or 0", samples=(bench.tokens_equal,), is_figure=True),
+        Series(
+            key="tokens_equal",
+            unit="1 or 0",
+            samples=(float(bench.tokens_equal), float(crowd.tokens_equal)),
+            summary=Summary.LEAST,
+            is_figure=True,
+        ),
         Series(key="blocks_leaked", unit="count", samples=(bench.blocks_leaked,), is_figure=True),
+        Series(key="crowd_preemptions", unit="count", samples=(crowd.preemptions,)),
+        Series(key="crowd_jumps", unit="count", samples=(crowd.jumps,)),
+        Series(key="crowd_restored_tokens", unit="count", samples=(crowd.restored_tokens,)),
     )
     ratio_series = (
         Series(key=f"cake_vs_best_x{share:g}", unit="ratio", samples=one)

@@ -19,6 +19,7 @@ from engine_adapters.restore.decision import Action, Decision
 from engine_adapters.restore.layer_costs import LayerCosts
 from engine_adapters.restore.layer_schedule import LayerSchedule
 from engine_adapters.restore.least_squares import Sample
+from engine_adapters.restore.meeting import compute_stop
 from engine_adapters.restore.mode import LAYER_MODES, Mode
 from engine_adapters.restore.planner import best_schedule, hcache_schedule, schedule_for
 from engine_adapters.restore.pointers import Pointers
@@ -32,6 +33,7 @@ from engine_adapters.restore.prediction import (
 from engine_adapters.restore.profile_file import load_profile, save_profile
 from engine_adapters.restore.ranges import History, TokenRange
 from engine_adapters.restore.rates import Rates
+from engine_adapters.restore.recent_mean import RecentMean
 from engine_adapters.restore.source import Source
 from engine_adapters.restore.token_partition import TokenPart, TokenPartition, predict_tokens_s
 from engine_adapters.restore.token_reads import slices_in_flight, turn_count
@@ -53,6 +55,7 @@ __all__ = [
     "Pointers",
     "ProfileError",
     "Rates",
+    "RecentMean",
     "Sample",
     "Source",
     "TokenPart",
@@ -62,6 +65,7 @@ __all__ = [
     "best_bounded",
     "best_schedule",
     "bound_s",
+    "compute_stop",
     "computing_s",
     "hcache_schedule",
     "load_profile",

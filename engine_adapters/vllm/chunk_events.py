@@ -1,6 +1,6 @@
 """Which chunks the store took or lost, for those who route requests by them. Pure."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,10 +32,15 @@ ChunkEvent = StoredChunk | LostChunk
 
 
 class ChunkEvents:
-    """Collects events in the order in which they became known. Not thread-safe."""
+    """Collects events in the order in which they became known. Not thread-safe.
 
-    def __init__(self) -> None:
+    A chunk is stored when all of ``worker_count`` workers have stored their part of it.
+    """
+
+    def __init__(self, worker_count: int) -> None:
+        self._worker_count = worker_count
         self._pending: OrderedDict[bytes, StoredChunk] = OrderedDict()
+        self._parts: Counter[bytes] = Counter()
         self._events: list[ChunkEvent] = []
 
     def ordered(
@@ -56,14 +61,20 @@ class ChunkEvents:
                 token_ids=tuple(token_ids[index * size : (index + 1) * size]),
                 adapter_name=adapter_name,
             )
+            del self._parts[key]
         while len(self._pending) > PENDING_MAX:
-            self._pending.popitem(last=False)
+            forgotten, _ = self._pending.popitem(last=False)
+            del self._parts[forgotten]
 
     def stored(self, chain_keys: Sequence[bytes]) -> None:
-        """The store has taken chunks; one that is not remembered is left out."""
+        """A worker has stored its part of each chunk; one that is not remembered is left out."""
         for key in chain_keys:
-            if (chunk := self._pending.pop(key, None)) is not None:
-                self._events.append(chunk)
+            if key not in self._pending:
+                continue
+            self._parts[key] += 1
+            if self._parts[key] == self._worker_count:
+                del self._parts[key]
+                self._events.append(self._pending.pop(key))
 
     def lost(self, chain_key: bytes) -> None:
         """A chunk was found and did not come."""

@@ -16,6 +16,10 @@ from kvstored_client import Client, Order, Read, Region, StateLayout
 
 READS_AHEAD = 2
 """Reads of one load that are on their way at once."""
+CHUNKS_AHEAD = 2
+ASK_AHEAD_S = 0.02
+"""A read of an overtaken load is asked for when the one before lacks so many chunks, or will end
+so soon: the daemon serves all reads evenly, and what lies further ahead may never be wanted."""
 PROJECTED_CHUNKS_MAX = 8
 """Chunks that are projected at once: between two steps, so others wait for it."""
 
@@ -118,7 +122,7 @@ class LoadJob:
             self._finish()
         elif time.monotonic() - self._started_s > self._place.timeout_s:
             self._finish(lost=True)
-        elif len(self._reads) < READS_AHEAD:
+        elif not self._reads or (len(self._reads) < READS_AHEAD and self._is_nearly_over()):
             moved |= self._ask()
         return moved or self.end is not None
 
@@ -134,6 +138,17 @@ class LoadJob:
 
     def _is_wanted(self, chunk: int) -> bool:
         return not self._is_cancelled and chunk >= self._claimed_chunks
+
+    def _is_nearly_over(self) -> bool:
+        """Whether the next read may share the devices with the one that runs."""
+        if not self.order.overtaken:
+            return True
+        missing_chunks = self._next_read - self._next_turn
+        elapsed_s = time.monotonic() - self._started_s
+        return (
+            missing_chunks <= CHUNKS_AHEAD
+            or missing_chunks * elapsed_s <= ASK_AHEAD_S * self._next_turn
+        )
 
     def _ask(self) -> bool:
         """Starts the next read; False when there is none to start, or no room for it."""

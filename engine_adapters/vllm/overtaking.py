@@ -5,6 +5,8 @@ request's position, the workers move the first loaded chunk towards it. When the
 position jumps to the end of what was loaded.
 """
 
+from engine_adapters.vllm.pace import Pace
+
 
 class Overtaking:
     """Both pointers of one request. Not thread-safe.
@@ -13,12 +15,24 @@ class Overtaking:
     ``stop_token`` has its states in the blocks of all workers; after ``jump`` nothing moves.
     """
 
-    __slots__ = ("_chunk_tokens", "_first_loaded", "_has_jumped", "stop_token")
+    __slots__ = (
+        "_chunk_tokens",
+        "_first_loaded",
+        "_has_jumped",
+        "_is_loading",
+        "_pace",
+        "_seen",
+        "stop_token",
+    )
 
-    def __init__(self, *, stop_token: int, chunk_tokens: int) -> None:
+    def __init__(self, *, stop_token: int, chunk_tokens: int, pace: Pace) -> None:
         self._chunk_tokens = chunk_tokens
+        self._pace = pace
         self._first_loaded: int | None = None
         self._has_jumped = False
+        self._is_loading = True
+        self._seen: tuple[int, int] | None = None
+        """The position and the frontier when the pace was learnt last."""
         self.stop_token = stop_token
         """Behind the last token that may be loaded."""
 
@@ -40,18 +54,54 @@ class Overtaking:
         return min(self._first_loaded * self._chunk_tokens, self.stop_token)
 
     def jump_from(self, computed_tokens: int) -> int | None:
-        """The position to go on at, if the pointers have met; the request has jumped then."""
+        """The position to go on at, if the pointers have met; the request has jumped then.
+
+        Call it behind every step, since the pace is learnt by it.
+        """
+        self._learn(computed_tokens)
         if self._has_jumped or not self.frontier_token <= computed_tokens < self.stop_token:
             return None
         self._has_jumped = True
         return self.stop_token
 
-    def clipped(self, computed_tokens: int, new_tokens: int) -> int:
-        """Of ``new_tokens`` behind the position those that are not loaded already.
+    def end_loading(self) -> None:
+        """Nothing more will come."""
+        self._is_loading = False
 
-        At least one: a step that ends at the frontier is followed by the jump.
+    def clipped(self, computed_tokens: int, new_tokens: int) -> int:
+        """Of ``new_tokens`` behind the position those that loading will not have sooner.
+
+        At least those up to the next chunk: a step that ends where loading has come to is
+        followed by the jump.
         """
-        room = self.frontier_token - computed_tokens
-        if self._has_jumped or room <= 0 or self.frontier_token == self.stop_token:
+        self._learn(computed_tokens)
+        frontier = self.frontier_token
+        if self._has_jumped or frontier <= computed_tokens:
             return new_tokens
-        return min(new_tokens, room)
+        if self._is_loading:
+            frontier = self._meeting_token(computed_tokens)
+        next_chunk = (computed_tokens // self._chunk_tokens + 1) * self._chunk_tokens
+        stop = max(frontier, next_chunk)
+        return new_tokens if stop >= self.stop_token else min(new_tokens, stop - computed_tokens)
+
+    def _meeting_token(self, computed_tokens: int) -> int:
+        first_loaded = self._first_loaded
+        if first_loaded is None:
+            first_loaded = -(-self.stop_token // self._chunk_tokens)
+        return self._pace.meeting_token(
+            computed_tokens,
+            first_loaded=first_loaded,
+            stop_token=self.stop_token,
+            chunk_tokens=self._chunk_tokens,
+        )
+
+    def _learn(self, computed_tokens: int) -> None:
+        """How far loading came while computing came to its position."""
+        if self._has_jumped or not self._is_loading:
+            return
+        seen, self._seen = self._seen, (computed_tokens, self.frontier_token)
+        if seen is not None and computed_tokens > seen[0]:
+            self._pace.add(
+                computed_tokens=computed_tokens - seen[0],
+                loaded_tokens=seen[1] - self.frontier_token,
+            )

@@ -12,6 +12,7 @@ from engine_adapters.vllm.mode_choice import ModeChoice
 from engine_adapters.vllm.options import AdapterOptions, RestoreMode
 from engine_adapters.vllm.orders import LoadEnd, LoadOrder, SaveOrder, StepOrders, WorkerReport
 from engine_adapters.vllm.overtaking import Overtaking
+from engine_adapters.vllm.pace import Pace
 from engine_adapters.vllm.request_identity import UnknownIdentityError, identity_of
 from engine_adapters.vllm.request_track import RequestTrack
 from engine_adapters.vllm.tally import Tally
@@ -66,13 +67,14 @@ class SchedulerSide:
         self._found: dict[str, Found] = {}
         self._running: dict[int, _RunningLoad] = {}
         self._overtaken: dict[int, str] = {}
+        self._pace = Pace()
         self._next_load_id = 1
         self._new_loads: list[LoadOrder] = []
         self._cancels: set[int] = set()
         self._unknown: set[str] = set()
         self.jump: Jump = _set_position
         self.tally = Tally()
-        self.events = ChunkEvents()
+        self.events = ChunkEvents(worker_count)
 
     def add_request(self, request: EngineRequest) -> None:
         """A request arrived: the store is asked at once."""
@@ -109,7 +111,12 @@ class SchedulerSide:
         track.mode = self._mode_of(request, found)
         if track.mode is RestoreMode.OFF:
             self._forget(request.request_id)
-        if track.mode in (RestoreMode.OFF, RestoreMode.CAKE):
+            return 0, False
+        if track.mode is RestoreMode.CAKE:
+            # The first step is clipped before it has blocks.
+            track.overtaking = Overtaking(
+                stop_token=usable, chunk_tokens=self._chunk_tokens, pace=self._pace
+            )
             return 0, False
         return usable - computed_tokens, True
 
@@ -124,10 +131,10 @@ class SchedulerSide:
         usable = self._usable_tokens(request, found)
         if load_tokens:
             first_block = (usable - load_tokens) // self._block_tokens
-        elif track.mode is RestoreMode.CAKE and block_tables.reserve_all(request):
+        elif track.overtaking is not None and block_tables.reserve_all(request):
             first_block = 0
-            track.overtaking = Overtaking(stop_token=usable, chunk_tokens=self._chunk_tokens)
         else:
+            track.overtaking = None
             self.lookup.release(found)
             return
         ids = block_tables.ids_of(request.request_id)
@@ -336,6 +343,8 @@ class SchedulerSide:
         if track is not None and end.lost_chunks:
             # They are computed again, and worth storing again.
             track.saved_chunks = min(track.saved_chunks, *end.lost_chunks)
+            if track.overtaking is not None and track.load_id == end.load_id:
+                track.overtaking.end_loading()
         self._tell_lost(load, end)
         load.workers_left -= 1
         if load.workers_left:

@@ -1,5 +1,6 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from benchmarks.vllm.crowd import Crowd
 from benchmarks.vllm.restore import (
     FIGURES,
     QUICK,
@@ -14,8 +15,11 @@ from benchmarks.vllm.restore import (
 class Finished:
     """What is left of a bench when all was measured."""
 
-    tokens_equal: float = 1.0
+    tokens_equal: bool = True
     blocks_leaked: float = 0.0
+
+
+CROWD = Crowd(tokens_equal=True, preemptions=5.0, jumps=8.0, restored_tokens=5000.0)
 
 
 def samples() -> Samples:
@@ -37,7 +41,7 @@ def test_baseline_is_the_faster_one_of_each_round() -> None:
 
 
 def test_figures_are_those_that_are_promised() -> None:
-    found = series(samples(), QUICK, Finished())  # type: ignore[arg-type]
+    found = series(samples(), QUICK, Finished(), CROWD)  # type: ignore[arg-type]
     figures = {one.key: one.value for one in found if one.is_figure}
     assert sorted(figures) == sorted(FIGURES)
     assert figures["hcache_vs_kv_restore_x"] == 2.0
@@ -48,9 +52,19 @@ def test_figures_are_those_that_are_promised() -> None:
     assert others["slow_kv_s"] == (4.0, "s")
 
 
+def test_tokens_of_all_comparisons_have_to_be_equal() -> None:
+    def equal(bench: Finished, crowd: Crowd) -> float:
+        found = series(samples(), QUICK, bench, crowd)  # type: ignore[arg-type]
+        return next(one.value for one in found if one.key == "tokens_equal")
+
+    assert equal(Finished(), CROWD) == 1.0
+    assert equal(Finished(), replace(CROWD, tokens_equal=False)) == 0.0
+    assert equal(Finished(tokens_equal=False), CROWD) == 0.0
+
+
 def test_sweep_publishes_its_worst_rate() -> None:
     worse = samples() | {f"x{QUICK.sweep[0]:g}_both": (4.0, 6.0)}
-    found = series(worse, QUICK, Finished())  # type: ignore[arg-type]
+    found = series(worse, QUICK, Finished(), CROWD)  # type: ignore[arg-type]
     figures = {one.key: one.value for one in found if one.is_figure}
     assert figures["cake_vs_best_baseline_sweep_max"] == 2.0
 

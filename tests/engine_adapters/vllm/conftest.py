@@ -11,6 +11,8 @@ from tests.support.daemon import DaemonProcess
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
 NEEDS_VLLM = (
+    "test_engine_config",
+    "test_engine_events",
     "test_engine_failures",
     "test_engine_modes",
     "test_engine_parallel",
@@ -33,6 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def heads_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose keys and values are larger than its layer inputs."""
+    return make_model(tmp_path_factory.mktemp("heads"), num_key_value_heads=4)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Failures of the store in real engines: the tokens stay, the pool of blocks is whole afterwards.
 
-Every test runs in a mode that waits for its loads and in one that computes meanwhile.
+Every test runs in a mode that waits for its loads, in one that computes meanwhile, and in one that
+makes keys and values of what it loads.
 """
 
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.vllm.engine_process import EngineProcess, transfer_config
+from benchmarks.vllm.lab import HIDDEN_WORKER
 from kvstored_client import Client
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import wait_until
@@ -19,13 +21,14 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.timeout(900)
 """Two engines start before the first test."""
 
+MODES = ("prefix", "cake", "hcache")
 PROMPT_TOKENS = 650
 CHUNK_TOKENS = 64
 CHUNKS = PROMPT_TOKENS // CHUNK_TOKENS
 LOST = CHUNKS - 2
 """Both directions load a chunk before they come to it."""
-CHUNK_BYTES = 100_000
-"""Room for one chunk of the model: a read brings no more, so that a load takes several."""
+SPAN_BYTES = 1
+"""A read brings one chunk, so that a load takes several."""
 LOAD_TIMEOUT_MS = 5000
 """More than any load takes that gets on, and less than a step is held."""
 CHILD = "tests.engine_adapters.vllm.engine_child"
@@ -41,16 +44,16 @@ PROMPTS = prompts(9, seed=3)
 
 
 @pytest.fixture(scope="module")
-def expected(model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
+def expected(heads_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
     """What an engine without a connector generates."""
-    with EngineProcess(model, tmp_path_factory.mktemp("plain") / "engine.log") as engine:
+    with EngineProcess(heads_model, tmp_path_factory.mktemp("plain") / "engine.log") as engine:
         return [engine.tokens(prompt)[0] for prompt in PROMPTS]
 
 
-@pytest.fixture(scope="module", params=["prefix", "cake"])
+@pytest.fixture(scope="module", params=MODES)
 def engine(
     request: pytest.FixtureRequest,
-    model: Path,
+    heads_model: Path,
     shared_daemon: DaemonProcess,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[EngineProcess]:
@@ -58,14 +61,20 @@ def engine(
         shared_daemon.socket_path,
         mode=request.param,
         salt=request.param,
-        span_bytes=CHUNK_BYTES,
+        span_bytes=SPAN_BYTES,
         match_timeout_ms=60_000,
         load_timeout_ms=LOAD_TIMEOUT_MS,
         lease_ms=0,
     )
     log = tmp_path_factory.mktemp("engine") / "engine.log"
+    changes: dict[str, object] = {"worker_cls": HIDDEN_WORKER} if request.param == "hcache" else {}
     with EngineProcess(
-        model, log, module=CHILD, max_num_batched_tokens=CHUNK_TOKENS, kv_transfer_config=config
+        heads_model,
+        log,
+        module=CHILD,
+        max_num_batched_tokens=CHUNK_TOKENS,
+        kv_transfer_config=config,
+        **changes,
     ) as process:
         yield process
 
@@ -224,12 +233,14 @@ def test_daemon_is_killed_during_a_load_and_comes_back(
 
 
 def test_engine_starts_without_a_daemon(
-    model: Path, tmp_path: Path, expected: list[list[int]]
+    heads_model: Path, tmp_path: Path, expected: list[list[int]]
 ) -> None:
     with DaemonProcess(tmp_path) as daemon:
         daemon.kill()
         config = transfer_config(daemon.socket_path, mode="prefix", match_timeout_ms=60_000)
-        with EngineProcess(model, tmp_path / "engine.log", kv_transfer_config=config) as engine:
+        with EngineProcess(
+            heads_model, tmp_path / "engine.log", kv_transfer_config=config
+        ) as engine:
             assert engine.tokens(PROMPTS[0]) == [expected[0]]
             assert engine.counted("dropped_saves") >= CHUNKS
             daemon.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.vllm.engine_process import EngineProcess, transfer_config
-from benchmarks.vllm.tiny_model import make_model
+from benchmarks.vllm.lab import CAKE_SCHEDULER, HIDDEN_WORKER
 from engine_adapters.restore import CostProfile, save_profile
 from tests.support.daemon import DaemonProcess
 
@@ -19,8 +19,6 @@ PROMPT_TOKENS = 700
 NEW_TOKENS = 48
 POOL_BLOCKS = 120
 """Five requests with all their prompts fit, and not all of what they generate."""
-HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
-SCHEDULER = "engine_adapters.vllm.scheduler.CakeScheduler"
 
 
 def prompts(count: int, *, seed: int) -> list[list[int]]:
@@ -31,12 +29,6 @@ def prompts(count: int, *, seed: int) -> list[list[int]]:
 PROMPTS = prompts(8, seed=2)
 
 Start = Callable[..., EngineProcess]
-
-
-@pytest.fixture(scope="module")
-def heads_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose keys and values are larger than its layer inputs."""
-    return make_model(tmp_path_factory.mktemp("heads"), num_key_value_heads=4)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +60,7 @@ def test_cake_jumps_and_preempted_requests_are_equal(
     start: Start, expected: list[list[int]]
 ) -> None:
     """Eight restored requests in a pool that holds fewer than five to their end."""
-    engine = start("cake", scheduler_cls=SCHEDULER, num_gpu_blocks_override=POOL_BLOCKS)
+    engine = start("cake", scheduler_cls=CAKE_SCHEDULER, num_gpu_blocks_override=POOL_BLOCKS)
     assert engine.tokens(*PROMPTS, max_tokens=NEW_TOKENS) == expected
     assert engine.ask("settle")
     before = engine.ask("metrics")

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.vllm.engine_process import EngineProcess, transfer_config
+from benchmarks.vllm.lab import HIDDEN_WORKER
+from engine_adapters.restore import CostProfile, save_profile
 from tests.support.daemon import DaemonProcess
 
 pytestmark = pytest.mark.timeout(900)
@@ -20,9 +22,22 @@ GENERATOR = random.Random(6)
 PROMPT = [GENERATOR.randrange(4, 512) for _ in range(PROMPT_TOKENS)]
 
 
-@pytest.mark.parametrize("mode", ["prefix", "cake"])
+SLOW_DEVICE = CostProfile(
+    model="m",
+    machine="m",
+    measured_at_s=1.0,
+    hidden_bytes=512,
+    kv_bytes=1024,
+    compute_token_s=1e-4,
+    project_token_s=1e-7,
+    read_bytes_per_s=2e7,
+)
+"""Costs by which all layers are stored as their inputs."""
+
+
+@pytest.mark.parametrize("mode", ["prefix", "cake", "hcache"])
 def test_ranks_restore_their_own_heads(
-    model: Path,
+    heads_model: Path,
     shared_daemon: DaemonProcess,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -30,20 +45,32 @@ def test_ranks_restore_their_own_heads(
 ) -> None:
     # One core for each rank; vLLM would want a NUMA node for each.
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
-    with EngineProcess(model, tmp_path / "plain.log", **PARALLEL) as engine:
+    with EngineProcess(heads_model, tmp_path / "plain.log", **PARALLEL) as engine:
         expected = engine.tokens(PROMPT)
+    save_profile(tmp_path / "costs.json", SLOW_DEVICE)
     config = transfer_config(
-        shared_daemon.socket_path, mode=mode, salt=mode, match_timeout_ms=60_000
+        shared_daemon.socket_path,
+        mode=mode,
+        salt=mode,
+        match_timeout_ms=60_000,
+        cost_profile=str(tmp_path / "costs.json"),
     )
-    changes = {**PARALLEL, "max_num_batched_tokens": CHUNK_TOKENS, "kv_transfer_config": config}
-    with EngineProcess(model, tmp_path / "first.log", **changes) as engine:
+    changes: dict[str, object] = {
+        **PARALLEL,
+        "max_num_batched_tokens": CHUNK_TOKENS,
+        "kv_transfer_config": config,
+    }
+    if mode == "hcache":
+        changes["worker_cls"] = HIDDEN_WORKER
+    with EngineProcess(heads_model, tmp_path / "first.log", **changes) as engine:
         assert engine.tokens(PROMPT) == expected
         # What the workers count comes with steps.
         while engine.counted("saved_tokens") < RANKS * STORED:
             engine.generate([4], max_tokens=1)
-    with EngineProcess(model, tmp_path / "second.log", **changes) as engine:
+    with EngineProcess(heads_model, tmp_path / "second.log", **changes) as engine:
         assert engine.tokens(PROMPT) == expected
         assert engine.counted("restored_tokens") > 0
+        assert (engine.counted("projected_tokens") > 0) is (mode == "hcache")
         assert engine.counted("failed_loads") == 0
         blocks = engine.ask("blocks")
         assert blocks["free"] == blocks["all"]

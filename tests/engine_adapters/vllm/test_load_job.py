@@ -146,6 +146,22 @@ def test_spans_are_read_one_behind_the_other() -> None:
     assert bench.client.reads[0].is_closed
 
 
+def test_span_ahead_does_not_share_the_devices_with_the_one_that_comes_first() -> None:
+    """What lies further ahead may never be wanted, and delays what is."""
+    bench = Bench(overtaken=True, span_chunks=3)
+    bench.run()
+    assert len(bench.client.reads) == 1
+    bench.client.reads[0].bring(2)
+    bench.run()
+    assert len(bench.client.reads) == 2
+
+
+def test_spans_that_are_waited_for_keep_the_devices_busy() -> None:
+    bench = Bench(overtaken=False, span_chunks=3)
+    bench.run()
+    assert len(bench.client.reads) == 2
+
+
 def test_late_load_is_lost() -> None:
     bench = Bench(overtaken=False, timeout_s=0.0)
     bench.run()

@@ -2,10 +2,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_adapters.vllm.overtaking import Overtaking
+from engine_adapters.vllm.pace import Pace
 
 
-def overtaking(first_loaded: int | None = None, stop_token: int = 640) -> Overtaking:
-    result = Overtaking(stop_token=stop_token, chunk_tokens=64)
+def overtaking(
+    first_loaded: int | None = None, *, stop_token: int = 640, pace: Pace | None = None
+) -> Overtaking:
+    result = Overtaking(stop_token=stop_token, chunk_tokens=64, pace=pace or Pace())
     if first_loaded is not None:
         result.loaded_from(first_loaded)
     return result
@@ -51,6 +54,52 @@ def test_step_is_whole_while_nothing_is_loaded_or_after_the_jump() -> None:
     pointers = overtaking(5)
     pointers.jump_from(400)
     assert pointers.clipped(256, 128) == 128
+
+
+def test_step_ends_where_both_will_meet() -> None:
+    """While four chunks are computed as many are loaded: the two that are left are shared."""
+    pointers = overtaking()
+    pointers.clipped(0, 128)
+    pointers.loaded_from(8)
+    pointers.clipped(128, 128)
+    pointers.loaded_from(6)
+    assert pointers.clipped(256, 128) == 64
+
+
+def test_step_is_not_shortened_for_a_load_that_has_ended() -> None:
+    pointers = overtaking()
+    pointers.clipped(0, 128)
+    pointers.loaded_from(8)
+    pointers.clipped(128, 128)
+    pointers.loaded_from(6)
+    pointers.end_loading()
+    assert pointers.clipped(256, 128) == 128
+
+
+def test_first_step_is_shortened_by_what_others_have_learnt() -> None:
+    pace = Pace()
+    pace.add(computed_tokens=128, loaded_tokens=9 * 128)
+    assert overtaking(pace=pace).clipped(0, 128) == 64
+    assert overtaking().clipped(0, 128) == 128
+
+
+def test_load_that_comes_within_a_step_is_learnt_with_the_jump() -> None:
+    """What is jumped over was not computed."""
+    pace = Pace()
+    first = overtaking(pace=pace)
+    first.clipped(0, 128)
+    first.loaded_from(2)
+    assert first.jump_from(128) == 640
+    first.clipped(640, 1)
+    assert overtaking(pace=pace).clipped(0, 512) == 128
+
+
+def test_step_reaches_the_next_chunk_at_least() -> None:
+    """A request that runs computes something; the rest of its chunk is nobody else's."""
+    pace = Pace()
+    pace.add(computed_tokens=1, loaded_tokens=1000)
+    assert overtaking(pace=pace).clipped(70, 128) == 58
+    assert overtaking(pace=pace).clipped(128, 128) == 64
 
 
 def test_step_is_never_empty() -> None:

@@ -88,6 +88,29 @@ def test_scheduler_class_ends_a_step_at_the_frontier(start: Start) -> None:
     assert bench.position("a") + bench.last.num_scheduled_tokens["a"] == 9 * CHUNK_TOKENS
 
 
+def test_first_step_of_a_request_is_as_short_as_loading_is_fast(start: Start) -> None:
+    """By what the request before it has shown."""
+    bench = start(CakeScheduler)
+    load = begin(bench, in_flight=1)
+    assert bench.last.num_scheduled_tokens["a"] == 128
+    bench.answer(bench.loaded(load, 0))
+    bench.run()
+    bench.add("b", PROMPT)
+    bench.step_until_load()
+    assert bench.last.num_scheduled_tokens["b"] == CHUNK_TOKENS
+
+
+def test_steps_are_whole_behind_a_load_that_lost_something(start: Start) -> None:
+    bench = start(CakeScheduler)
+    load = begin(bench, in_flight=1)
+    bench.answer(bench.loaded(load, 6))
+    bench.step()
+    lost = bench.ended(load, lost=(5,))
+    bench.answer(lost)
+    bench.step()
+    assert bench.last.num_scheduled_tokens["a"] == 128
+
+
 def test_all_blocks_are_named_with_the_first_step(start: Start) -> None:
     bench = start(Scheduler)
     load = begin(bench, in_flight=1)

@@ -1,0 +1,61 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_adapters.vllm.pace import TOKENS_REMEMBERED, Pace
+
+CHUNK, STOP = 64, 640
+
+
+def meeting(pace: Pace, position: int = 0, first_loaded: int = 10) -> int:
+    return pace.meeting_token(
+        position, first_loaded=first_loaded, stop_token=STOP, chunk_tokens=CHUNK
+    )
+
+
+def pace_of(loaded_for_one: float) -> Pace:
+    pace = Pace()
+    pace.add(computed_tokens=1000, loaded_tokens=int(1000 * loaded_for_one))
+    return pace
+
+
+def test_nothing_is_expected_before_anything_was_seen() -> None:
+    assert meeting(Pace()) >= STOP
+    assert meeting(Pace(), first_loaded=4) == 4 * CHUNK
+
+
+def test_equal_speeds_meet_in_the_middle() -> None:
+    assert meeting(pace_of(1.0)) == STOP // 2
+    assert meeting(pace_of(1.0), position=128, first_loaded=6) == 256
+
+
+def test_fast_loading_leaves_little_to_compute() -> None:
+    assert meeting(pace_of(9.0)) == CHUNK
+    assert meeting(pace_of(100.0)) == 0
+
+
+def test_store_that_stands_still_is_not_waited_for() -> None:
+    assert meeting(pace_of(0.0)) >= STOP
+    assert meeting(pace_of(0.0), first_loaded=7) == 7 * CHUNK
+
+
+def test_last_chunk_that_computing_has_begun_is_not_loaded() -> None:
+    assert meeting(pace_of(1.0), position=STOP - 1) >= STOP
+
+
+def test_what_was_seen_long_ago_is_forgotten() -> None:
+    pace = pace_of(50.0)
+    pace.add(computed_tokens=TOKENS_REMEMBERED, loaded_tokens=TOKENS_REMEMBERED)
+    assert meeting(pace) == STOP // 2
+
+
+@given(
+    loaded_for_one=st.floats(0, 100),
+    position=st.integers(0, STOP - 1),
+    first_loaded=st.integers(0, 10),
+)
+def test_meeting_is_never_behind_what_is_loaded(
+    loaded_for_one: float, position: int, first_loaded: int
+) -> None:
+    if first_loaded * CHUNK > position and first_loaded < 10:
+        assert position <= meeting(pace_of(loaded_for_one), position, first_loaded)
+        assert meeting(pace_of(loaded_for_one), position, first_loaded) <= first_loaded * CHUNK
