@@ -127,10 +127,12 @@ def talk(
     )
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(model, log, transfer=transfer))
+        server.warm_up()
         first = conversations.take(server, before, said)
         if transfer is not None:
             stack.close()
             server = stack.enter_context(ServerProcess(model, log, transfer=transfer))
+            server.warm_up()
         started_s = time.perf_counter()
         second = conversations.take(server, after, said)
         duration_s = time.perf_counter() - started_s

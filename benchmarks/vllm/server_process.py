@@ -93,6 +93,10 @@ class ServerProcess:
             cached_tokens=details.get("cached_tokens") or 0,
         )
 
+    def warm_up(self) -> None:
+        """Has compiled what the first answer with log-probabilities needs: it takes seconds."""
+        self.chat([{"role": "user", "content": "w4"}], max_tokens=2)
+
     def counter(self, name: str) -> float:
         """A counter of the server's metrics, summed over its labels; 0 when there is none."""
         with urllib.request.urlopen(self._address("/metrics"), timeout=REQUEST_S) as reply:
