@@ -7,21 +7,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.vllm.tiny_model import make_model
+from tests.engine_adapters.vllm.real_engines import REAL_ENGINES
 from tests.support.daemon import DaemonProcess
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
-NEEDS_VLLM = (
-    "test_engine_config",
-    "test_engine_events",
-    "test_engine_failures",
-    "test_engine_modes",
-    "test_engine_parallel",
-    "test_engine_prefix",
-    "test_engine_server",
-    "test_engine_tier",
-    "test_scheduler_",
-    "test_tier_contract",
-)
+NEEDS_VLLM = (*REAL_ENGINES, "test_engine_config", "test_scheduler_", "test_tier_contract")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,11 @@
+"""Which tests start engines: they need binaries of vLLM for this device, others its sources only."""
+
+REAL_ENGINES = (
+    "test_engine_events",
+    "test_engine_failures",
+    "test_engine_modes",
+    "test_engine_parallel",
+    "test_engine_prefix",
+    "test_engine_server",
+    "test_engine_tier",
+)
