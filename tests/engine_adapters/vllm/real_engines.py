@@ -1,4 +1,4 @@
-"""Which tests start engines: they need binaries of vLLM for this device, others its sources only."""
+"""Tests that start engines: they need binaries of vLLM for this device, others its sources."""
 
 REAL_ENGINES = (
     "test_engine_events",

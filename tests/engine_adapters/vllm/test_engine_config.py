@@ -1,4 +1,4 @@
-"""What is read from vLLM's own configuration classes, whose fields change from release to release."""
+"""What is read from vLLM's own configuration, whose fields change from release to release."""
 
 from collections.abc import Callable
 from pathlib import Path
