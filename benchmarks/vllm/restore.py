@@ -53,6 +53,7 @@ class Scale:
     sweep: tuple[float, ...]
     rounds: Rounds
     sweep_rounds: Rounds
+    idle_rounds: Rounds
 
 
 FULL = Scale(
@@ -60,12 +61,14 @@ FULL = Scale(
     sweep=(1 / 8, 1 / 4, 1 / 2, 2.0, 4.0, 8.0),
     rounds=Rounds(count=7, count_min=5, time_limit_s=200.0),
     sweep_rounds=Rounds(count=5, count_min=5, time_limit_s=200.0),
+    idle_rounds=Rounds(count=25, count_min=9, time_limit_s=120.0),
 )
 QUICK = Scale(
     prompt_tokens=2 * 1024 + 4,
     sweep=(1 / 2, 8.0),
     rounds=Rounds(count=5, count_min=5, time_limit_s=60.0),
     sweep_rounds=Rounds(count=5, count_min=5, time_limit_s=40.0),
+    idle_rounds=Rounds(count=9, count_min=5, time_limit_s=40.0),
 )
 WAYS = {"computed": "plain", "loaded": "prefix", "both": "cake"}
 """Ways to get a prompt's states, and the engine of each."""
@@ -139,7 +142,10 @@ class Bench:
         return samples
 
     def idle_cost(self, rounds: Rounds) -> Samples:
-        """Seconds of decoding eight requests behind their first tokens, with and without."""
+        """Seconds of decoding eight requests behind their first tokens, with and without.
+
+        What is decoded is saved: by copies of blocks, or of every layer's inputs.
+        """
 
         def decode(name: str) -> Measured:
             prompts = [
@@ -149,9 +155,9 @@ class Bench:
             first_s = max(answer["ttft_s"] for answer in answers)
             return {f"decode_{name}": answers[0]["duration_s"] - first_s}
 
-        self._lab.limit(["cake"], None)
+        self._lab.limit(["cake", "hcache"], None)
         return interleave(
-            [[Alternative(run=partial(decode, name)) for name in ("plain", "cake")]],
+            [[Alternative(run=partial(decode, name)) for name in ("plain", "cake", "hcache")]],
             rounds=rounds,
             generator=self._generator,
             announce=lambda _: None,
@@ -204,7 +210,7 @@ def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...
         ways = {"hidden": "hcache", "kv": "prefix"}
         samples |= bench.compare("slow", ways, balanced // 2, scale.rounds)
         say("decoding with a connector that has nothing to do")
-        samples |= bench.idle_cost(scale.rounds)
+        samples |= bench.idle_cost(scale.idle_rounds)
         say("eight requests at once")
         return series(samples, scale, bench, bench.crowd())
 
@@ -268,6 +274,11 @@ def series(samples: Samples, scale: Scale, bench: Bench, crowd: Crowd) -> tuple[
             unit="ratio",
             samples=ratios(samples["decode_cake"], samples["decode_plain"]),
             is_figure=True,
+        ),
+        Series(
+            key="step_overhead_hcache",
+            unit="ratio",
+            samples=ratios(samples["decode_hcache"], samples["decode_plain"]),
         ),
         Series(
             key="hcache_over_kv_bytes",

@@ -1,6 +1,6 @@
 """Which chunks the store took or lost, for those who route requests by them. Pure."""
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ class ChunkEvents:
     def __init__(self, worker_count: int) -> None:
         self._worker_count = worker_count
         self._pending: OrderedDict[bytes, StoredChunk] = OrderedDict()
-        self._parts: Counter[bytes] = Counter()
+        self._ranks: dict[bytes, set[int]] = {}
         self._events: list[ChunkEvent] = []
 
     def ordered(
@@ -61,19 +61,19 @@ class ChunkEvents:
                 token_ids=tuple(token_ids[index * size : (index + 1) * size]),
                 adapter_name=adapter_name,
             )
-            del self._parts[key]
+            self._ranks.setdefault(key, set())
         while len(self._pending) > PENDING_MAX:
             forgotten, _ = self._pending.popitem(last=False)
-            del self._parts[forgotten]
+            del self._ranks[forgotten]
 
-    def stored(self, chain_keys: Sequence[bytes]) -> None:
+    def stored(self, chain_keys: Sequence[bytes], *, rank: int) -> None:
         """A worker has stored its part of each chunk; one that is not remembered is left out."""
         for key in chain_keys:
             if key not in self._pending:
                 continue
-            self._parts[key] += 1
-            if self._parts[key] == self._worker_count:
-                del self._parts[key]
+            self._ranks[key].add(rank)
+            if len(self._ranks[key]) == self._worker_count:
+                del self._ranks[key]
                 self._events.append(self._pending.pop(key))
 
     def lost(self, chain_key: bytes) -> None:

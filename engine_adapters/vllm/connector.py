@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+from vllm import __version__ as vllm_version
 from vllm.config import VllmConfig
 from vllm.distributed.kv_events import BlockRemoved, BlockStored, KVCacheEvent
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
@@ -30,6 +31,7 @@ from engine_adapters.vllm.engine_config import (
     state_shape,
 )
 from engine_adapters.vllm.engine_request import EngineRequest
+from engine_adapters.vllm.layer_hooks import LayerHooks
 from engine_adapters.vllm.lookup import Lookup
 from engine_adapters.vllm.metadata import OrdersMetadata, ReportMetadata
 from engine_adapters.vllm.mode_choice import ModeChoice
@@ -38,7 +40,7 @@ from engine_adapters.vllm.orders import StepOrders
 from engine_adapters.vllm.scheduler_side import SchedulerSide
 from engine_adapters.vllm.state_kinds import StateShape, all_kv, hcache_kinds, state_layout
 from engine_adapters.vllm.statistics import KvstoredPromMetrics, KvstoredStats
-from engine_adapters.vllm.support import Support, supported
+from engine_adapters.vllm.support import Support, supported, version_note
 from engine_adapters.vllm.weights import UnknownWeightsError
 from engine_adapters.vllm.worker_side import WorkerSide
 from kvstored_client import Client, StateKind, StateLayout
@@ -71,6 +73,7 @@ class KvstoredConnector(KVConnectorBase_V1):
         self.worker_side: WorkerSide | None = None
         if role is KVConnectorRole.SCHEDULER:
             self._say(self._support.reason)
+            self._say(version_note(vllm_version))
             if self._kv_transfer_config.kv_load_failure_policy != "recompute":
                 self._say(
                     'kvstored: set kv_load_failure_policy to "recompute", or a request ends with '
@@ -140,6 +143,19 @@ class KvstoredConnector(KVConnectorBase_V1):
             return ()
         return [_vllm_event(event) for event in self.scheduler_side.events.take()]
 
+    def reset_cache(self) -> bool:
+        """VLLM was told to forget all states, as behind an update of the weights in place.
+
+        What the fingerprint says of them is wrong from here on, so nothing is loaded or saved.
+        """
+        if self.scheduler_side is not None:
+            self.scheduler_side.turn_off()
+            self._say(
+                "kvstored is off until the engine is started again: its cache was reset, and the "
+                "weights may not be those any more by which states are stored."
+            )
+        return True
+
     # What the scheduler's side may ask of the scheduler.
 
     def ids_of(self, request_id: str) -> Sequence[int]:
@@ -163,10 +179,10 @@ class KvstoredConnector(KVConnectorBase_V1):
         if self.worker_side is not None:
             self.worker_side.use_caches(kv_caches)
 
-    def use_model(self, model: nn.Module) -> None:
+    def use_model(self, model: nn.Module, hooks: LayerHooks) -> None:
         """The worker class of mode ``hcache`` shows its model."""
         if self.worker_side is not None:
-            self.worker_side.use_model(model)
+            self.worker_side.use_model(model, hooks)
 
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
         """Before every step: what is computed from here on is not loaded any more."""
@@ -291,7 +307,9 @@ class KvstoredConnector(KVConnectorBase_V1):
         if mode is RestoreMode.AUTO:
             stores_hidden = projects_hidden and choice.prefers_hidden
         else:
-            stores_hidden = mode is RestoreMode.HCACHE
+            stores_hidden = mode is RestoreMode.HCACHE and StateKind.HIDDEN in hcache_kinds(
+                shape, self._profile
+            )
         return replace(choice, stores_hidden=stores_hidden)
 
     def _make_worker_side(self) -> WorkerSide:

@@ -11,7 +11,7 @@ from engine_adapters.vllm.identity import EngineIdentity
 from engine_adapters.vllm.options import CHUNK_TOKENS_LEAST
 from engine_adapters.vllm.state_kinds import StateShape
 from engine_adapters.vllm.support import EngineFacts
-from engine_adapters.vllm.weights import weights_identity
+from engine_adapters.vllm.weights import UnknownWeightsError, weights_identity
 from kvstored_client import Shard
 
 HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
@@ -33,6 +33,8 @@ def identity_of(vllm_config: Any, kv_cache_config: Any) -> EngineIdentity:
     group = kv_cache_config.kv_cache_groups[0]
     spec = group.kv_cache_spec
     commit = getattr(model.hf_config, "_commit_hash", None)
+    if str(vllm_config.load_config.load_format) == "dummy":
+        raise UnknownWeightsError("weights of load format dummy are not those of the checkpoint")
     return EngineIdentity(
         engine_version=vllm_version,
         weights=weights_identity(model.model, commit=commit),
@@ -48,6 +50,7 @@ def identity_of(vllm_config: Any, kv_cache_config: Any) -> EngineIdentity:
         head_size=spec.head_size,
         tensor_size=parallel.tensor_parallel_size,
         pipeline_size=parallel.pipeline_parallel_size,
+        rotary_limit=_rotary_limit(model),
     )
 
 
@@ -111,6 +114,15 @@ def open_blocks_max(vllm_config: Any, block_tokens: int) -> int:
     least: int = scheduler.max_num_batched_tokens // block_tokens
     open_blocks: int = scheduler.max_num_seqs * -(-CHUNK_TOKENS_LEAST // block_tokens)
     return 2 * (least + open_blocks)
+
+
+def _rotary_limit(model: Any) -> int:
+    """LongRoPE has factors for short and for long prompts, by the longest that is allowed."""
+    rope: dict[str, Any] = getattr(model.hf_config, "rope_parameters", None) or {}
+    scaling: dict[str, Any] = getattr(model.hf_config, "rope_scaling", None) or {}
+    kinds = {fields.get("rope_type", fields.get("type")) for fields in (rope, scaling)}
+    limit: int = model.max_model_len if "longrope" in kinds else 0
+    return limit
 
 
 def _kind(spec: Any) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vllm.forward_context import get_forward_context, is_forward_context_available
 
 from engine_adapters.vllm.decoder_layers import decoder_layers
+from engine_adapters.vllm.layer_hooks import LayerHooks
 
 LOGGER = logging.getLogger(__name__)
 TakeRows = Callable[[Tensor, list[int]], None]
@@ -22,7 +23,7 @@ class _CutOffError(Exception):
 
 
 class HiddenLayers:
-    """Hooks on the layers of a model of the Llama family. The engine's thread only.
+    """The layers of a model of the Llama family. The engine's thread only.
 
     Every layer is made of ``input_layernorm`` and ``self_attn``, which projects, rotates and
     then calls ``self_attn.attn(q, k, v)``. ``take_rows`` is called once a forward with the
@@ -33,28 +34,27 @@ class HiddenLayers:
     def __init__(
         self,
         model: nn.Module,
+        hooks: LayerHooks,
         layers: Sequence[int],
         take_rows: TakeRows,
         forget_rows: Callable[[], None],
     ) -> None:
-        modules = decoder_layers(model)
-        self._modules = modules
+        self._modules = decoder_layers(model)
         self._layers = list(layers)
+        self._wanted = frozenset(layers)
         self._take_rows = take_rows
         self._forget_rows = forget_rows
         self._inputs: list[Tensor] = []
         self._is_broken = False
-        for layer in self._layers:
-            modules[layer].register_forward_pre_hook(self._note_input, with_kwargs=True)
+        hooks.take = self._note_input
 
-    def _note_input(
-        self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> None:
-        del module
-        if self._is_broken:
+    def _note_input(self, layer: int, hidden: Tensor, residual: Tensor | None) -> None:
+        if self._is_broken or layer not in self._wanted:
             return
         try:
-            self._take_input(arguments, named)
+            if layer == self._layers[0]:
+                self._inputs.clear()
+            self._take_input(hidden, residual)
         except Exception:
             # An engine without its states goes on; one whose forward raises does not.
             LOGGER.exception("kvstored: layer inputs cannot be taken, so nothing more is saved")
@@ -62,13 +62,11 @@ class HiddenLayers:
             self._inputs.clear()
             self._forget_rows()
 
-    def _take_input(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _take_input(self, hidden: Tensor, residual: Tensor | None) -> None:
         slots = self._slots()
         if slots is None:
             # Warming up: nothing of it is in the cache.
-            self._inputs.clear()
             return
-        hidden, residual = _input_of(arguments, named)
         self._inputs.append(hidden.clone() if residual is None else hidden + residual)
         if len(self._inputs) == len(self._layers):
             rows = torch.stack([one[: len(slots)] for one in self._inputs])
@@ -99,15 +97,6 @@ class HiddenLayers:
         attention.impl.do_kv_cache_update(
             attention, keys.view(shape), values.view(shape), attention.kv_cache, slots
         )
-
-
-def _input_of(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
-    """``hidden_states`` and ``residual`` of ``layer(positions, hidden_states, residual)``."""
-    _, hidden, residual, *_ = (*arguments, None, None, None)
-    hidden = named.get("hidden_states", hidden)
-    residual = named.get("residual", residual)
-    assert hidden is not None, "a decoder layer is called with hidden states"
-    return hidden, residual
 
 
 def _keys_values(

@@ -19,7 +19,8 @@ class EngineIdentity:
     ``weights`` identifies them: a revision or a digest. ``model_config`` is the checkpoint's
     own, with overrides applied. ``backend`` names the attention backend with its block layout,
     ``instruction_set`` what that layout was made for, ``kv_dtype`` the dtype of the cache.
-    ``kv_heads`` and ``head_size`` are those of one rank.
+    ``kv_heads`` and ``head_size`` are those of one rank. ``rotary_limit`` is the longest prompt
+    where rotation depends on it, and 0 elsewhere.
     """
 
     engine_version: str
@@ -36,6 +37,7 @@ class EngineIdentity:
     head_size: int
     tensor_size: int
     pipeline_size: int
+    rotary_limit: int
 
     def fingerprint(self) -> str:
         """64 hex digits over all of it and the adapter's version."""

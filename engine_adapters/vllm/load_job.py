@@ -82,6 +82,7 @@ class LoadJob:
         self._next_read = 0
         self._reads: deque[OpenRead] = deque()
         self._started_s = time.monotonic()
+        self._first_copy_s = self._started_s
         self._lock = threading.Lock()
         self._claimed_chunks = 0
         self._is_cancelled = False
@@ -144,11 +145,10 @@ class LoadJob:
         if not self.order.overtaken:
             return True
         missing_chunks = self._next_read - self._next_turn
-        elapsed_s = time.monotonic() - self._started_s
-        return (
-            missing_chunks <= CHUNKS_AHEAD
-            or missing_chunks * elapsed_s <= ASK_AHEAD_S * self._next_turn
-        )
+        if missing_chunks <= CHUNKS_AHEAD or self._next_turn < 2:
+            return missing_chunks <= CHUNKS_AHEAD
+        chunk_s = (time.monotonic() - self._first_copy_s) / (self._next_turn - 1)
+        return missing_chunks * chunk_s <= ASK_AHEAD_S
 
     def _ask(self) -> bool:
         """Starts the next read; False when there is none to start, or no room for it."""
@@ -192,6 +192,8 @@ class LoadJob:
             while run := self._arrived_run(reading, report.resident):
                 if not self._copy(reading, run):
                     return moved
+                if not self._next_turn:
+                    self._first_copy_s = time.monotonic()
                 self._next_turn += len(run)
                 moved = True
             if not report.finished:

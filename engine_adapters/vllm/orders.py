@@ -1,6 +1,6 @@
 """What the scheduler's side tells the workers with each step, and what they answer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from engine_adapters.vllm.block_span import BlockSpan
@@ -20,6 +20,25 @@ class SaveOrder:
     parent_key: bytes
     chain_keys: tuple[bytes, ...]
     block_ids: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        request_id: str,
+        chunks: range,
+        *,
+        chain_keys: Sequence[bytes],
+        block_ids: Sequence[int],
+        chunk_blocks: int,
+    ) -> "SaveOrder":
+        """Of some chunks of a request, by the keys and blocks of all of them."""
+        return cls(
+            request_id=request_id,
+            first_chunk=chunks.start,
+            parent_key=chain_keys[chunks.start - 1] if chunks.start else b"",
+            chain_keys=tuple(chain_keys[chunks.start : chunks.stop]),
+            block_ids=tuple(block_ids[chunks.start * chunk_blocks : chunks.stop * chunk_blocks]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +111,13 @@ class LoadEnd:
 class WorkerReport:
     """What workers say behind a step.
 
-    ``ends`` are loads that ended since the last report, of any worker. ``stored_keys`` are chain
-    keys of chunks that are in the store since then, of any worker.
+    ``ends`` are loads that ended since the last report, of any worker. ``stored_keys`` are, by
+    rank, chain keys of chunks whose part of that rank is in the store since then.
     """
 
     progress: Mapping[int, LoadProgress] = field(default_factory=dict)
     ends: tuple[LoadEnd, ...] = ()
-    stored_keys: tuple[bytes, ...] = ()
+    stored_keys: Mapping[int, tuple[bytes, ...]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -115,5 +134,8 @@ class WorkerReport:
             self,
             progress=progress,
             ends=self.ends + other.ends,
-            stored_keys=self.stored_keys + other.stored_keys,
+            stored_keys={
+                rank: self.stored_keys.get(rank, ()) + other.stored_keys.get(rank, ())
+                for rank in self.stored_keys.keys() | other.stored_keys.keys()
+            },
         )

@@ -19,7 +19,7 @@ class Overtaking:
         "_chunk_tokens",
         "_first_loaded",
         "_has_jumped",
-        "_is_loading",
+        "_may_come",
         "_pace",
         "_seen",
         "stop_token",
@@ -30,9 +30,9 @@ class Overtaking:
         self._pace = pace
         self._first_loaded: int | None = None
         self._has_jumped = False
-        self._is_loading = True
+        self._may_come = True
         self._seen: tuple[int, int] | None = None
-        """The position and the frontier when the pace was learnt last."""
+        """Tokens that the engine had computed, and the frontier, when the pace was learnt last."""
         self.stop_token = stop_token
         """Behind the last token that may be loaded."""
 
@@ -41,10 +41,19 @@ class Overtaking:
         """Whether the request has used what was loaded."""
         return self._has_jumped
 
+    def begin_loading(self) -> None:
+        """The load is ordered: from here on it shows how fast the store is."""
+        self._seen = self._pace.computed_tokens, self.stop_token
+
     def loaded_from(self, first_loaded: int) -> None:
         """All workers have the chunks from ``first_loaded`` on."""
         if self._first_loaded is None or first_loaded < self._first_loaded:
             self._first_loaded = first_loaded
+
+    def end_loading(self) -> None:
+        """The load has ended in all workers."""
+        self._may_come = False
+        self._seen = None
 
     @property
     def frontier_token(self) -> int:
@@ -54,19 +63,13 @@ class Overtaking:
         return min(self._first_loaded * self._chunk_tokens, self.stop_token)
 
     def jump_from(self, computed_tokens: int) -> int | None:
-        """The position to go on at, if the pointers have met; the request has jumped then.
-
-        Call it behind every step, since the pace is learnt by it.
-        """
+        """The position to go on at, if the pointers have met; the request has jumped then."""
         self._learn(computed_tokens)
         if self._has_jumped or not self.frontier_token <= computed_tokens < self.stop_token:
             return None
         self._has_jumped = True
+        self._seen = None
         return self.stop_token
-
-    def end_loading(self) -> None:
-        """Nothing more will come."""
-        self._is_loading = False
 
     def clipped(self, computed_tokens: int, new_tokens: int) -> int:
         """Of ``new_tokens`` behind the position those that loading will not have sooner.
@@ -75,13 +78,13 @@ class Overtaking:
         followed by the jump.
         """
         self._learn(computed_tokens)
-        frontier = self.frontier_token
-        if self._has_jumped or frontier <= computed_tokens:
+        stop = self.frontier_token
+        if self._has_jumped or stop <= computed_tokens:
             return new_tokens
-        if self._is_loading:
-            frontier = self._meeting_token(computed_tokens)
+        if self._may_come:
+            stop = self._meeting_token(computed_tokens)
         next_chunk = (computed_tokens // self._chunk_tokens + 1) * self._chunk_tokens
-        stop = max(frontier, next_chunk)
+        stop = max(stop, next_chunk)
         return new_tokens if stop >= self.stop_token else min(new_tokens, stop - computed_tokens)
 
     def _meeting_token(self, computed_tokens: int) -> int:
@@ -96,12 +99,18 @@ class Overtaking:
         )
 
     def _learn(self, computed_tokens: int) -> None:
-        """How far loading came while computing came to its position."""
-        if self._has_jumped or not self._is_loading:
+        """How far loading came while the engine computed what it has since the last time."""
+        if self._seen is None:
             return
-        seen, self._seen = self._seen, (computed_tokens, self.frontier_token)
-        if seen is not None and computed_tokens > seen[0]:
-            self._pace.add(
-                computed_tokens=computed_tokens - seen[0],
-                loaded_tokens=seen[1] - self.frontier_token,
-            )
+        engine_tokens, frontier = self._seen
+        count = self._pace.computed_tokens - engine_tokens
+        if count == 0:
+            return
+        reached = -(-computed_tokens // self._chunk_tokens) * self._chunk_tokens
+        self._pace.add(
+            computed_tokens=count,
+            loaded_tokens=frontier - self.frontier_token,
+            is_bound=self.frontier_token <= reached,
+        )
+        is_over = computed_tokens >= self.stop_token
+        self._seen = None if is_over else (self._pace.computed_tokens, self.frontier_token)

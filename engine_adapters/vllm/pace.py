@@ -4,28 +4,36 @@ from engine_adapters.restore import History, RecentMean, compute_stop
 
 TOKENS_REMEMBERED = 512
 """Computed tokens that tell how fast the store was meanwhile."""
+LOADED_LEAST, LOADED_MOST = 1 / 16, 64.0
+"""Bounds of what is believed: a store that stands still is tried again, and one that was fast has
+not to be computed towards in the shortest steps when it stands still."""
 
 
 class Pace:
-    """Tokens that are loaded while one is computed; one for all requests of an engine.
+    """Tokens that are loaded while the engine computes one; one for all its requests.
 
-    Steps are the clock: whatever makes them slow, the store has longer for its next chunk. Not
-    thread-safe.
+    Steps are the clock: whatever makes them slow, the store has longer for its next chunk. As
+    fast as computing before anything was seen. Not thread-safe.
     """
 
-    __slots__ = ("_loaded",)
+    __slots__ = ("_loaded", "computed_tokens")
 
     def __init__(self) -> None:
-        self._loaded: RecentMean | None = None
+        self._loaded = RecentMean(1.0, weight=1, memory=TOKENS_REMEMBERED)
+        self.computed_tokens = 0
+        """Tokens that the engine has computed so far."""
 
-    def add(self, *, computed_tokens: int, loaded_tokens: int) -> None:
-        """What came while at least one token was computed."""
-        if self._loaded is None:
-            mean = loaded_tokens / computed_tokens
-            weight = min(computed_tokens, TOKENS_REMEMBERED)
-            self._loaded = RecentMean(mean, weight=weight, memory=TOKENS_REMEMBERED)
-        else:
-            self._loaded.add(loaded_tokens, units=computed_tokens)
+    def add(self, *, computed_tokens: int, loaded_tokens: int, is_bound: bool) -> None:
+        """What came while at least one token was computed.
+
+        ``is_bound``: there was nothing left to load, so that more might have come. Such a load
+        counts as twice as fast as expected: what is too much, the next ones correct.
+        """
+        least, most = LOADED_LEAST * computed_tokens, LOADED_MOST * computed_tokens
+        loaded = float(loaded_tokens)
+        if is_bound:
+            loaded = max(loaded, 2 * self._loaded.value * computed_tokens)
+        self._loaded.add(min(max(loaded, least), most), units=computed_tokens)
 
     def meeting_token(
         self, position: int, *, first_loaded: int, stop_token: int, chunk_tokens: int
@@ -39,13 +47,9 @@ class Pace:
         ahead = range(-(-position // chunk_tokens), chunk_count)
         if not ahead:
             return stop_token
-        loaded = 0.0 if self._loaded is None else self._loaded.value
 
-        def wait_s(chunk: int) -> float:
-            missing_tokens = max(0, first_loaded - chunk) * chunk_tokens
-            if missing_tokens and not loaded:
-                return float("inf")
-            return missing_tokens / loaded if missing_tokens else 0.0
+        def wait_tokens(chunk: int) -> float:
+            return max(0, first_loaded - chunk) * chunk_tokens / self._loaded.value
 
         # In the time that a token takes to compute instead of seconds.
         return compute_stop(
@@ -57,6 +61,6 @@ class Pace:
             position,
             [ahead],
             compute_s=lambda first, stop: float(stop - first),
-            wait_s=wait_s,
+            wait_s=wait_tokens,
             project_s=0.0,
         )

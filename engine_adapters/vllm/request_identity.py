@@ -33,13 +33,18 @@ def _adapter(lora: Any) -> bytes:
         raise UnknownIdentityError(
             f"the LoRA adapter {lora.lora_name} is no local folder, so its weights are unknown"
         )
-    # A file that is replaced has another time of change.
-    state = tuple(
-        (path.name, path.stat().st_size, path.stat().st_mtime_ns)
-        for path in sorted(folder.iterdir())
-        if path.is_file()
-    )
-    return _folder_digest(folder, state)
+    try:
+        # A file that is replaced has another time of change.
+        state = tuple(
+            (path.name, path.stat().st_size, path.stat().st_mtime_ns)
+            for path in sorted(folder.iterdir())
+            if path.is_file()
+        )
+        return _folder_digest(folder, state)
+    except OSError as error:
+        raise UnknownIdentityError(
+            f"the weights of LoRA adapter {lora.lora_name} cannot be read: {error}"
+        ) from error
 
 
 @functools.lru_cache(maxsize=64)

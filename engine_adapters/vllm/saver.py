@@ -48,12 +48,14 @@ class Saver:
         blocks: KvBlocks,
         *,
         span_chunks: int,
+        worker_count: int = 1,
         rows: BlockRows | None = None,
     ) -> None:
         self._client = client
         self._layout = layout
         self._blocks = blocks
         self._span_chunks = span_chunks
+        self._worker_count = worker_count
         self._rows = rows
         self._hidden = [
             layer for layer, state in enumerate(layout.layers) if state.kind is StateKind.HIDDEN
@@ -171,7 +173,8 @@ class Saver:
                 if outcome is not PutOutcome.REJECTED
             ]
         stored_count = outcomes.count(PutOutcome.STORED)
-        self._count("saved_tokens", stored_count * self._layout.chunk_tokens)
+        # Each worker has saved its share of these tokens.
+        self._count("saved_tokens", stored_count * self._layout.chunk_tokens / self._worker_count)
         self._count("dropped_saves", report.rejected_count)
 
     def _count(self, name: str, amount: float) -> None:

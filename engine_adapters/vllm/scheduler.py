@@ -1,6 +1,6 @@
 """Scheduler classes for mode ``cake``, named by ``--scheduler-cls``. Imports vLLM.
 
-They do what a connector cannot: end a step where loading has already been, count jumps as
+They do what a connector cannot: end a step where loading will have come to, count jumps as
 external hits, and move a request in the V2 model runner, which looks at a request's position
 only when it is added.
 """

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from engine_adapters.vllm.block_span import BlockSpan, claimed_chunks, usable_tokens
 from engine_adapters.vllm.chunk_events import ChunkEvents
@@ -15,19 +14,10 @@ from engine_adapters.vllm.overtaking import Overtaking
 from engine_adapters.vllm.pace import Pace
 from engine_adapters.vllm.request_identity import UnknownIdentityError, identity_of
 from engine_adapters.vllm.request_track import RequestTrack
+from engine_adapters.vllm.running_load import RunningLoad
 from engine_adapters.vllm.tally import Tally
 
 LOGGER = logging.getLogger("vllm.kvstored")
-
-
-@dataclass(slots=True, kw_only=True)
-class _RunningLoad:
-    """A load that has not ended in ``workers_left`` workers."""
-
-    request_id: str
-    found: Found
-    workers_left: int
-    is_overtaken: bool
 
 
 Jump = Callable[[EngineRequest, int], None]
@@ -65,19 +55,22 @@ class SchedulerSide:
         self._requests: dict[str, EngineRequest] = {}
         self._pending: dict[str, PendingLookup] = {}
         self._found: dict[str, Found] = {}
-        self._running: dict[int, _RunningLoad] = {}
+        self._running: dict[int, RunningLoad] = {}
         self._overtaken: dict[int, str] = {}
         self._pace = Pace()
         self._next_load_id = 1
         self._new_loads: list[LoadOrder] = []
         self._cancels: set[int] = set()
         self._unknown: set[str] = set()
+        self._is_off = False
         self.jump: Jump = _set_position
         self.tally = Tally()
         self.events = ChunkEvents(worker_count)
 
     def add_request(self, request: EngineRequest) -> None:
         """A request arrived: the store is asked at once."""
+        if self._is_off:
+            return
         try:
             identity = identity_of(request)
         except UnknownIdentityError as error:
@@ -99,7 +92,12 @@ class SchedulerSide:
         In the overtaken modes none, since the request runs while it is loaded.
         """
         track = self._tracks.get(request.request_id)
-        if track is None or request.skip_reading_prefix_cache:
+        if track is None:
+            return 0, False
+        # It has no blocks: whatever it was given by an earlier try or admission is over.
+        self._cancel(request.request_id)
+        track.overtaking = None
+        if request.skip_reading_prefix_cache:
             return 0, False
         found = self._answer(request, track)
         if found is None:
@@ -126,13 +124,17 @@ class SchedulerSide:
         """The request has blocks for ``load_tokens`` that are to be loaded, or runs from now on."""
         track = self._tracks.get(request.request_id)
         found = self._found.pop(request.request_id, None)
-        if track is None or found is None:
+        if track is None:
+            return
+        if found is None:
+            track.overtaking = None
             return
         usable = self._usable_tokens(request, found)
         if load_tokens:
             first_block = (usable - load_tokens) // self._block_tokens
         elif track.overtaking is not None and block_tables.reserve_all(request):
             first_block = 0
+            track.overtaking.begin_loading()
         else:
             track.overtaking = None
             self.lookup.release(found)
@@ -143,7 +145,7 @@ class SchedulerSide:
             block_ids=tuple(ids[first_block : usable // self._block_tokens]),
             chunk_blocks=self._chunk_tokens // self._block_tokens,
         )
-        self._order_load(request, track, found, span)
+        self._order_load(request, track, found, span, is_overtaken=not load_tokens)
 
     def step_orders(
         self,
@@ -152,8 +154,11 @@ class SchedulerSide:
         block_tables: BlockTables,
     ) -> StepOrders:
         """Orders for the step that computes ``scheduled`` tokens of each request."""
+        # One that was preempted and admitted again within this step has a load that is new.
+        admitted = {load.request_id for load in self._new_loads}
         for request_id in preempted:
-            self._cancel(request_id)
+            if request_id not in admitted:
+                self._cancel(request_id)
         claims: dict[int, int] = {}
         saves: list[SaveOrder] = []
         for request_id, token_count in scheduled.items():
@@ -167,6 +172,7 @@ class SchedulerSide:
                     computed_tokens=computed, chunk_tokens=self._chunk_tokens
                 )
             saves += self._saves(request, track, computed, block_tables)
+        self._pace.computed_tokens += sum(scheduled.values())
         self.tally.add("computed_tokens", sum(scheduled.values()))
         loads, self._new_loads = tuple(self._new_loads), []
         cancels, self._cancels = frozenset(self._cancels), set()
@@ -181,15 +187,18 @@ class SchedulerSide:
 
     def take_report(self, report: WorkerReport) -> None:
         """What the workers said behind a step."""
-        for load_id, progress in report.progress.items():
-            request_id = self._overtaken.get(load_id)
-            if request_id is not None and progress.workers == self._worker_count:
-                self._overtaking(request_id).loaded_from(progress.first_loaded)
-        for request_id in list(self._overtaken.values()):
-            self._try_jump(self._requests[request_id])
+        for load_id, request_id in list(self._overtaken.items()):
+            overtaking = self._tracks[request_id].overtaking
+            if overtaking is None:
+                continue
+            progress = report.progress.get(load_id)
+            if progress is not None and progress.workers == self._worker_count:
+                overtaking.loaded_from(progress.first_loaded)
+            self._try_jump(self._requests[request_id], overtaking)
         for end in report.ends:
             self._end_load(end)
-        self.events.stored(report.stored_keys)
+        for rank, keys in report.stored_keys.items():
+            self.events.stored(keys, rank=rank)
 
     def finish_request(self, request_id: str) -> None:
         """A request has ended, or is aborted; its blocks are freed."""
@@ -200,11 +209,17 @@ class SchedulerSide:
         self._requests.pop(request_id, None)
 
     def clipped_tokens(self, request_id: str, computed_tokens: int, new_tokens: int) -> int:
-        """How many of ``new_tokens`` a step should compute: none that is loaded already."""
+        """How many of ``new_tokens`` a step should compute: none that loading has sooner."""
         track = self._tracks.get(request_id)
         if track is None or track.overtaking is None:
             return new_tokens
         return track.overtaking.clipped(computed_tokens, new_tokens)
+
+    def turn_off(self) -> None:
+        """What is stored does not belong to the model any more: nothing is loaded or saved."""
+        self._is_off = True
+        for request_id in list(self._tracks):
+            self.finish_request(request_id)
 
     def close(self) -> None:
         """Asks nothing any more."""
@@ -249,7 +264,13 @@ class SchedulerSide:
         )
 
     def _order_load(
-        self, request: EngineRequest, track: RequestTrack, found: Found, span: BlockSpan
+        self,
+        request: EngineRequest,
+        track: RequestTrack,
+        found: Found,
+        span: BlockSpan,
+        *,
+        is_overtaken: bool,
     ) -> None:
         assert found.chain is not None, "chunks were found, so there is a chain"
         chain_keys = found.chain.extend(())
@@ -258,13 +279,14 @@ class SchedulerSide:
             request_id=request.request_id,
             span=span,
             chain_keys=tuple(chain_keys[span.chunks.start : span.chunks.stop]),
-            overtaken=track.overtaking is not None,
+            overtaken=is_overtaken,
         )
         self._next_load_id += 1
         track.load_id = order.load_id
-        self._running[order.load_id] = _RunningLoad(
+        self._running[order.load_id] = RunningLoad(
             request_id=request.request_id,
             found=found,
+            worker_count=self._worker_count,
             workers_left=self._worker_count,
             is_overtaken=order.overtaken,
         )
@@ -292,33 +314,27 @@ class SchedulerSide:
             # Without a daemon that takes the layouts there is no key to store anything under.
             self.tally.add("dropped_saves", len(chunks))
             return []
-        chain_keys = track.chain.extend(request.all_token_ids)
-        chunk_blocks = self._chunk_tokens // self._block_tokens
-        ids = block_tables.ids_of(request.request_id)
-        order = SaveOrder(
-            request_id=request.request_id,
-            first_chunk=chunks.start,
-            parent_key=chain_keys[chunks.start - 1] if chunks.start else b"",
-            chain_keys=tuple(chain_keys[chunks.start : chunks.stop]),
-            block_ids=tuple(ids[chunks.start * chunk_blocks : chunks.stop * chunk_blocks]),
+        order = SaveOrder.of(
+            request.request_id,
+            chunks,
+            chain_keys=track.chain.extend(request.all_token_ids),
+            block_ids=block_tables.ids_of(request.request_id),
+            chunk_blocks=self._chunk_tokens // self._block_tokens,
         )
-        first, stop = chunks.start * self._chunk_tokens, chunks.stop * self._chunk_tokens
-        self.events.ordered(
-            order.chain_keys,
-            order.parent_key,
-            request.all_token_ids[first:stop],
-            adapter_name=request.lora_request.lora_name if request.lora_request else "",
-        )
+        if not (track.identity.salt or track.identity.media):
+            # An event has tokens and an adapter; whoever routes by it would offer these to all.
+            first, stop = chunks.start * self._chunk_tokens, chunks.stop * self._chunk_tokens
+            self.events.ordered(
+                order.chain_keys,
+                order.parent_key,
+                request.all_token_ids[first:stop],
+                adapter_name=request.lora_request.lora_name if request.lora_request else "",
+            )
         return [order]
 
-    def _overtaking(self, request_id: str) -> Overtaking:
-        overtaking = self._tracks[request_id].overtaking
-        assert overtaking is not None, "whoever is in _overtaken has one"
-        return overtaking
-
-    def _try_jump(self, request: EngineRequest) -> None:
+    def _try_jump(self, request: EngineRequest, overtaking: Overtaking) -> None:
         position = request.num_computed_tokens
-        target = self._overtaking(request.request_id).jump_from(position)
+        target = overtaking.jump_from(position)
         if target is None:
             return
         self.tally.add("jumps")
@@ -339,41 +355,32 @@ class SchedulerSide:
         if load is None:
             return
         track = self._tracks.get(load.request_id)
-        self._count(end, is_overtaken=load.is_overtaken)
+        load.count(
+            end,
+            self.tally,
+            block_tokens=self._block_tokens,
+            is_projected=self._choice.stores_hidden,
+        )
         if track is not None and end.lost_chunks:
             # They are computed again, and worth storing again.
             track.saved_chunks = min(track.saved_chunks, *end.lost_chunks)
-            if track.overtaking is not None and track.load_id == end.load_id:
-                track.overtaking.end_loading()
         self._tell_lost(load, end)
         load.workers_left -= 1
         if load.workers_left:
             return
         del self._running[end.load_id]
         self.lookup.release(load.found)
-        if track is not None and track.load_id == end.load_id and not load.is_overtaken:
+        if track is None or track.load_id != end.load_id:
+            return
+        if not load.is_overtaken:
             track.load_id = None
+        elif track.overtaking is not None:
+            track.overtaking.end_loading()
 
-    def _tell_lost(self, load: _RunningLoad, end: LoadEnd) -> None:
+    def _tell_lost(self, load: RunningLoad, end: LoadEnd) -> None:
         assert load.found.chain is not None, "what is loaded was found by its chain"
-        chain_keys = load.found.chain.extend(())
         for chunk in end.lost_chunks:
-            self.events.lost(chain_keys[chunk])
-
-    def _count(self, end: LoadEnd, *, is_overtaken: bool) -> None:
-        tokens = end.loaded_blocks * self._block_tokens / self._worker_count
-        byte_count = end.device_bytes + end.dram_bytes
-        self.tally.add("load_seconds", end.duration_s)
-        self.tally.add("load_bytes", byte_count)
-        if end.lost_chunks:
-            self.tally.add("failed_loads")
-        if byte_count:
-            self.tally.add("hit_tokens_dram", tokens * end.dram_bytes / byte_count)
-            self.tally.add("hit_tokens_device", tokens * end.device_bytes / byte_count)
-        if not is_overtaken:
-            self.tally.add("restored_tokens", tokens)
-        if self._choice.stores_hidden:
-            self.tally.add("projected_tokens", tokens)
+            self.events.lost(load.found.chain.extend(())[chunk])
 
     def _cancel(self, request_id: str) -> None:
         """Ends the load of a request, if one runs: its blocks are not written any more."""
@@ -386,8 +393,7 @@ class SchedulerSide:
         track.overtaking = None
 
     def _forget(self, request_id: str) -> None:
-        found = self._found.pop(request_id, None)
-        if found is not None:
+        if (found := self._found.pop(request_id, None)) is not None:
             self.lookup.release(found)
 
 

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from engine_adapters.vllm.options import RestoreMode
 
+TESTED_VERSIONS = ("0.30", "0.31", "0.32")
+"""Of vLLM, with engines (docs/vllm.md, "Versions")."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
@@ -62,6 +65,16 @@ def supported(asked: RestoreMode, facts: EngineFacts) -> Support:
             "not named",
         )
     return Support(mode=asked)
+
+
+def version_note(version: str) -> str:
+    """One sentence about a version of vLLM that nothing was tested with, else nothing."""
+    if version.startswith(tuple(f"{tested}." for tested in TESTED_VERSIONS)):
+        return ""
+    return (
+        f"kvstored was tested with vLLM {', '.join(TESTED_VERSIONS)}, and this is {version}: look "
+        "at its tests (docs/vllm.md, Versions) before you rely on it."
+    )
 
 
 def _prefix(asked: RestoreMode, why: str) -> Support:

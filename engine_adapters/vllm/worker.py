@@ -5,9 +5,30 @@ from typing import Any
 from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
 from vllm.v1.worker.cpu_worker import CPUWorker
 
+from engine_adapters.vllm.decoder_layers import LayerShapeError, decoder_layers
+from engine_adapters.vllm.layer_hooks import LayerHooks
+
 
 class HiddenStatesWorker(CPUWorker):
     """vLLM's CPU worker, which shows its model to the connector."""
+
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(vllm_config, *args, **kwargs)
+        self._hooks = LayerHooks()
+        given = vllm_config.additional_config
+        if isinstance(given, dict):
+            # vLLM keeps compiled models under a digest of its configuration, and takes one that
+            # was compiled without these hooks otherwise.
+            vllm_config.additional_config = {**given, "kvstored_hooks": self._hooks.number}
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """Loads the model, and hooks its layers before it is compiled."""
+        super().load_model(*args, **kwargs)
+        try:
+            self._hooks.attach(decoder_layers(self.model_runner.get_model()))
+        except LayerShapeError:
+            # The connector says so when it knows that it wants them.
+            return
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         """Makes the KV cache; the connector exists from here on."""
@@ -15,4 +36,4 @@ class HiddenStatesWorker(CPUWorker):
         if has_kv_transfer_group():
             connector = get_kv_transfer_group()
             if hasattr(connector, "use_model"):
-                connector.use_model(self.model_runner.get_model())
+                connector.use_model(self.model_runner.get_model(), self._hooks)

@@ -13,6 +13,7 @@ from engine_adapters.vllm.chunk_memory import ChunkMemory
 from engine_adapters.vllm.decoder_layers import LayerShapeError, decoder_layers
 from engine_adapters.vllm.engine_turn import EngineTurn
 from engine_adapters.vllm.kv_blocks import BlockShapeError, KvBlocks
+from engine_adapters.vllm.layer_hooks import LayerHooks
 from engine_adapters.vllm.load_job import READS_AHEAD, LoadPlace
 from engine_adapters.vllm.loader import Loader
 from engine_adapters.vllm.options import AdapterOptions
@@ -50,13 +51,14 @@ class WorkerSide:
         self._block_tokens = block_tokens
         self._layer_names = layer_names
         self._open_blocks_max = open_blocks_max
-        self._model: nn.Module | None = None
+        self._hooked: tuple[nn.Module, LayerHooks] | None = None
         self._turn = EngineTurn()
         self._blocks: KvBlocks | None = None
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="kvstored-read")
         # By the time that the model is loaded there is a session.
         self._threads.submit(client.available)
         self._refused: list[LoadOrder] = []
+        self._rank = 0
         self._loader: Loader | None = None
         self._saver: Saver | None = None
 
@@ -67,9 +69,9 @@ class WorkerSide:
         except (BlockShapeError, KeyError) as error:
             LOGGER.warning("kvstored is off in this worker: %s", error)
 
-    def use_model(self, model: nn.Module) -> None:
+    def use_model(self, model: nn.Module, hooks: LayerHooks) -> None:
         """The engine has loaded its model, of which layer inputs are to be saved."""
-        self._model = model
+        self._hooked = model, hooks
 
     def begin_step(self, orders: StepOrders) -> None:
         """Takes the orders of a step, before anything of it is computed."""
@@ -121,10 +123,11 @@ class WorkerSide:
                     for load in refused
                 )
             )
+        stored_keys = self._saver.take_stored()
         return WorkerReport(
             progress=self._loader.progress(),
             ends=self._loader.take_ends(),
-            stored_keys=self._saver.take_stored(),
+            stored_keys={self._rank: stored_keys} if stored_keys else {},
         )
 
     @property
@@ -144,6 +147,8 @@ class WorkerSide:
     def close(self) -> None:
         """Ends all threads; what was taken is saved first, within a bounded time."""
         self._turn.close()
+        if self._hooked is not None:
+            self._hooked[1].take = None
         if self._loader is not None:
             self._loader.close()
         if self._saver is not None:
@@ -155,6 +160,7 @@ class WorkerSide:
         if self._blocks is None:
             return False
         layout = self._layout_of(fingerprint)
+        self._rank = layout.shard.tensor_rank
         chunk_bytes, room_bytes = ChunkMemory.byte_count(layout, 1), self._client.region_bytes_max
         span_chunks = span_chunks_for(
             chunk_bytes, room_bytes=room_bytes, span_bytes=self._options.span_bytes
@@ -178,7 +184,14 @@ class WorkerSide:
             )
             self._blocks = None
             return False
-        self._saver = Saver(self._client, layout, self._blocks, span_chunks=span_chunks, rows=rows)
+        self._saver = Saver(
+            self._client,
+            layout,
+            self._blocks,
+            span_chunks=span_chunks,
+            worker_count=layout.shard.tensor_size,
+            rows=rows,
+        )
         self._loader = Loader(
             LoadPlace(
                 client=self._client,
@@ -205,12 +218,13 @@ class WorkerSide:
         ]
         if not hidden:
             return None, None
-        assert self._model is not None, "the mode is chosen only where the worker shows its model"
-        decoder_layers(self._model)
+        assert self._hooked is not None, "the mode is chosen only where the worker shows its model"
+        model, hooks = self._hooked
+        decoder_layers(model)
         from engine_adapters.vllm.hidden_layers import HiddenLayers
 
         rows = BlockRows(capacity=self._open_blocks_max, block_tokens=self._block_tokens)
-        return rows, HiddenLayers(self._model, hidden, rows.add, rows.clear)
+        return rows, HiddenLayers(model, hooks, hidden, rows.add, rows.clear)
 
 
 def span_chunks_for(chunk_bytes: int, *, room_bytes: int, span_bytes: int) -> int:

@@ -32,6 +32,7 @@ def samples() -> Samples:
         "slow_kv_bytes": (4096.0,),
         "slow_hidden_bytes": (2048.0,),
         "decode_cake": (1.0, 1.0),
+        "decode_hcache": (1.0, 3.0),
         "decode_plain": (1.0, 2.0),
     }
 
@@ -47,6 +48,7 @@ def test_figures_are_those_that_are_promised() -> None:
     assert figures["hcache_vs_kv_restore_x"] == 2.0
     assert figures["step_overhead"] == 0.75
     others = {one.key: (one.value, one.unit) for one in found if not one.is_figure}
+    assert others["step_overhead_hcache"] == (1.25, "ratio")
     assert others["hcache_over_kv_bytes"] == (0.5, "ratio")
     assert others["slow_kv_bytes"] == (4096.0, "bytes")
     assert others["slow_kv_s"] == (4.0, "s")

@@ -58,6 +58,7 @@ class SchedulerBench:
         prefix_caching: bool = False,
         tensor_size: int = 1,
         match_timeout_ms: int = MATCH_TIMEOUT_MS,
+        match_wait_ms: int = 1,
     ) -> None:
         init_none_hash(sha256)
         self.salt = f"bench {next(_NUMBERS)}"
@@ -84,6 +85,7 @@ class SchedulerBench:
                     "mode": mode,
                     "salt": self.salt,
                     "match_timeout_ms": match_timeout_ms,
+                    "match_wait_ms": match_wait_ms,
                 },
             ),
         )
@@ -128,7 +130,15 @@ class SchedulerBench:
         """Blocks of the pool, without the one that stands for none."""
         return self.scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1
 
-    def add(self, name: str, token_count: int, *, max_tokens: int = 4, first: int = 0) -> Request:
+    def add(
+        self,
+        name: str,
+        token_count: int,
+        *,
+        max_tokens: int = 4,
+        first: int = 0,
+        cache_salt: str | None = None,
+    ) -> Request:
         """A request whose tokens are ``first``, ``first + 1``, ..."""
         sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
         sampling.update_from_generation_config({}, 2)
@@ -138,6 +148,7 @@ class SchedulerBench:
             sampling_params=sampling,
             pooling_params=None,
             block_hasher=self._hasher,
+            cache_salt=cache_salt,
         )
         self.scheduler.add_request(request)
         return request

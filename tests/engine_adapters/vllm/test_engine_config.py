@@ -21,6 +21,7 @@ from engine_adapters.vllm.engine_config import HIDDEN_WORKER, facts_of, identity
 from engine_adapters.vllm.options import RestoreMode
 from engine_adapters.vllm.scheduler import CakeAsyncScheduler, CakeScheduler
 from engine_adapters.vllm.support import supported
+from engine_adapters.vllm.weights import UnknownWeightsError
 
 SHAPE: dict[str, Any] = {
     "block_size": 16,
@@ -149,3 +150,19 @@ def test_identity_covers_what_blocks_depend_on(config: Any) -> None:
     config.parallel_config.tensor_parallel_size = 1
     config.model_config.hf_config.rope_parameters = {"rope_theta": 5.0, "rope_type": "default"}
     assert identity_of(config, caches()).fingerprint() != plain
+
+
+def test_identity_covers_the_limit_of_a_rotation_that_depends_on_it(config: Any) -> None:
+    plain = identity_of(config, caches()).fingerprint()
+    config.model_config.max_model_len = 1024
+    assert identity_of(config, caches()).fingerprint() == plain
+    config.model_config.hf_config.rope_parameters = {"rope_theta": 5.0, "rope_type": "longrope"}
+    short = identity_of(config, caches()).fingerprint()
+    config.model_config.max_model_len = 2048
+    assert identity_of(config, caches()).fingerprint() != short
+
+
+def test_dummy_weights_are_unknown(config: Any) -> None:
+    config.load_config.load_format = "dummy"
+    with pytest.raises(UnknownWeightsError, match="dummy"):
+        identity_of(config, caches())

@@ -31,6 +31,8 @@ SPAN_BYTES = 1
 """A read brings one chunk, so that a load takes several."""
 LOAD_TIMEOUT_MS = 5000
 """More than any load takes that gets on, and less than a step is held."""
+SLOW_BYTES_PER_S = 50_000
+"""Of a device: all chunks take longer than that, one does not."""
 CHILD = "tests.engine_adapters.vllm.engine_child"
 HEADER_BYTES = 4096
 
@@ -112,6 +114,14 @@ def flip_stored_byte(daemon: DaemonProcess, key: str) -> None:
     daemon.start()
 
 
+def limit(daemon: DaemonProcess, bytes_per_s: int | None) -> None:
+    """Restarts the daemon with devices of another rate."""
+    assert daemon.terminate() == 0
+    limits = {} if bytes_per_s is None else {"device_bytes_per_s_max": bytes_per_s}
+    daemon.configure({"io": limits})
+    daemon.start()
+
+
 def quarantined(daemon: DaemonProcess) -> int:
     with Client(daemon.socket_path, arena_bytes=1 << 20, strict=True) as client:
         return dict(client.admin.stats().counters).get("quarantined_chunks", 0)
@@ -181,6 +191,25 @@ def test_load_that_stands_still_ends_at_the_deadline(
     assert engine.counted("failed_loads") == before + 1
     # Where the daemon may still write nothing else is put; it is given back when it answers.
     assert engine.ask("arena_free_bytes") == free_bytes
+
+
+def test_load_that_is_too_slow_ends_at_the_deadline(
+    engine: EngineProcess, shared_daemon: DaemonProcess, expected: list[list[int]]
+) -> None:
+    """What came in time is used; chunks keep coming all the while."""
+    saved(engine, 3)
+    limit(shared_daemon, SLOW_BYTES_PER_S)
+    assert engine.ask("reconnect")
+    before = engine.ask("metrics")
+    engine.ask("until_load_ends")
+    try:
+        assert engine.tokens(PROMPTS[3]) == [expected[3]]
+    finally:
+        limit(shared_daemon, None)
+        assert engine.ask("reconnect")
+    after = engine.ask("metrics")
+    for name in ("failed_loads", "load_bytes"):
+        assert after[f"vllm:kvstored_{name}"] > before[f"vllm:kvstored_{name}"]
 
 
 def test_request_finishes_while_it_is_loaded(

@@ -1,6 +1,7 @@
 """Modes cake, hcache and auto in real engines: the tokens are those of one without a store."""
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -72,6 +73,30 @@ def test_cake_jumps_and_preempted_requests_are_equal(
     assert blocks["free"] == blocks["all"]
 
 
+def test_engine_as_it_comes(
+    heads_model: Path, shared_daemon: DaemonProcess, tmp_path: Path, expected: list[list[int]]
+) -> None:
+    """No mode is named, and vLLM's own prefix cache is on: a prompt is taken from both."""
+    config = transfer_config(shared_daemon.socket_path, match_timeout_ms=60_000)
+    changes: dict[str, object] = {
+        "enable_prefix_caching": True,
+        "max_num_batched_tokens": 64,
+        "kv_transfer_config": config,
+    }
+    with EngineProcess(heads_model, tmp_path / "first.log", **changes) as engine:
+        assert engine.tokens(PROMPTS[3], max_tokens=NEW_TOKENS) == [expected[3]]
+        assert engine.ask("settle")
+    with EngineProcess(heads_model, tmp_path / "second.log", **changes) as engine:
+        engine.generate(PROMPTS[3][:200], max_tokens=1)
+        restored = engine.counted("restored_tokens")
+        assert restored > 0
+        assert engine.tokens(PROMPTS[3], max_tokens=NEW_TOKENS) == [expected[3]]
+        assert engine.counted("restored_tokens") > restored
+        assert engine.tokens(PROMPTS[3], max_tokens=NEW_TOKENS) == [expected[3]]
+        blocks = engine.ask("blocks")
+        assert blocks["free"] == blocks["all"]
+
+
 def test_projected_keys_and_values_give_the_same_tokens(
     start: Start, expected: list[list[int]]
 ) -> None:
@@ -86,6 +111,22 @@ def test_projected_keys_and_values_give_the_same_tokens(
     assert engine.counted("projected_tokens") == 2 * (PROMPT_TOKENS // 64 * 64)
     blocks = engine.ask("blocks")
     assert blocks["free"] == blocks["all"]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
+def test_layer_inputs_are_taken_of_a_compiled_model(
+    start: Start, expected: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: hooks that came behind vLLM's compilation, which is its default, never ran."""
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "0")
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
+    engine = start("hcache", worker_cls=HIDDEN_WORKER, enforce_eager=False)
+    assert (tmp_path / "torch_compile_cache").exists()
+    for _ in range(2):
+        assert engine.tokens(PROMPTS[2], max_tokens=NEW_TOKENS) == [expected[2]]
+        assert engine.ask("settle")
+    assert engine.counted("projected_tokens") == PROMPT_TOKENS // 64 * 64
+    assert engine.counted("dropped_saves") == 0
 
 
 def test_auto_stores_hidden_states_where_measured_costs_say_so(

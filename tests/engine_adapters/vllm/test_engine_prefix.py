@@ -80,6 +80,7 @@ def test_hung_daemon_ends_at_the_deadline(
     finally:
         os.kill(shared_daemon.pid, signal.SIGCONT)
     assert answer["tokens"] == expected[2]
+    assert answer["cached"] == 0
 
 
 def test_no_block_is_leaked(engine: EngineProcess) -> None:

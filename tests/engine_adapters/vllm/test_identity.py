@@ -19,6 +19,7 @@ IDENTITY = EngineIdentity(
     head_size=32,
     tensor_size=1,
     pipeline_size=1,
+    rotary_limit=0,
 )
 
 OTHER: dict[str, object] = {
@@ -36,6 +37,7 @@ OTHER: dict[str, object] = {
     "head_size": 64,
     "tensor_size": 2,
     "pipeline_size": 2,
+    "rotary_limit": 4096,
 }
 
 

@@ -1,7 +1,9 @@
 """One load against a scripted store: order, meeting, failures, and what it gives back."""
 
 from typing import Any, cast
+from unittest.mock import Mock
 
+import pytest
 import torch
 
 from engine_adapters.vllm.block_filler import BlockFiller
@@ -9,7 +11,7 @@ from engine_adapters.vllm.block_span import BlockSpan
 from engine_adapters.vllm.chunk_keys import rank_key
 from engine_adapters.vllm.engine_turn import EngineTurn
 from engine_adapters.vllm.kv_blocks import KvBlocks
-from engine_adapters.vllm.load_job import LoadJob, LoadPlace
+from engine_adapters.vllm.load_job import ASK_AHEAD_S, LoadJob, LoadPlace
 from engine_adapters.vllm.orders import LoadOrder
 from kvstored_client import LayerState, StateKind, StateLayout
 from tests.engine_adapters.vllm.scripted_store import ARENA_BYTES, AtOnce, ScriptedClient
@@ -146,12 +148,38 @@ def test_spans_are_read_one_behind_the_other() -> None:
     assert bench.client.reads[0].is_closed
 
 
-def test_span_ahead_does_not_share_the_devices_with_the_one_that_comes_first() -> None:
+def test_span_ahead_does_not_share_the_devices_with_the_one_that_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What lies further ahead may never be wanted, and delays what is."""
-    bench = Bench(overtaken=True, span_chunks=3)
+    now = Mock(return_value=100.0)
+    monkeypatch.setattr("engine_adapters.vllm.load_job.time.monotonic", now)
+    bench = Bench(overtaken=True, span_chunks=5)
+    bench.run()
+    bench.client.reads[0].bring(4)
+    bench.run()
+    now.return_value += ASK_AHEAD_S
+    bench.client.reads[0].bring(3)
     bench.run()
     assert len(bench.client.reads) == 1
     bench.client.reads[0].bring(2)
+    bench.run()
+    assert len(bench.client.reads) == 2
+
+
+def test_span_ahead_is_asked_for_when_the_one_before_ends_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the first of its chunks has been waited for."""
+    now = Mock(return_value=100.0)
+    monkeypatch.setattr("engine_adapters.vllm.load_job.time.monotonic", now)
+    bench = Bench(overtaken=True, span_chunks=5)
+    now.return_value += 1.0
+    bench.client.reads[0].bring(4)
+    bench.run()
+    assert len(bench.client.reads) == 1
+    now.return_value += ASK_AHEAD_S / 3
+    bench.client.reads[0].bring(3)
     bench.run()
     assert len(bench.client.reads) == 2
 

@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -76,3 +77,14 @@ def test_adapter_that_is_replaced_is_another(tmp_path: Path) -> None:
     os.utime(tmp_path / "a" / "adapter_model.safetensors", ns=(1, 1))
     (tmp_path / "a" / "nested").mkdir()
     assert identity_of(request(lora_request=lora)) != before
+
+
+def test_adapter_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+    """Bug: it raised into the scheduler."""
+    lora = adapter(tmp_path / "a", b"weights")
+    weights = tmp_path / "a" / "adapter_model.safetensors"
+    with (
+        patch.object(Path, "iterdir", side_effect=PermissionError(13, "no", str(weights))),
+        pytest.raises(UnknownIdentityError, match="cannot be read"),
+    ):
+        identity_of(request(lora_request=lora))

@@ -1,5 +1,6 @@
 """Mode cake in vLLM's real schedulers: the position jumps, and nothing is left behind."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +16,13 @@ from vllm.v1.request import RequestStatus
 
 from engine_adapters.vllm.orders import LoadOrder, StepOrders
 from engine_adapters.vllm.scheduler import CakeAsyncScheduler, CakeScheduler
-from tests.engine_adapters.vllm.scheduler_bench import CHUNK_TOKENS, SchedulerBench
+from tests.engine_adapters.vllm.scheduler_bench import (
+    CHUNK_TOKENS,
+    MATCH_TIMEOUT_MS,
+    SchedulerBench,
+)
 from tests.engine_adapters.vllm.stored_prefix import store_prefix
+from tests.support.waiting import PATIENCE_S
 
 CHUNKS = 10
 PROMPT = CHUNKS * CHUNK_TOKENS + 5
@@ -89,15 +95,61 @@ def test_scheduler_class_ends_a_step_at_the_frontier(start: Start) -> None:
 
 
 def test_first_step_of_a_request_is_as_short_as_loading_is_fast(start: Start) -> None:
-    """By what the request before it has shown."""
-    bench = start(CakeScheduler)
-    load = begin(bench, in_flight=1)
-    assert bench.last.num_scheduled_tokens["a"] == 128
-    bench.answer(bench.loaded(load, 0))
+    """By what the requests before it have shown; nobody knows before the first."""
+    bench = start(CakeScheduler, batch_tokens=512)
+    counts = []
+    for name in ("a", "b", "c"):
+        bench.add(name, PROMPT)
+        load = bench.step_until_load()
+        counts.append(bench.last.num_scheduled_tokens[name])
+        # Workers load whatever is not claimed.
+        bench.answer(bench.loaded(load, counts[-1] // CHUNK_TOKENS))
+        bench.run()
+    assert counts == [CHUNKS // 2 * CHUNK_TOKENS, 3 * CHUNK_TOKENS, 2 * CHUNK_TOKENS]
+
+
+def test_request_that_gets_its_blocks_late_is_not_overtaken_by_an_old_try(start: Start) -> None:
+    """Bug: pointers of a try that got no blocks made a load that is waited for an overtaken one.
+
+    Nobody would have said that it had ended.
+    """
+    bench = start(CakeScheduler, block_count=47, batch_tokens=64)
+    bench.add("b", 64, first=100, max_tokens=60)
+    bench.step_until(lambda _: bench.last.num_scheduled_tokens)
+    reserve = bench.scheduler.kv_cache_manager.allocate_slots
+    bench.scheduler.kv_cache_manager.allocate_slots = lambda *_, **__: None
+    bench.answer()
+    request = bench.add("a", PROMPT)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while bench.side.matched_tokens(request, 0)[0] is None and time.monotonic() < deadline_s:
+        time.sleep(0.001)
+    assert bench.side.clipped_tokens("a", 0, 512) < 512
+    # By now all that is stored lies in vLLM's own cache.
+    assert bench.side.matched_tokens(request, STORED) == (0, False)
+    assert bench.side.clipped_tokens("a", 0, 512) == 512
+    bench.scheduler.kv_cache_manager.allocate_slots = reserve
+
+
+def test_request_that_is_admitted_in_the_step_that_preempts_it_keeps_its_new_load(
+    start: Start,
+) -> None:
+    """Bug: the new load was cancelled instead of the old one, whose end then had no request."""
+    bench = start(CakeScheduler, match_wait_ms=MATCH_TIMEOUT_MS)
+    old = begin(bench, in_flight=1)
+    bench.answer()
+    bench.scheduler.reset_prefix_cache(reset_running_requests=True)
+    orders = bench.step()
+    assert bench.last.preempted_req_ids == {"a"}
+    (new,) = orders.loads
+    assert old.load_id in orders.cancels
+    assert new.load_id not in orders.cancels
+    bench.answer(bench.loaded(old, 0))
+    bench.step()
+    bench.answer(bench.loaded(new, 0), bench.ended(old))
+    bench.step()
+    bench.answer()
     bench.run()
-    bench.add("b", PROMPT)
-    bench.step_until_load()
-    assert bench.last.num_scheduled_tokens["b"] == CHUNK_TOKENS
+    assert bench.free_blocks == bench.all_blocks
 
 
 def test_steps_are_whole_behind_a_load_that_lost_something(start: Start) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -201,7 +203,7 @@ def test_stored_and_lost_chunks_are_told_as_events(start: Start) -> None:
     bench.add("a", PROMPT).lora_request = SimpleNamespace(lora_name="pirate", lora_int_id=1)
     orders = bench.step_until(lambda orders: orders.saves)
     (save,) = orders.saves
-    bench.side.take_report(WorkerReport(stored_keys=save.chain_keys[:1]))
+    bench.side.take_report(WorkerReport(stored_keys={0: save.chain_keys[:1]}))
     bench.side.events.lost(b"gone")
     stored, lost = bench.scheduler.connector.take_events()
     assert stored.block_hashes == [save.chain_keys[0]]
@@ -210,3 +212,67 @@ def test_stored_and_lost_chunks_are_told_as_events(start: Start) -> None:
     assert stored.lora_name == "pirate"
     assert lost.block_hashes == [b"gone"]
     assert {stored.medium, lost.medium} == {"kvstored"}
+
+
+def test_store_is_asked_once_for_a_request(start: Start) -> None:
+    """And never in a step, of which there are as many as tokens."""
+    bench = start()
+    asked = Mock(wraps=bench.side.lookup.ask)
+    bench.side.lookup.ask = asked  # type: ignore[method-assign]
+    bench.add("a", PROMPT, max_tokens=50)
+    load = bench.step_until_load()
+    bench.answer(bench.ended(load), finished=("a",))
+    bench.run()
+    assert asked.call_count == 1
+
+
+def saved_chunks(bench: SchedulerBench, name: str, **options: Any) -> list[bytes]:
+    """What the saves of a request store; all workers say that it is stored."""
+    bench.add(name, PROMPT, **options)
+    chain_keys: list[bytes] = []
+    while len(chain_keys) < CHUNKS:
+        orders = bench.step()
+        chain_keys += [key for save in orders.saves for key in save.chain_keys]
+        bench.answer(WorkerReport(stored_keys={0: tuple(chain_keys)}))
+    return chain_keys
+
+
+def test_stored_chunks_are_told(start: Start) -> None:
+    bench = start(stored=0)
+    told = record_events(bench)
+    chain_keys = saved_chunks(bench, "a")
+    assert [event.block_hashes for event in told] == [[key] for key in chain_keys]
+
+
+def test_chunks_of_a_salted_request_are_not_told(start: Start) -> None:
+    """A router knows a chunk by its tokens, and this one helps no request without the salt."""
+    bench = start(stored=0)
+    told = record_events(bench)
+    assert saved_chunks(bench, "a", cache_salt="mine")
+    assert told == []
+
+
+def record_events(bench: SchedulerBench) -> list[Any]:
+    """What the connector tells from now on."""
+    told: list[Any] = []
+    take = bench.scheduler.connector.take_events
+
+    def taken() -> list[Any]:
+        told.extend(events := list(take()))
+        return events
+
+    bench.scheduler.connector.take_events = taken
+    return told
+
+
+def test_reset_cache_turns_the_store_off(start: Start) -> None:
+    """Weights that were updated in place have the fingerprint of those before."""
+    bench = start()
+    assert bench.scheduler.reset_connector_cache()
+    bench.add("a", PROMPT)
+    bench.step_until(lambda _: bench.last.num_scheduled_tokens)
+    assert bench.position("a") == 0
+    bench.answer()
+    bench.run()
+    assert "loads" not in bench.counts
+    assert bench.free_blocks == bench.all_blocks

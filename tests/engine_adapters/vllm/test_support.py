@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from engine_adapters.vllm.options import RestoreMode
-from engine_adapters.vllm.support import EngineFacts, supported
+from engine_adapters.vllm.support import EngineFacts, supported, version_note
 
 FACTS = EngineFacts(
     device="cpu",
@@ -66,3 +66,13 @@ def test_what_needs_more_falls_back_to_prefix(
 
 def test_window_keeps_prefix() -> None:
     assert supported(RestoreMode.PREFIX, replace(FACTS, has_window=True)).reason == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "is_known"),
+    [("0.32.0", True), ("0.30.2+cpu", True), ("0.33.0", False), ("0.3.0", False), ("dev", False)],
+)
+def test_untested_version_is_named(version: str, is_known: bool) -> None:
+    note = version_note(version)
+    assert (note == "") is is_known
+    assert is_known or version in note

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from engine_adapters.vllm.block_span import BlockSpan
+from engine_adapters.vllm.layer_hooks import LayerHooks
 from engine_adapters.vllm.options import AdapterOptions
 from engine_adapters.vllm.orders import LoadOrder, StepOrders
 from engine_adapters.vllm.worker_side import LOGGER, WorkerSide, span_chunks_for
@@ -88,7 +89,7 @@ def test_model_of_another_shape_is_told_once_and_raises_nothing(
     told: list[str] = []
     monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
     side = side_of(LargeArena(), StateKind.HIDDEN)
-    side.use_model(torch.nn.Linear(2, 2))
+    side.use_model(torch.nn.Linear(2, 2), LayerHooks())
     for _ in range(2):
         side.begin_step(StepOrders(fingerprint="m"))
     (sentence,) = told
