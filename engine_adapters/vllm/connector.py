@@ -146,13 +146,13 @@ class KvstoredConnector(KVConnectorBase_V1):
     def reset_cache(self) -> bool:
         """VLLM was told to forget all states, as behind an update of the weights in place.
 
-        What the fingerprint says of them is wrong from here on, so nothing is loaded or saved.
+        What the fingerprint says of them may be wrong from here on.
         """
         if self.scheduler_side is not None:
-            self.scheduler_side.turn_off()
+            self.scheduler_side.begin_generation()
             self._say(
-                "kvstored is off until the engine is started again: its cache was reset, and the "
-                "weights may not be those any more by which states are stored."
+                "kvstored: the cache was reset, and the weights may be others now; until it is "
+                "started again this engine restores what it stores from here on, and nothing else."
             )
         return True
 

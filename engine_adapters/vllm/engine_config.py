@@ -117,11 +117,11 @@ def open_blocks_max(vllm_config: Any, block_tokens: int) -> int:
 
 
 def _rotary_limit(model: Any) -> int:
-    """LongRoPE has factors for short and for long prompts, by the longest that is allowed."""
-    rope: dict[str, Any] = getattr(model.hf_config, "rope_parameters", None) or {}
-    scaling: dict[str, Any] = getattr(model.hf_config, "rope_scaling", None) or {}
-    kinds = {fields.get("rope_type", fields.get("type")) for fields in (rope, scaling)}
-    limit: int = model.max_model_len if "longrope" in kinds else 0
+    """LongRoPE has factors for short and for long prompts, by the longest that is allowed.
+
+    Wherever in the configuration it is named: a model may have one for some layers only.
+    """
+    limit: int = model.max_model_len if "longrope" in repr(model.hf_config.to_dict()) else 0
     return limit
 
 

@@ -29,3 +29,14 @@ class BlockTables(Protocol):
 
     def reserve_all(self, request: EngineRequest) -> bool:
         """Gives the request blocks for all its tokens; False when there are too few."""
+
+
+def note_external_tokens(request: EngineRequest, token_count: int) -> None:
+    """Has the engine's own statistics of a request's first prefill say what came from outside."""
+    stats = request.prefill_stats
+    if stats is not None and request.num_preemptions == 0:
+        stats.set(
+            num_prompt_tokens=request.num_prompt_tokens,
+            num_local_cached_tokens=stats.num_local_cached_tokens,
+            num_external_cached_tokens=token_count,
+        )

@@ -44,7 +44,9 @@ class HiddenLayers:
         self._wanted = frozenset(layers)
         self._take_rows = take_rows
         self._forget_rows = forget_rows
-        self._inputs: list[Tensor] = []
+        self._inputs: dict[int, Tensor] = {}
+        self._forward: object = None
+        """The forward that the inputs are of."""
         self._is_broken = False
         hooks.take = self._note_input
 
@@ -52,9 +54,7 @@ class HiddenLayers:
         if self._is_broken or layer not in self._wanted:
             return
         try:
-            if layer == self._layers[0]:
-                self._inputs.clear()
-            self._take_input(hidden, residual)
+            self._take_input(layer, hidden, residual)
         except Exception:
             # An engine without its states goes on; one whose forward raises does not.
             LOGGER.exception("kvstored: layer inputs cannot be taken, so nothing more is saved")
@@ -62,15 +62,19 @@ class HiddenLayers:
             self._inputs.clear()
             self._forget_rows()
 
-    def _take_input(self, hidden: Tensor, residual: Tensor | None) -> None:
+    def _take_input(self, layer: int, hidden: Tensor, residual: Tensor | None) -> None:
         slots = self._slots()
         if slots is None:
             # Warming up: nothing of it is in the cache.
             return
-        self._inputs.append(hidden.clone() if residual is None else hidden + residual)
-        if len(self._inputs) == len(self._layers):
-            rows = torch.stack([one[: len(slots)] for one in self._inputs])
+        if self._forward is not (forward := get_forward_context()):
+            self._forward = forward
             self._inputs.clear()
+        self._inputs[layer] = hidden.clone() if residual is None else hidden + residual
+        if len(self._inputs) == len(self._layers):
+            rows = torch.stack([self._inputs[one][: len(slots)] for one in self._layers])
+            self._inputs.clear()
+            self._forward = None
             self._take_rows(rows, slots)
 
     def _slots(self) -> list[int] | None:

@@ -1,8 +1,9 @@
 """Hooks that hand out the inputs of a model's decoder layers, in compiled models too."""
 
-import itertools
 from collections.abc import Callable
+from itertools import count
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +11,7 @@ from torch import Tensor, nn
 Take = Callable[[int, Tensor, Tensor | None], None]
 """Gets the number of a layer, its hidden states [row_count, hidden_size], and the residual."""
 
-_NUMBERS = itertools.count()
-_HOOKS: dict[int, "LayerHooks"] = {}
+_HOOKS: WeakValueDictionary[int, "LayerHooks"] = WeakValueDictionary()
 
 
 @torch.library.custom_op("kvstored::note_input", mutates_args=("marker",))
@@ -42,15 +42,17 @@ class LayerHooks:
     """
 
     def __init__(self) -> None:
-        self.number = next(_NUMBERS)
+        self.number = next(number for number in count() if number not in _HOOKS)
         self.take: Take | None = None
         """Gets every input of every layer from now on; None: nobody wants them."""
         _HOOKS[self.number] = self
 
     def attach(self, layers: list[Any]) -> None:
         """Hooks ``layer(positions, hidden_states, residual)`` of a model, in its order."""
+        # One for all: what changes the same tensor keeps its order.
+        marker = torch.zeros(1)
         for layer, module in enumerate(layers):
-            module.register_buffer("kvstored_marker", torch.zeros(1), persistent=False)
+            module.register_buffer("kvstored_marker", marker, persistent=False)
             module.register_forward_pre_hook(_hook(self.number, layer), with_kwargs=True)
 
 

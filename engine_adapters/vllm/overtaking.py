@@ -107,10 +107,10 @@ class Overtaking:
         if count == 0:
             return
         reached = -(-computed_tokens // self._chunk_tokens) * self._chunk_tokens
+        is_bound = self.frontier_token <= reached
         self._pace.add(
             computed_tokens=count,
             loaded_tokens=frontier - self.frontier_token,
-            is_bound=self.frontier_token <= reached,
+            is_bound=is_bound,
         )
-        is_over = computed_tokens >= self.stop_token
-        self._seen = None if is_over else (self._pace.computed_tokens, self.frontier_token)
+        self._seen = None if is_bound else (self._pace.computed_tokens, self.frontier_token)

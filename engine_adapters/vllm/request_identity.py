@@ -29,11 +29,11 @@ def _adapter(lora: Any) -> bytes:
     if lora is None:
         return b""
     folder = Path(lora.lora_path)
-    if not folder.is_dir():
-        raise UnknownIdentityError(
-            f"the LoRA adapter {lora.lora_name} is no local folder, so its weights are unknown"
-        )
     try:
+        if not folder.is_dir():
+            raise UnknownIdentityError(
+                f"the LoRA adapter {lora.lora_name} is no local folder, so its weights are unknown"
+            )
         # A file that is replaced has another time of change.
         state = tuple(
             (path.name, path.stat().st_size, path.stat().st_mtime_ns)

@@ -1,11 +1,13 @@
 """What the connector does in the scheduler: decides what is loaded and saved, for each step."""
 
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from engine_adapters.vllm.block_span import BlockSpan, claimed_chunks, usable_tokens
 from engine_adapters.vllm.chunk_events import ChunkEvents
-from engine_adapters.vllm.engine_request import BlockTables, EngineRequest
+from engine_adapters.vllm.engine_request import BlockTables, EngineRequest, note_external_tokens
 from engine_adapters.vllm.lookup import Found, Lookup, PendingLookup
 from engine_adapters.vllm.mode_choice import ModeChoice
 from engine_adapters.vllm.options import AdapterOptions, RestoreMode
@@ -62,15 +64,13 @@ class SchedulerSide:
         self._new_loads: list[LoadOrder] = []
         self._cancels: set[int] = set()
         self._unknown: set[str] = set()
-        self._is_off = False
+        self._generation = ""
         self.jump: Jump = _set_position
         self.tally = Tally()
         self.events = ChunkEvents(worker_count)
 
     def add_request(self, request: EngineRequest) -> None:
         """A request arrived: the store is asked at once."""
-        if self._is_off:
-            return
         try:
             identity = identity_of(request)
         except UnknownIdentityError as error:
@@ -79,6 +79,8 @@ class SchedulerSide:
                 self._unknown.add(str(error))
                 LOGGER.warning("kvstored bypasses request %s: %s", request.request_id, error)
             return
+        if self._generation:
+            identity = replace(identity, salt=f"{identity.salt} {self._generation}")
         track = RequestTrack(identity=identity, chunk_tokens=self._chunk_tokens)
         self._tracks[request.request_id] = track
         self._requests[request.request_id] = request
@@ -215,9 +217,12 @@ class SchedulerSide:
             return new_tokens
         return track.overtaking.clipped(computed_tokens, new_tokens)
 
-    def turn_off(self) -> None:
-        """What is stored does not belong to the model any more: nothing is loaded or saved."""
-        self._is_off = True
+    def begin_generation(self) -> None:
+        """What was stored may not belong to the model any more: none of it is found from now on.
+
+        What is stored from here on nobody else finds: of the weights only this engine knows.
+        """
+        self._generation = secrets.token_hex(16)
         for request_id in list(self._tracks):
             self.finish_request(request_id)
 
@@ -340,13 +345,7 @@ class SchedulerSide:
         self.tally.add("jumps")
         self.tally.add("jumped_tokens", target - position)
         self.tally.add("restored_tokens", target - position)
-        stats = request.prefill_stats
-        if stats is not None and request.num_preemptions == 0:
-            stats.set(
-                num_prompt_tokens=request.num_prompt_tokens,
-                num_local_cached_tokens=stats.num_local_cached_tokens,
-                num_external_cached_tokens=target - position,
-            )
+        note_external_tokens(request, target - position)
         self._cancel(request.request_id)
         self.jump(request, target)
 

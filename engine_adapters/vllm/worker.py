@@ -1,5 +1,6 @@
 """The worker class of mode ``hcache``, named by ``--worker-cls``. Imports vLLM."""
 
+import logging
 from typing import Any
 
 from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
@@ -7,6 +8,8 @@ from vllm.v1.worker.cpu_worker import CPUWorker
 
 from engine_adapters.vllm.decoder_layers import LayerShapeError, decoder_layers
 from engine_adapters.vllm.layer_hooks import LayerHooks
+
+LOGGER = logging.getLogger("vllm.kvstored")
 
 
 class HiddenStatesWorker(CPUWorker):
@@ -16,14 +19,22 @@ class HiddenStatesWorker(CPUWorker):
         super().__init__(vllm_config, *args, **kwargs)
         self._hooks = LayerHooks()
         given = vllm_config.additional_config
-        if isinstance(given, dict):
+        self._is_told_apart = isinstance(given, dict)
+        if self._is_told_apart:
             # vLLM keeps compiled models under a digest of its configuration, and takes one that
             # was compiled without these hooks otherwise.
             vllm_config.additional_config = {**given, "kvstored_hooks": self._hooks.number}
+        else:
+            LOGGER.warning(
+                "kvstored saves no hidden states: additional_config is no dictionary, so that "
+                "compiled models with and without its hooks cannot be told apart"
+            )
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """Loads the model, and hooks its layers before it is compiled."""
         super().load_model(*args, **kwargs)
+        if not self._is_told_apart:
+            return
         try:
             self._hooks.attach(decoder_layers(self.model_runner.get_model()))
         except LayerShapeError:

@@ -218,7 +218,9 @@ class WorkerSide:
         ]
         if not hidden:
             return None, None
-        assert self._hooked is not None, "the mode is chosen only where the worker shows its model"
+        if self._hooked is None:
+            # Some other connector stands between the worker and this one.
+            raise LayerShapeError("the worker does not show its model")
         model, hooks = self._hooked
         decoder_layers(model)
         from engine_adapters.vllm.hidden_layers import HiddenLayers

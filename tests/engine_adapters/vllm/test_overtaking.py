@@ -126,6 +126,18 @@ def test_steps_of_others_are_time_for_the_load() -> None:
     assert overtaking(pace=pace).clipped(0, 512) == 320
 
 
+def test_load_that_waits_for_the_jump_is_learnt_once() -> None:
+    """Bug: each step of others until the jump doubled what was believed of the store."""
+    pace = Pace()
+    pointers = overtaking(pace=pace)
+    pointers.begin_loading()
+    for position in range(3, 33, 3):
+        pace.computed_tokens += 512
+        pointers.loaded_from(1)
+        pointers.jump_from(position)
+    assert overtaking(pace=pace).clipped(0, 512) == 192
+
+
 def test_step_reaches_the_next_chunk_at_least() -> None:
     """A request that runs computes something; the rest of its chunk is nobody else's."""
     pace = Pace()

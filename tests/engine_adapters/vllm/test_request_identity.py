@@ -82,9 +82,8 @@ def test_adapter_that_is_replaced_is_another(tmp_path: Path) -> None:
 def test_adapter_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
     """Bug: it raised into the scheduler."""
     lora = adapter(tmp_path / "a", b"weights")
-    weights = tmp_path / "a" / "adapter_model.safetensors"
     with (
-        patch.object(Path, "iterdir", side_effect=PermissionError(13, "no", str(weights))),
+        patch.object(Path, "stat", side_effect=PermissionError(13, "no")),
         pytest.raises(UnknownIdentityError, match="cannot be read"),
     ):
         identity_of(request(lora_request=lora))

@@ -265,7 +265,7 @@ def record_events(bench: SchedulerBench) -> list[Any]:
     return told
 
 
-def test_reset_cache_turns_the_store_off(start: Start) -> None:
+def test_what_was_stored_before_a_reset_is_not_used(start: Start) -> None:
     """Weights that were updated in place have the fingerprint of those before."""
     bench = start()
     assert bench.scheduler.reset_connector_cache()
@@ -275,4 +275,30 @@ def test_reset_cache_turns_the_store_off(start: Start) -> None:
     bench.answer()
     bench.run()
     assert "loads" not in bench.counts
+    assert bench.free_blocks == bench.all_blocks
+
+
+def test_what_is_stored_behind_a_reset_is_nobody_elses(start: Start) -> None:
+    bench, other = start(stored=0), start(stored=0)
+    told = record_events(bench)
+    bench.scheduler.reset_connector_cache()
+    chain_keys = saved_chunks(bench, "a")
+    assert told == []
+    bench.run()
+    assert saved_chunks(bench, "b") == chain_keys
+    bench.scheduler.reset_connector_cache()
+    assert not set(saved_chunks(bench, "c")) & set(chain_keys)
+    assert not set(saved_chunks(other, "a")) & set(chain_keys)
+
+
+def test_reset_while_a_prefix_is_loaded_frees_its_blocks(start: Start) -> None:
+    bench = start()
+    bench.add("a", PROMPT)
+    load = bench.step_until_load()
+    bench.scheduler.reset_connector_cache()
+    bench.answer()
+    orders = bench.step()
+    assert orders.cancels == {load.load_id}
+    bench.answer(bench.ended(load), finished=("a",), bad_blocks=load.span.block_ids)
+    bench.run()
     assert bench.free_blocks == bench.all_blocks
