@@ -4,6 +4,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,26 @@ pytestmark = pytest.mark.timeout(900)
 """Two engines start before the first test."""
 
 PROMPT_TOKENS = 700
+CHUNK_TOKENS = 64
+STORED = PROMPT_TOKENS // CHUNK_TOKENS * CHUNK_TOKENS
 NEW_TOKENS = 48
 POOL_BLOCKS = 120
 """Five requests with all their prompts fit, and not all of what they generate."""
+
+EXTENT_HEADER_BYTES = 4096
+HIDDEN_BYTES, KV_BYTES = 512, 1024
+"""Of a token in a layer."""
+COSTS = CostProfile(
+    model="m",
+    machine="m",
+    measured_at_s=1.0,
+    hidden_bytes=HIDDEN_BYTES,
+    kv_bytes=KV_BYTES,
+    compute_token_s=1e-4,
+    project_token_s=1e-7,
+    read_bytes_per_s=2e7,
+)
+"""By which all layers are stored as their inputs."""
 
 
 def prompts(count: int, *, seed: int) -> list[list[int]]:
@@ -97,18 +115,33 @@ def test_engine_as_it_comes(
         assert blocks["free"] == blocks["all"]
 
 
+@pytest.mark.parametrize(
+    ("project_token_s", "token_bytes"),
+    [(None, 3 * HIDDEN_BYTES), (1e-4, 2 * HIDDEN_BYTES + KV_BYTES)],
+)
 def test_projected_keys_and_values_give_the_same_tokens(
-    start: Start, expected: list[list[int]]
+    start: Start,
+    expected: list[list[int]],
+    tmp_path: Path,
+    project_token_s: float | None,
+    token_bytes: int,
 ) -> None:
-    engine = start("hcache", worker_cls=HIDDEN_WORKER)
+    """All three layers as their inputs, or one as keys and values where projecting is dear."""
+    path = ""
+    if project_token_s is not None:
+        path = str(tmp_path / "costs.json")
+        save_profile(Path(path), replace(COSTS, project_token_s=project_token_s))
+    engine = start("hcache", worker_cls=HIDDEN_WORKER, cost_profile=path)
     assert [engine.tokens(prompt, max_tokens=NEW_TOKENS)[0] for prompt in PROMPTS[:2]] == expected[
         :2
     ]
     assert engine.ask("settle")
     answers = [engine.generate(prompt, max_tokens=NEW_TOKENS)[0] for prompt in PROMPTS[:2]]
     assert [answer["tokens"] for answer in answers] == expected[:2]
-    assert all(answer["cached"] == PROMPT_TOKENS // 64 * 64 for answer in answers)
-    assert engine.counted("projected_tokens") == 2 * (PROMPT_TOKENS // 64 * 64)
+    assert all(answer["cached"] == STORED for answer in answers)
+    assert engine.counted("projected_tokens") == 2 * STORED
+    chunk_bytes = EXTENT_HEADER_BYTES + CHUNK_TOKENS * token_bytes
+    assert engine.counted("load_bytes") == 2 * STORED // CHUNK_TOKENS * chunk_bytes
     blocks = engine.ask("blocks")
     assert blocks["free"] == blocks["all"]
 
@@ -127,7 +160,7 @@ def test_layer_inputs_are_taken_of_a_compiled_model(
         for _ in range(2):
             assert engine.tokens(prompt, max_tokens=NEW_TOKENS) == [answer]
             assert engine.ask("settle")
-        assert engine.counted("projected_tokens") == PROMPT_TOKENS // 64 * 64
+        assert engine.counted("projected_tokens") == STORED
         assert engine.counted("dropped_saves") == 0
     assert (tmp_path / "torch_compile_cache").exists()
 
@@ -135,19 +168,9 @@ def test_layer_inputs_are_taken_of_a_compiled_model(
 def test_auto_stores_hidden_states_where_measured_costs_say_so(
     start: Start, expected: list[list[int]], tmp_path: Path
 ) -> None:
-    costs = CostProfile(
-        model="m",
-        machine="m",
-        measured_at_s=1.0,
-        hidden_bytes=512,
-        kv_bytes=1024,
-        compute_token_s=1e-4,
-        project_token_s=1e-7,
-        read_bytes_per_s=2e7,
-    )
-    save_profile(tmp_path / "costs.json", costs)
+    save_profile(tmp_path / "costs.json", COSTS)
     engine = start("auto", worker_cls=HIDDEN_WORKER, cost_profile=str(tmp_path / "costs.json"))
     assert engine.tokens(PROMPTS[0], max_tokens=NEW_TOKENS) == expected[:1]
     assert engine.ask("settle")
     assert engine.tokens(PROMPTS[0], max_tokens=NEW_TOKENS) == expected[:1]
-    assert engine.counted("projected_tokens") == PROMPT_TOKENS // 64 * 64
+    assert engine.counted("projected_tokens") == STORED
