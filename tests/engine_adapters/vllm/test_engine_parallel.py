@@ -1,6 +1,7 @@
 """Two tensor-parallel ranks, each in a process with a session and an arena of its own."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,31 @@ SLOW_DEVICE = CostProfile(
     read_bytes_per_s=2e7,
 )
 """Costs by which all layers are stored as their inputs."""
+
+
+SHARED_MEMORY, NAMES = Path("/dev/shm"), ("psm_*", "sem.mp-*", "vllm_dist_*")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    """Removes the shared memory that ranks of vLLM talk by, and do not remove themselves."""
+
+    def named() -> set[Path]:
+        return {path for name in NAMES for path in SHARED_MEMORY.glob(name)}
+
+    before = named()
+    yield
+    mapped = "".join(map(_maps_of, Path("/proc").glob("[0-9]*/maps")))
+    for path in named() - before:
+        if str(path) not in mapped:
+            path.unlink(missing_ok=True)
+
+
+def _maps_of(maps: Path) -> str:
+    try:
+        return maps.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 @pytest.mark.parametrize("mode", ["prefix", "cake", "hcache"])
