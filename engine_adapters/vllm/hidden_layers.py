@@ -63,29 +63,25 @@ class HiddenLayers:
             self._forget_rows()
 
     def _take_input(self, layer: int, hidden: Tensor, residual: Tensor | None) -> None:
-        slots = self._slots()
-        if slots is None:
+        forward = _running_forward()
+        if forward is None:
             # Warming up: nothing of it is in the cache.
             return
-        if self._forward is not (forward := get_forward_context()):
+        if self._forward is not forward:
             self._forward = forward
             self._inputs.clear()
         self._inputs[layer] = hidden.clone() if residual is None else hidden + residual
         if len(self._inputs) == len(self._layers):
+            slots = self._slots(forward)
             rows = torch.stack([self._inputs[one][: len(slots)] for one in self._layers])
             self._inputs.clear()
             self._forward = None
             self._take_rows(rows, slots)
 
-    def _slots(self) -> list[int] | None:
-        """The places in the cache of the rows that run; None where none are."""
-        if not is_forward_context_available():
-            return None
-        metadata = get_forward_context().attn_metadata
-        if not isinstance(metadata, dict):
-            return None
+    def _slots(self, forward: Any) -> list[int]:
+        """The places in the cache of the rows that run."""
         first = self._modules[0].self_attn.attn.layer_name
-        slots: list[int] = metadata[first].slot_mapping.tolist()
+        slots: list[int] = forward.attn_metadata[first].slot_mapping.tolist()
         return slots
 
     def project(self, layer: int, inputs: Tensor, positions: Tensor, slots: Tensor) -> None:
@@ -101,6 +97,14 @@ class HiddenLayers:
         attention.impl.do_kv_cache_update(
             attention, keys.view(shape), values.view(shape), attention.kv_cache, slots
         )
+
+
+def _running_forward() -> Any:
+    """The forward that runs; None where its rows have no places in the cache."""
+    if not is_forward_context_available():
+        return None
+    forward = get_forward_context()
+    return forward if isinstance(forward.attn_metadata, dict) else None
 
 
 def _keys_values(
