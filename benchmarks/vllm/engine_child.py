@@ -58,6 +58,31 @@ class EngineChild:
             for output in outputs
         ]
 
+    def begin_decoding(self, prompts: list[list[int]], max_tokens: int) -> None:
+        """Takes steps until one has given each prompt a token."""
+        from vllm import SamplingParams
+
+        sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+        for number, prompt in enumerate(prompts):
+            self.llm.llm_engine.add_request(str(number), {"prompt_token_ids": prompt}, sampling)
+        while len(self.llm.llm_engine.step()) < len(prompts):
+            pass
+
+    def decode_s(self, step_count: int) -> float:
+        """Seconds that so many further steps take."""
+        started_s = time.perf_counter()
+        for _ in range(step_count):
+            self.llm.llm_engine.step()
+        return time.perf_counter() - started_s
+
+    def end_decoding(self) -> int:
+        """Takes steps until nothing is left to compute; how many."""
+        step_count = 0
+        while self.llm.llm_engine.has_unfinished_requests():
+            self.llm.llm_engine.step()
+            step_count += 1
+        return step_count
+
     def metrics(self) -> dict[str, float]:
         """Every counter and gauge, summed over labels."""
         sums: dict[str, float] = {}

@@ -109,6 +109,20 @@ class EngineProcess:
         """The tokens of ``generate`` alone."""
         return [answer["tokens"] for answer in self.generate(*prompts, max_tokens=max_tokens)]
 
+    def begin_decoding(self, *prompts: list[int], max_tokens: int) -> None:
+        """Computes all prompts at once, up to a first token of each."""
+        self.ask("begin_decoding", prompts=prompts, max_tokens=max_tokens)
+
+    def decode_s(self, step_count: int) -> float:
+        """Seconds of so many further steps of what was begun."""
+        duration_s: float = self.ask("decode_s", step_count=step_count)
+        return duration_s
+
+    def end_decoding(self) -> None:
+        """The rest of what was begun; raises BenchmarkError where nothing was left of it."""
+        if self.ask("end_decoding") == 0:
+            raise BenchmarkError("requests had ended before all of their steps were measured")
+
     def counted(self, name: str) -> float:
         """One of the connector's own counters."""
         metrics: dict[str, float] = self.ask("metrics")

@@ -27,12 +27,11 @@ from benchmarks.vllm.lab import (
     random_prompt,
 )
 from benchmarks.vllm.shapes import HEADS_MODEL, KV_TOKEN_BYTES, VOCABULARY
+from benchmarks.vllm.steps import Samples, decode_in_turn, step_series
 from benchmarks.vllm.tiny_model import make_model
 
 COMPARED_TOKENS = 8
 """Tokens behind the prompt that all ways have to give."""
-DECODED_TOKENS = 128
-DECODING_REQUESTS = 8
 
 FIGURES = (
     "cake_vs_best_baseline_balanced",
@@ -42,7 +41,6 @@ FIGURES = (
     "tokens_equal",
     "blocks_leaked",
 )
-Samples = dict[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +59,14 @@ FULL = Scale(
     sweep=(1 / 8, 1 / 4, 1 / 2, 2.0, 4.0, 8.0),
     rounds=Rounds(count=7, count_min=5, time_limit_s=200.0),
     sweep_rounds=Rounds(count=5, count_min=5, time_limit_s=200.0),
-    idle_rounds=Rounds(count=25, count_min=9, time_limit_s=120.0),
+    idle_rounds=Rounds(count=35, count_min=21, time_limit_s=240.0),
 )
 QUICK = Scale(
     prompt_tokens=2 * 1024 + 4,
     sweep=(1 / 2, 8.0),
     rounds=Rounds(count=5, count_min=5, time_limit_s=60.0),
     sweep_rounds=Rounds(count=5, count_min=5, time_limit_s=40.0),
-    idle_rounds=Rounds(count=9, count_min=5, time_limit_s=40.0),
+    idle_rounds=Rounds(count=7, count_min=5, time_limit_s=40.0),
 )
 WAYS = {"computed": "plain", "loaded": "prefix", "both": "cake"}
 """Ways to get a prompt's states, and the engine of each."""
@@ -90,7 +88,7 @@ class Bench:
         self._generator = settings.random()
         self._lab = Lab(folder, stack)
         self._model = model = make_model(folder / "model", **HEADS_MODEL)
-        limits = {
+        self._limits = limits = {
             "max_model_len": 8192,
             "max_num_batched_tokens": STEP_TOKENS,
             "dtype": dtype,
@@ -142,26 +140,12 @@ class Bench:
         return samples
 
     def idle_cost(self, rounds: Rounds) -> Samples:
-        """Seconds of decoding eight requests behind their first tokens, with and without.
-
-        What is decoded is saved: by copies of blocks, or of every layer's inputs.
-        """
-
-        def decode(name: str) -> Measured:
-            prompts = [
-                random_prompt(self._generator, 40, VOCABULARY) for _ in range(DECODING_REQUESTS)
-            ]
-            answers = self._lab.engine(name).generate(*prompts, max_tokens=DECODED_TOKENS)
-            first_s = max(answer["ttft_s"] for answer in answers)
-            return {f"decode_{name}": answers[0]["duration_s"] - first_s}
-
+        """Windows of steps of engines with a connector, and of two without."""
+        self._lab.start("control", self._model, mode=None, **self._limits)
         self._lab.limit(["cake", "hcache"], None)
-        return interleave(
-            [[Alternative(run=partial(decode, name)) for name in ("plain", "cake", "hcache")]],
-            rounds=rounds,
-            generator=self._generator,
-            announce=lambda _: None,
-        )
+        windows = decode_in_turn(self._lab, rounds=rounds, generator=self._generator)
+        self._lab.end("control")
+        return windows
 
     def crowd(self) -> Crowd:
         """Eight requests that are restored at once, with preemptions."""
@@ -210,9 +194,10 @@ def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...
         ways = {"hidden": "hcache", "kv": "prefix"}
         samples |= bench.compare("slow", ways, balanced // 2, scale.rounds)
         say("decoding with a connector that has nothing to do")
-        samples |= bench.idle_cost(scale.idle_rounds)
+        windows = bench.idle_cost(scale.idle_rounds)
         say("eight requests at once")
-        return series(samples, scale, bench, bench.crowd())
+        crowd = bench.crowd()
+        return (*series(samples, scale, bench, crowd), *step_series(windows))
 
 
 def measure_bfloat16(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...]:
@@ -247,7 +232,7 @@ def bfloat16_series(samples: Samples) -> tuple[Series, ...]:
 
 
 def series(samples: Samples, scale: Scale, bench: Bench, crowd: Crowd) -> tuple[Series, ...]:
-    """The figures, then every sample."""
+    """The figures of restorations, then every sample."""
     sweep = [best_ratio(samples, f"x{share:g}") for share in scale.sweep]
     figures: Sequence[Series] = (
         Series(
@@ -268,17 +253,6 @@ def series(samples: Samples, scale: Scale, bench: Bench, crowd: Crowd) -> tuple[
             unit="ratio",
             samples=ratios(samples["slow_kv"], samples["slow_hidden"]),
             is_figure=True,
-        ),
-        Series(
-            key="step_overhead",
-            unit="ratio",
-            samples=ratios(samples["decode_cake"], samples["decode_plain"]),
-            is_figure=True,
-        ),
-        Series(
-            key="step_overhead_hcache",
-            unit="ratio",
-            samples=ratios(samples["decode_hcache"], samples["decode_plain"]),
         ),
         Series(
             key="hcache_over_kv_bytes",

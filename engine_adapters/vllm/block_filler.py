@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from engine_adapters.vllm.block_rows import BlockRows
 from engine_adapters.vllm.block_span import BlockCopy
 from engine_adapters.vllm.chunk_memory import ChunkMemory
 from engine_adapters.vllm.kv_blocks import KvBlocks
@@ -22,7 +23,8 @@ class Projection(Protocol):
 class BlockFiller:
     """Fills blocks layer by layer: KV slices are copied, HIDDEN slices projected.
 
-    With a ``projection`` it belongs to the engine's thread, because it uses the model.
+    With a ``projection`` it belongs to the engine's thread, because it uses the model. What was
+    gathered in ``rows`` for a block that is filled was another request's, and is forgotten.
     """
 
     def __init__(
@@ -33,12 +35,14 @@ class BlockFiller:
         block_tokens: int,
         dtype: torch.dtype,
         projection: Projection | None = None,
+        rows: BlockRows | None = None,
     ) -> None:
         self._blocks = blocks
         self._layout = layout
         self._block_tokens = block_tokens
         self._dtype = dtype
         self._projection = projection
+        self._rows = rows
 
     @property
     def needs_engine(self) -> bool:
@@ -47,7 +51,10 @@ class BlockFiller:
 
     def fill(self, memory: ChunkMemory, first_chunk: int, copies: Sequence[BlockCopy]) -> None:
         """Fills blocks of some chunks; the slices of ``first_chunk`` lie first in ``memory``."""
-        ids = torch.tensor([block for copy in copies for block in copy.block_ids])
+        block_ids = [block for copy in copies for block in copy.block_ids]
+        if self._rows is not None:
+            self._rows.forget(block_ids)
+        ids = torch.tensor(block_ids)
         for layer, state in enumerate(self._layout.layers):
             slices = memory.slices(layer)
             unit = slices.shape[1] // (self._layout.chunk_tokens // self._block_tokens)

@@ -21,7 +21,7 @@ class BlockRows:
 
     Holds at most ``capacity`` blocks: the one that was written to the longest time ago goes
     first, and its chunk is not saved. A block whose rows did not come from its first token on
-    without a gap (it was reused, or restored) gives nothing. Not thread-safe.
+    without a gap gives nothing; whoever fills one otherwise has to say so. Not thread-safe.
     """
 
     def __init__(self, *, capacity: int, block_tokens: int) -> None:
@@ -58,6 +58,11 @@ class BlockRows:
             if block is not None and block.filled == self._block_tokens
         ]
         return complete if len(complete) == len(taken) else None
+
+    def forget(self, block_ids: Sequence[int]) -> None:
+        """Blocks were filled with something else than what was computed."""
+        for block_id in block_ids:
+            self._blocks.pop(block_id, None)
 
     def clear(self) -> None:
         """Forgets everything: rows of a step were missed, so that old ones may be another's."""

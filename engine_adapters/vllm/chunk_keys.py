@@ -35,6 +35,14 @@ class RequestIdentity:
     salt: str = ""
     media: tuple[Medium, ...] = ()
 
+    @property
+    def is_told(self) -> bool:
+        """Whether events may tell of it: they have tokens and an adapter's name, no more.
+
+        Whoever routes by them would offer the chunks of one client to all.
+        """
+        return not (self.salt or self.media)
+
     def media_within(self, first_token: int, stop_token: int) -> tuple[bytes, ...]:
         """The media that stand for any token of a range, as fields of a hash.
 

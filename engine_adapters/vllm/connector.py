@@ -25,6 +25,7 @@ from engine_adapters.vllm.chunk_events import ChunkEvent, LostChunk
 from engine_adapters.vllm.engine_config import (
     cache_dtype,
     facts_of,
+    identifier_of,
     identity_of,
     open_blocks_max,
     shard_of,
@@ -226,7 +227,7 @@ class KvstoredConnector(KVConnectorBase_V1):
     def get_kv_connector_stats(self) -> KvstoredStats | None:
         """What was counted since the last call."""
         if self.scheduler_side is not None:
-            counts = self.scheduler_side.tally.take()
+            counts = self.scheduler_side.take_counts()
         elif self.worker_side is not None:
             counts = self.worker_side.take_counts()
         else:
@@ -283,6 +284,7 @@ class KvstoredConnector(KVConnectorBase_V1):
             self._options,
             mode=self._support.mode,
             fingerprint=fingerprint,
+            identifier=identifier_of(config),
             lookup=Lookup(
                 client,
                 layouts,

@@ -1,5 +1,6 @@
 """What an engine is, read from vLLM's configuration. Imports vLLM."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,12 +10,29 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from engine_adapters.vllm.identity import EngineIdentity
 from engine_adapters.vllm.options import CHUNK_TOKENS_LEAST
+from engine_adapters.vllm.request_identity import RequestIdentifier
 from engine_adapters.vllm.state_kinds import StateShape
 from engine_adapters.vllm.support import EngineFacts
 from engine_adapters.vllm.weights import UnknownWeightsError, weights_identity
 from kvstored_client import Shard
 
 HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
+LOAD_FORMATS = frozenset(
+    {
+        "auto",
+        "bitsandbytes",
+        "fastsafetensors",
+        "gguf",
+        "hf",
+        "instanttensor",
+        "mistral",
+        "npcache",
+        "pt",
+        "safetensors",
+        "sharded_state",
+    }
+)
+"""Those that read the model's own folder or repository."""
 JUMPING_SCHEDULERS = (
     "engine_adapters.vllm.scheduler.CakeScheduler",
     "engine_adapters.vllm.scheduler.CakeAsyncScheduler",
@@ -32,9 +50,13 @@ def identity_of(vllm_config: Any, kv_cache_config: Any) -> EngineIdentity:
     model, parallel = vllm_config.model_config, vllm_config.parallel_config
     group = kv_cache_config.kv_cache_groups[0]
     spec = group.kv_cache_spec
-    commit = getattr(model.hf_config, "_commit_hash", None)
-    if str(vllm_config.load_config.load_format) == "dummy":
-        raise UnknownWeightsError("weights of load format dummy are not those of the checkpoint")
+    load_format = str(vllm_config.load_config.load_format)
+    if load_format not in LOAD_FORMATS:
+        raise UnknownWeightsError(
+            f"weights of load format {load_format} may not be those of the checkpoint"
+        )
+    # A configuration from elsewhere has the commit of another repository.
+    commit = None if model.hf_config_path else getattr(model.hf_config, "_commit_hash", None)
     return EngineIdentity(
         engine_version=vllm_version,
         weights=weights_identity(model.model, commit=commit),
@@ -51,6 +73,19 @@ def identity_of(vllm_config: Any, kv_cache_config: Any) -> EngineIdentity:
         tensor_size=parallel.tensor_parallel_size,
         pipeline_size=parallel.pipeline_parallel_size,
         rotary_limit=_rotary_limit(model),
+        media=_media(model),
+    )
+
+
+def identifier_of(vllm_config: Any) -> RequestIdentifier:
+    """What tells the identities of an engine's requests."""
+    media = vllm_config.model_config.multimodal_config
+    return RequestIdentifier(
+        lora_config=repr(vllm_config.lora_config),
+        # Where nothing in it would use them, vLLM makes no hashes but counts.
+        hashes_media=media is None
+        or media.mm_processor_cache_gb > 0
+        or bool(vllm_config.cache_config.enable_prefix_caching),
     )
 
 
@@ -85,6 +120,7 @@ def facts_of(vllm_config: Any, kv_cache_config: Any) -> EngineFacts:
         ),
         has_speculation=vllm_config.speculative_config is not None,
         has_lora=vllm_config.lora_config is not None,
+        has_whole_prefills=not vllm_config.model_config.is_prefix_caching_supported,
         pipeline_size=parallel.pipeline_parallel_size,
         context_parallel_size=parallel.decode_context_parallel_size
         * parallel.prefill_context_parallel_size,
@@ -123,6 +159,13 @@ def _rotary_limit(model: Any) -> int:
     """
     limit: int = model.max_model_len if "longrope" in repr(model.hf_config.to_dict()) else 0
     return limit
+
+
+def _media(model: Any) -> str:
+    if model.multimodal_config is None:
+        return ""
+    files = sorted(Path(model.model).glob("*processor_config.json"))
+    return repr(model.multimodal_config) + "".join(path.read_text() for path in files)
 
 
 def _kind(spec: Any) -> str:

@@ -28,8 +28,9 @@ class EngineTurn:
             try:
                 return done.result(timeout=POLL_S)
             except TimeoutError:
+                # Either the task has raised that, or it has ended since.
                 if done.done():
-                    raise
+                    return done.result()
         return False
 
     def serve(self) -> None:

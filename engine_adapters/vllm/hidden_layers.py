@@ -26,28 +26,29 @@ class HiddenLayers:
     """The layers of a model of the Llama family. The engine's thread only.
 
     Every layer is made of ``input_layernorm`` and ``self_attn``, which projects, rotates and
-    then calls ``self_attn.attn(q, k, v)``. ``take_rows`` is called once a forward with the
-    inputs of ``layers`` [len(layers), row_count, hidden_size] and the slots of the rows;
-    ``forget_rows`` when some cannot be taken, and neither is called again.
+    then calls ``self_attn.attn(q, k, v)``. ``layers`` are those whose inputs are wanted.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        hooks: LayerHooks,
-        layers: Sequence[int],
-        take_rows: TakeRows,
-        forget_rows: Callable[[], None],
-    ) -> None:
+    def __init__(self, model: nn.Module, layers: Sequence[int]) -> None:
         self._modules = decoder_layers(model)
         self._layers = list(layers)
         self._wanted = frozenset(layers)
-        self._take_rows = take_rows
-        self._forget_rows = forget_rows
         self._inputs: dict[int, Tensor] = {}
         self._forward: object = None
         """The forward that the inputs are of."""
         self._is_broken = False
+
+    def hand_out(
+        self, hooks: LayerHooks, take_rows: TakeRows, forget_rows: Callable[[], None]
+    ) -> None:
+        """Has the inputs of every forward taken.
+
+        ``take_rows`` is called once a forward with the inputs of the wanted layers [layer_count,
+        row_count, hidden_size] and the slots of the rows; ``forget_rows`` when some cannot be
+        taken, and neither is called again.
+        """
+        self._take_rows = take_rows
+        self._forget_rows = forget_rows
         hooks.take = self._note_input
 
     def _note_input(self, layer: int, hidden: Tensor, residual: Tensor | None) -> None:

@@ -20,7 +20,8 @@ class EngineIdentity:
     own, with overrides applied. ``backend`` names the attention backend with its block layout,
     ``instruction_set`` what that layout was made for, ``kv_dtype`` the dtype of the cache.
     ``kv_heads`` and ``head_size`` are those of one rank. ``rotary_limit`` is the longest prompt
-    where rotation depends on it, and 0 elsewhere.
+    where rotation depends on it, and 0 elsewhere; ``media`` what is done to images and the like
+    before the model has them.
     """
 
     engine_version: str
@@ -38,6 +39,7 @@ class EngineIdentity:
     tensor_size: int
     pipeline_size: int
     rotary_limit: int
+    media: str
 
     def fingerprint(self) -> str:
         """64 hex digits over all of it and the adapter's version."""

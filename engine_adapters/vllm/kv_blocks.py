@@ -21,7 +21,16 @@ class KvBlocks:
     """
 
     def __init__(self, caches: Mapping[str, Tensor], layer_names: Sequence[str]) -> None:
+        self._caches = tuple(caches[name] for name in layer_names)
         self._layers = tuple(_as_items(name, caches[name]) for name in layer_names)
+
+    def take(self, layer: int, block_ids: Tensor) -> Tensor:
+        """Copies of blocks, in the shape and dtype of the cache."""
+        return self._caches[layer][block_ids]
+
+    def put(self, layer: int, block_ids: Tensor, blocks: Tensor) -> None:
+        """Gives blocks what ``take`` has taken of them."""
+        self._caches[layer][block_ids] = blocks
 
     def gather(self, layer: int, block_ids: Tensor, slices: Tensor) -> None:
         """Copies blocks one after the other into slices [chunk_count, slice_bytes]."""

@@ -32,9 +32,10 @@ class Loader:
         self._thread = threading.Thread(target=self._run, name="kvstored-loader", daemon=True)
         self._thread.start()
 
-    def start(self, order: LoadOrder) -> None:
-        """Begins a load."""
+    def start(self, order: LoadOrder, *, claimed_chunks: int = 0) -> None:
+        """Begins a load, of whose chunks computing owns the first ones already."""
         job = LoadJob(order, self._place)
+        job.claim(claimed_chunks)
         with self._changed:
             self._jobs[order.load_id] = job
             if order.overtaken:
@@ -67,24 +68,32 @@ class Loader:
 
     def take_finished(self) -> set[str]:
         """Requests whose waited-for load has ended since the last call."""
+        if not self._finished_requests:
+            return set()
         with self._changed:
             finished, self._finished_requests = self._finished_requests, set()
         return finished
 
     def take_bad_blocks(self) -> set[int]:
         """Blocks that such loads did not fill."""
+        if not self._bad_blocks:
+            return set()
         with self._changed:
             bad, self._bad_blocks = self._bad_blocks, set()
         return bad
 
     def take_ends(self) -> tuple[LoadEnd, ...]:
         """Loads that ended since the last call."""
+        if not self._ends:
+            return ()
         with self._changed:
             ends, self._ends = self._ends, []
         return tuple(ends)
 
     def progress(self) -> dict[int, LoadProgress]:
         """How far every overtaken load is that was not cancelled."""
+        if not self._overtaken:
+            return {}
         with self._changed:
             jobs = list(self._overtaken.items())
         return {

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -46,6 +46,15 @@ class PendingLookup:
                 return None
             return Found()
 
+    def when_found(self, use: Callable[[Found], None]) -> None:
+        """Has ``use`` get the answer, in whatever thread it comes; at once where it has come."""
+
+        def pass_on(future: Future[Found]) -> None:
+            if not future.cancelled():
+                use(future.result())
+
+        self._future.add_done_callback(pass_on)
+
 
 class Lookup:
     """Answers in the order of the questions, by threads of its own. Thread-safe.
@@ -84,6 +93,10 @@ class Lookup:
         """Ends the leases of an answer; returns at once."""
         if found.leases and not self._is_closed.is_set():
             self._threads.submit(_release, found.leases)
+
+    def drop(self, pending: PendingLookup) -> None:
+        """Nobody waits for an answer any more: its leases end when it comes; returns at once."""
+        pending.when_found(self.release)
 
     @property
     def is_connected(self) -> bool:

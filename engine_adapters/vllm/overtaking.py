@@ -36,11 +36,6 @@ class Overtaking:
         self.stop_token = stop_token
         """Behind the last token that may be loaded."""
 
-    @property
-    def has_jumped(self) -> bool:
-        """Whether the request has used what was loaded."""
-        return self._has_jumped
-
     def begin_loading(self) -> None:
         """The load is ordered: from here on it shows how fast the store is."""
         self._seen = self._pace.computed_tokens, self.stop_token

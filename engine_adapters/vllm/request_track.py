@@ -27,6 +27,11 @@ class RequestTrack:
     mode: RestoreMode = RestoreMode.OFF
     overtaking: Overtaking | None = None
 
+    @property
+    def next_save_token(self) -> int:
+        """Tokens that have to be computed before there is something to save."""
+        return (self.saved_chunks + 1) * self.chunk_tokens
+
     def chunks_to_save(self, *, computed_tokens: int, known_tokens: int) -> range:
         """Chunks that are complete when ``computed_tokens`` are, and were not saved before.
 

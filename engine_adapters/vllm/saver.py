@@ -14,6 +14,7 @@ from engine_adapters.vllm.chunk_keys import rank_key
 from engine_adapters.vllm.chunk_memory import ChunkMemory
 from engine_adapters.vllm.kv_blocks import KvBlocks
 from engine_adapters.vllm.orders import SaveOrder
+from engine_adapters.vllm.projection_check import ProjectionCheck
 from engine_adapters.vllm.tally import Tally
 from kvstored_client import Ack, Client, NewChunk, PutOutcome, PutReport, StateKind, StateLayout
 
@@ -38,7 +39,8 @@ class Saver:
     """Copies blocks into the arena after a forward and has a thread put them.
 
     When the arena is full, too much waits, or there is no daemon, the save is dropped and
-    counted: a later request that computes these chunks again saves them.
+    counted: a later request that computes these chunks again saves them. With a ``check`` the
+    first chunk is tried before anything is stored.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Saver:
         span_chunks: int,
         worker_count: int = 1,
         rows: BlockRows | None = None,
+        check: ProjectionCheck | None = None,
     ) -> None:
         self._client = client
         self._layout = layout
@@ -57,6 +60,8 @@ class Saver:
         self._span_chunks = span_chunks
         self._worker_count = worker_count
         self._rows = rows
+        self._check = check
+        self._is_off = False
         self._hidden = [
             layer for layer, state in enumerate(layout.layers) if state.kind is StateKind.HIDDEN
         ]
@@ -75,6 +80,8 @@ class Saver:
 
     def take_stored(self) -> tuple[bytes, ...]:
         """Chain keys of chunks that are in the store since the last call."""
+        if not self._stored:
+            return ()
         with self._lock:
             stored, self._stored = self._stored, []
         return tuple(stored)
@@ -111,7 +118,7 @@ class Saver:
     def _snapshot(self, pieces: Sequence["_Piece"]) -> None:
         # No session, no call: connecting could block, and belongs to the thread.
         region = None
-        if self._client.epoch and self._queue.qsize() < QUEUED_MAX:
+        if self._client.epoch and self._queue.qsize() < QUEUED_MAX and not self._is_off:
             region = self._client.allocate(
                 ChunkMemory.byte_count(self._layout, len(pieces)), connects=False
             )
@@ -128,6 +135,10 @@ class Saver:
             for target, piece in zip(slices, pieces, strict=True):
                 assert piece.rows is not None, "only complete chunks are taken"
                 target.copy_(piece.rows[self._hidden.index(layer)].view(torch.uint8).flatten())
+        if not self._passes(memory, pieces[0]):
+            region.release()
+            self._count("dropped_saves", len(pieces))
+            return
         self._queue.put(
             Snapshot(
                 memory=memory,
@@ -135,6 +146,23 @@ class Saver:
                 chain_keys=tuple(piece.chain_key for piece in pieces),
             )
         )
+
+    def _passes(self, memory: ChunkMemory, first: "_Piece") -> bool:
+        """Whether what is stored can be restored: the first chunk of all is tried."""
+        check, self._check = self._check, None
+        if check is None:
+            return True
+        try:
+            check.compare(memory, first.index, first.block_ids)
+        except Exception as error:
+            # Whatever a model of another kind raises: nothing of it may be stored.
+            self._is_off = True
+            LOGGER.warning(
+                "kvstored saves nothing: layer inputs of this model do not give its keys and "
+                "values back (%s); use mode prefix or cake",
+                error,
+            )
+        return not self._is_off
 
     def _run(self) -> None:
         while True:
@@ -184,8 +212,12 @@ class Saver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """One chunk of an order; ``rows`` are its layer inputs [layer_count, chunk_tokens, width]."""
+    """Chunk ``index`` of its request.
 
+    ``rows`` are its layer inputs [layer_count, chunk_tokens, width].
+    """
+
+    index: int
     chunk: NewChunk
     chain_key: bytes
     block_ids: tuple[int, ...]
@@ -197,6 +229,7 @@ def _pieces(order: SaveOrder, layout: StateLayout) -> list[_Piece]:
     parents = (order.parent_key, *order.chain_keys)
     return [
         _Piece(
+            index=order.first_chunk + index,
             chunk=NewChunk(
                 key=rank_key(key, layout.layout_id),
                 parent_key=rank_key(parent, layout.layout_id) if parent else b"",

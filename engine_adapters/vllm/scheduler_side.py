@@ -14,9 +14,10 @@ from engine_adapters.vllm.options import AdapterOptions, RestoreMode
 from engine_adapters.vllm.orders import LoadEnd, LoadOrder, SaveOrder, StepOrders, WorkerReport
 from engine_adapters.vllm.overtaking import Overtaking
 from engine_adapters.vllm.pace import Pace
-from engine_adapters.vllm.request_identity import UnknownIdentityError, identity_of
+from engine_adapters.vllm.request_identity import RequestIdentifier, UnknownIdentityError
 from engine_adapters.vllm.request_track import RequestTrack
 from engine_adapters.vllm.running_load import RunningLoad
+from engine_adapters.vllm.saving import Saving
 from engine_adapters.vllm.tally import Tally
 
 LOGGER = logging.getLogger("vllm.kvstored")
@@ -40,6 +41,7 @@ class SchedulerSide:
         *,
         mode: RestoreMode,
         fingerprint: str,
+        identifier: RequestIdentifier,
         lookup: Lookup,
         choice: ModeChoice,
         block_tokens: int,
@@ -47,7 +49,8 @@ class SchedulerSide:
     ) -> None:
         self._options = options
         self._mode = mode
-        self._fingerprint = fingerprint
+        self._identifier = identifier
+        self._nothing = StepOrders(fingerprint=fingerprint)
         self.lookup = lookup
         self._block_tokens = block_tokens
         self._choice = choice
@@ -60,6 +63,8 @@ class SchedulerSide:
         self._running: dict[int, RunningLoad] = {}
         self._overtaken: dict[int, str] = {}
         self._pace = Pace()
+        self._told_tokens = 0
+        self._has_ended = False
         self._next_load_id = 1
         self._new_loads: list[LoadOrder] = []
         self._cancels: set[int] = set()
@@ -68,11 +73,14 @@ class SchedulerSide:
         self.jump: Jump = _set_position
         self.tally = Tally()
         self.events = ChunkEvents(worker_count)
+        self._saving = Saving(
+            is_on=options.saves, block_tokens=block_tokens, tally=self.tally, events=self.events
+        )
 
     def add_request(self, request: EngineRequest) -> None:
         """A request arrived: the store is asked at once."""
         try:
-            identity = identity_of(request)
+            identity = self._identifier.identity_of(request)
         except UnknownIdentityError as error:
             self.tally.add("unknown_requests")
             if str(error) not in self._unknown:
@@ -173,13 +181,15 @@ class SchedulerSide:
                 claims[track.load_id] = claimed_chunks(
                     computed_tokens=computed, chunk_tokens=self._chunk_tokens
                 )
-            saves += self._saves(request, track, computed, block_tables)
+            if computed >= track.next_save_token and self._has_answer(request, track):
+                saves += self._saving.orders(request, track, computed, block_tables)
         self._pace.computed_tokens += sum(scheduled.values())
-        self.tally.add("computed_tokens", sum(scheduled.values()))
+        if scheduled and not (saves or claims or self._new_loads or self._cancels):
+            return self._nothing
         loads, self._new_loads = tuple(self._new_loads), []
         cancels, self._cancels = frozenset(self._cancels), set()
-        return StepOrders(
-            fingerprint=self._fingerprint,
+        return replace(
+            self._nothing,
             is_idle=not scheduled,
             saves=tuple(saves),
             loads=loads,
@@ -202,11 +212,25 @@ class SchedulerSide:
         for rank, keys in report.stored_keys.items():
             self.events.stored(keys, rank=rank)
 
+    def take_counts(self) -> dict[str, float]:
+        """What was counted since the last call.
+
+        Computed tokens are told with something else or behind a request's end: telling anything
+        costs the engine a little of every step.
+        """
+        if self._has_ended or self.tally.counts:
+            self.tally.add("computed_tokens", self._pace.computed_tokens - self._told_tokens)
+            self._told_tokens = self._pace.computed_tokens
+            self._has_ended = False
+        return self.tally.take()
+
     def finish_request(self, request_id: str) -> None:
         """A request has ended, or is aborted; its blocks are freed."""
+        self._has_ended = True
         self._cancel(request_id)
         self._forget(request_id)
-        self._pending.pop(request_id, None)
+        if (pending := self._pending.pop(request_id, None)) is not None:
+            self.lookup.drop(pending)
         self._tracks.pop(request_id, None)
         self._requests.pop(request_id, None)
 
@@ -255,11 +279,24 @@ class SchedulerSide:
         found = self._pending[request_id].result(self._options.match_wait_s)
         if found is None:
             return None
-        del self._pending[request_id]
+        pending = self._pending.pop(request_id)
+        if found.chain is None:
+            # The deadline is over. What still comes has leases.
+            self.lookup.drop(pending)
         track.chain = found.chain
         track.saved_chunks = max(track.saved_chunks, found.chunk_count)
         self._found[request_id] = found
         return found
+
+    def _has_answer(self, request: EngineRequest, track: RequestTrack) -> bool:
+        """Whether the keys are known, or that there are none; a request may run before that.
+
+        It does when it is not allowed to read. What is complete by then is saved later.
+        """
+        if track.chain is None and self._answer(request, track) is None:
+            return False
+        self._forget(request.request_id)
+        return True
 
     def _usable_tokens(self, request: EngineRequest, found: Found) -> int:
         return usable_tokens(
@@ -294,48 +331,12 @@ class SchedulerSide:
             worker_count=self._worker_count,
             workers_left=self._worker_count,
             is_overtaken=order.overtaken,
+            is_told=track.identity.is_told,
         )
         if order.overtaken:
             self._overtaken[order.load_id] = request.request_id
         self._new_loads.append(order)
         self.tally.add("loads")
-
-    def _saves(
-        self,
-        request: EngineRequest,
-        track: RequestTrack,
-        computed_tokens: int,
-        block_tables: BlockTables,
-    ) -> list[SaveOrder]:
-        chunks = track.chunks_to_save(
-            computed_tokens=computed_tokens, known_tokens=request.num_tokens
-        )
-        if not chunks:
-            return []
-        track.saved_chunks = chunks.stop
-        if not self._options.saves:
-            return []
-        if track.chain is None:
-            # Without a daemon that takes the layouts there is no key to store anything under.
-            self.tally.add("dropped_saves", len(chunks))
-            return []
-        order = SaveOrder.of(
-            request.request_id,
-            chunks,
-            chain_keys=track.chain.extend(request.all_token_ids),
-            block_ids=block_tables.ids_of(request.request_id),
-            chunk_blocks=self._chunk_tokens // self._block_tokens,
-        )
-        if not (track.identity.salt or track.identity.media):
-            # An event has tokens and an adapter; whoever routes by it would offer these to all.
-            first, stop = chunks.start * self._chunk_tokens, chunks.stop * self._chunk_tokens
-            self.events.ordered(
-                order.chain_keys,
-                order.parent_key,
-                request.all_token_ids[first:stop],
-                adapter_name=request.lora_request.lora_name if request.lora_request else "",
-            )
-        return [order]
 
     def _try_jump(self, request: EngineRequest, overtaking: Overtaking) -> None:
         position = request.num_computed_tokens
@@ -363,7 +364,8 @@ class SchedulerSide:
         if track is not None and end.lost_chunks:
             # They are computed again, and worth storing again.
             track.saved_chunks = min(track.saved_chunks, *end.lost_chunks)
-        self._tell_lost(load, end)
+        for chain_key in load.lost_keys(end):
+            self.events.lost(chain_key)
         load.workers_left -= 1
         if load.workers_left:
             return
@@ -375,11 +377,6 @@ class SchedulerSide:
             track.load_id = None
         elif track.overtaking is not None:
             track.overtaking.end_loading()
-
-    def _tell_lost(self, load: RunningLoad, end: LoadEnd) -> None:
-        assert load.found.chain is not None, "what is loaded was found by its chain"
-        for chunk in end.lost_chunks:
-            self.events.lost(load.found.chain.extend(())[chunk])
 
     def _cancel(self, request_id: str) -> None:
         """Ends the load of a request, if one runs: its blocks are not written any more."""

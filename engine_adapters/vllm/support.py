@@ -16,7 +16,8 @@ class EngineFacts:
     values are kept for good. ``jumps_positions`` tells whether the model runner looks at a
     running request's position in every step, or the scheduler takes a detour that makes it.
     ``has_hidden_hooks``: the worker class hands out the inputs of the layers. ``has_lora``: each
-    request may have LoRA weights of its own.
+    request may have LoRA weights of its own. ``has_whole_prefills``: what the model makes of a
+    prompt needs all of it in one step.
     """
 
     device: str
@@ -24,6 +25,7 @@ class EngineFacts:
     has_window: bool
     has_speculation: bool
     has_lora: bool
+    has_whole_prefills: bool
     pipeline_size: int
     context_parallel_size: int
     jumps_positions: bool
@@ -90,6 +92,10 @@ def _refusal(facts: EngineFacts) -> str:
         return (
             "it stores layers of full attention in one group only, and this model has "
             f"{', '.join(sorted(facts.attention))}"
+        )
+    if facts.has_whole_prefills:
+        return (
+            "this model has to compute a prompt as a whole (vLLM keeps no prefixes of it, either)"
         )
     if facts.has_speculation:
         return "speculative decoding leaves states of rejected tokens behind"

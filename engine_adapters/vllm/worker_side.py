@@ -18,6 +18,7 @@ from engine_adapters.vllm.load_job import READS_AHEAD, LoadPlace
 from engine_adapters.vllm.loader import Loader
 from engine_adapters.vllm.options import AdapterOptions
 from engine_adapters.vllm.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
+from engine_adapters.vllm.projection_check import ProjectionCheck
 from engine_adapters.vllm.saver import Saver
 from kvstored_client import Client, StateKind, StateLayout
 
@@ -25,6 +26,7 @@ LOGGER = logging.getLogger("vllm.kvstored")
 IDLE_S = 0.001
 """How long a step that computes nothing leaves the interpreter to the loader."""
 READ_THREADS = 4
+NOTHING = WorkerReport()
 
 
 class WorkerSide:
@@ -85,7 +87,7 @@ class WorkerSide:
             self._loader.cancel(load_id)
         self._turn.serve()
         for load in orders.loads:
-            self._loader.start(load)
+            self._loader.start(load, claimed_chunks=orders.claims.get(load.load_id, 0))
         for load_id, chunk_count in orders.claims.items():
             self._loader.claim(load_id, chunk_count)
 
@@ -106,7 +108,8 @@ class WorkerSide:
     def take_bad_blocks(self) -> set[int]:
         """Blocks of such requests that were not filled."""
         if self._loader is None:
-            return {block for load in self._refused for block in load.span.block_ids}
+            waited_for = (load for load in self._refused if not load.overtaken)
+            return {block for load in waited_for for block in load.span.block_ids}
         return self._loader.take_bad_blocks()
 
     def take_report(self) -> WorkerReport:
@@ -123,10 +126,13 @@ class WorkerSide:
                     for load in refused
                 )
             )
+        progress, ends = self._loader.progress(), self._loader.take_ends()
         stored_keys = self._saver.take_stored()
+        if not (progress or ends or stored_keys):
+            return NOTHING
         return WorkerReport(
-            progress=self._loader.progress(),
-            ends=self._loader.take_ends(),
+            progress=progress,
+            ends=ends,
             stored_keys={self._rank: stored_keys} if stored_keys else {},
         )
 
@@ -184,6 +190,14 @@ class WorkerSide:
             )
             self._blocks = None
             return False
+        filler = BlockFiller(
+            self._blocks,
+            layout,
+            block_tokens=self._block_tokens,
+            dtype=self._dtype,
+            projection=projection,
+            rows=rows,
+        )
         self._saver = Saver(
             self._client,
             layout,
@@ -191,18 +205,13 @@ class WorkerSide:
             span_chunks=span_chunks,
             worker_count=layout.shard.tensor_size,
             rows=rows,
+            check=ProjectionCheck(self._blocks, filler, layout) if filler.needs_engine else None,
         )
         self._loader = Loader(
             LoadPlace(
                 client=self._client,
                 layout=layout,
-                filler=BlockFiller(
-                    self._blocks,
-                    layout,
-                    block_tokens=self._block_tokens,
-                    dtype=self._dtype,
-                    projection=projection,
-                ),
+                filler=filler,
                 turn=self._turn,
                 threads=self._threads,
                 span_chunks=span_chunks,
@@ -225,8 +234,12 @@ class WorkerSide:
         decoder_layers(model)
         from engine_adapters.vllm.hidden_layers import HiddenLayers
 
+        layers = HiddenLayers(model, hidden)
+        if not self._options.saves:
+            return None, layers
         rows = BlockRows(capacity=self._open_blocks_max, block_tokens=self._block_tokens)
-        return rows, HiddenLayers(model, hooks, hidden, rows.add, rows.clear)
+        layers.hand_out(hooks, rows.add, rows.clear)
+        return rows, layers
 
 
 def span_chunks_for(chunk_bytes: int, *, room_bytes: int, span_bytes: int) -> int:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from engine_adapters.vllm.block_filler import BlockFiller
+from engine_adapters.vllm.block_rows import BlockRows
 from engine_adapters.vllm.block_span import BlockSpan
 from engine_adapters.vllm.chunk_memory import ChunkMemory
 from engine_adapters.vllm.kv_blocks import KvBlocks
@@ -38,12 +39,15 @@ def test_each_layer_is_brought_in_by_its_kind() -> None:
         for name in ("first", "second")
     }
     projected = Projected()
+    rows = BlockRows(capacity=8, block_tokens=BLOCK_TOKENS)
+    rows.add(torch.zeros(1, 2 * BLOCK_TOKENS, WIDTH), range(20, 28))
     filler = BlockFiller(
         KvBlocks(cache, ["first", "second"]),
         LAYOUT,
         block_tokens=BLOCK_TOKENS,
         dtype=torch.float32,
         projection=projected,
+        rows=rows,
     )
     region = ScriptedClient().allocate(ChunkMemory.byte_count(LAYOUT, 2), connects=False)
     assert region is not None
@@ -55,10 +59,12 @@ def test_each_layer_is_brought_in_by_its_kind() -> None:
     # The span begins with the second block of chunk 3 and ends with chunk 4.
     span = BlockSpan(first_block=7, block_ids=(5, 2, 8), chunk_blocks=CHUNK_BLOCKS)
     filler.fill(memory, 3, [span.copy_of(3), span.copy_of(4)])
-    ((layer, rows, positions, slots),) = projected.calls
+    ((layer, inputs_given, positions, slots),) = projected.calls
     assert filler.needs_engine
+    assert rows.take([5]) is None, "those of another request"
+    assert rows.take([6]) is not None
     assert layer == 0
-    assert torch.equal(rows, inputs.view(-1, WIDTH)[BLOCK_TOKENS:])
+    assert torch.equal(inputs_given, inputs.view(-1, WIDTH)[BLOCK_TOKENS:])
     assert positions == list(range(3 * CHUNK_TOKENS + BLOCK_TOKENS, 5 * CHUNK_TOKENS))
     assert slots == [*range(20, 24), *range(8, 12), *range(32, 36)]
     assert not cache["first"].any()

@@ -72,3 +72,12 @@ def test_what_was_forgotten_gives_nothing_and_other_blocks_are_gathered_anew() -
     rows.add(rows_of([6, 7]), [6, 7])
     assert gathered(rows, [0]) is None
     assert gathered(rows, [1]) is None
+
+
+def test_block_that_was_filled_otherwise_gives_nothing() -> None:
+    """Bug: inputs of a former request were stored as those of one that was restored there."""
+    rows = BlockRows(capacity=8, block_tokens=BLOCK)
+    rows.add(rows_of([0, 1, 2, 3, 4, 5, 6, 7]), list(range(8)))
+    rows.forget([1, 5])
+    assert gathered(rows, [1]) is None
+    assert gathered(rows, [0]) == [[0, 1, 2, 3]]

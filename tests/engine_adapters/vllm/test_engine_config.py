@@ -1,7 +1,9 @@
 """What is read from vLLM's own configuration, whose fields change from release to release."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +11,15 @@ import pytest
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 
 import torch
-from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import (
+    CacheConfig,
+    DeviceConfig,
+    ModelConfig,
+    MultiModalConfig,
+    PoolerConfig,
+    SchedulerConfig,
+    VllmConfig,
+)
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
@@ -17,8 +27,14 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 
-from engine_adapters.vllm.engine_config import HIDDEN_WORKER, facts_of, identity_of
+from engine_adapters.vllm.engine_config import (
+    HIDDEN_WORKER,
+    facts_of,
+    identifier_of,
+    identity_of,
+)
 from engine_adapters.vllm.options import RestoreMode
+from engine_adapters.vllm.request_identity import UnknownIdentityError
 from engine_adapters.vllm.scheduler import CakeAsyncScheduler, CakeScheduler
 from engine_adapters.vllm.support import supported
 from engine_adapters.vllm.weights import UnknownWeightsError
@@ -162,7 +178,66 @@ def test_identity_covers_the_limit_of_a_rotation_that_depends_on_it(config: Any)
     assert identity_of(config, caches()).fingerprint() != short
 
 
-def test_dummy_weights_are_unknown(config: Any) -> None:
-    config.load_config.load_format = "dummy"
-    with pytest.raises(UnknownWeightsError, match="dummy"):
+@pytest.mark.parametrize("load_format", ["dummy", "tensorizer", "someone's own"])
+def test_weights_from_elsewhere_are_unknown(config: Any, load_format: str) -> None:
+    config.load_config.load_format = load_format
+    with pytest.raises(UnknownWeightsError, match=load_format):
         identity_of(config, caches())
+
+
+def test_configuration_from_elsewhere_does_not_name_the_weights(config: Any) -> None:
+    """Bug: two models of a hub that were served with the configuration of a third shared all."""
+    model = config.model_config
+    model.model, model.hf_config._commit_hash = "someone/model", "abc"
+    assert identity_of(config, caches()).weights == "commit:abc"
+    model.hf_config_path = "someone/other"
+    with pytest.raises(UnknownWeightsError, match="no known commit"):
+        identity_of(config, caches())
+
+
+def test_identity_covers_what_is_done_to_images(config: Any, tmp_path: Path) -> None:
+    """Bug: engines that normalise images differently shared their states."""
+    model = config.model_config
+    assert identity_of(config, caches()).media == ""
+    model.multimodal_config = MultiModalConfig(mm_processor_kwargs={"do_normalize": True})
+    plain = identity_of(config, caches()).fingerprint()
+    assert identity_of(config, caches()).fingerprint() == plain
+    model.multimodal_config = MultiModalConfig(mm_processor_kwargs={"do_normalize": False})
+    assert identity_of(config, caches()).fingerprint() != plain
+    shutil.copytree(model.model, tmp_path / "copy")
+    model.model = str(tmp_path / "copy")
+    before = identity_of(config, caches()).fingerprint()
+    (tmp_path / "copy" / "preprocessor_config.json").write_text("{}")
+    assert identity_of(config, caches()).fingerprint() != before
+
+
+@pytest.mark.parametrize(
+    ("cache_gb", "prefix_caching", "is_known"),
+    [(4, False, True), (0, True, True), (0, False, False)],
+)
+def test_images_have_hashes_where_a_cache_needs_them(
+    config: Any, cache_gb: int, prefix_caching: bool, is_known: bool
+) -> None:
+    config.model_config.multimodal_config = MultiModalConfig(mm_processor_cache_gb=cache_gb)
+    config.cache_config.enable_prefix_caching = prefix_caching
+    place = SimpleNamespace(offset=0, length=4)
+    image = SimpleNamespace(identifier="i", modality="image", mm_position=place)
+    request = SimpleNamespace(
+        prompt_token_ids=[1], lora_request=None, cache_salt=None, mm_features=[image]
+    )
+    if is_known:
+        assert identifier_of(config).identity_of(request).media
+        return
+    with pytest.raises(UnknownIdentityError, match="no hash"):
+        identifier_of(config).identity_of(request)
+
+
+@pytest.mark.parametrize(("pooling", "mode"), [("MEAN", "off"), ("CLS", "off"), ("LAST", "prefix")])
+def test_model_that_needs_its_whole_prompt_at_once_is_off(
+    config: Any, pooling: str, mode: str
+) -> None:
+    """Bug: a hit ended an engine that makes the mean of its tokens."""
+    config.model_config.pooler_config = PoolerConfig(seq_pooling_type=pooling)
+    found, reason = mode_of(config, caches(), RestoreMode.PREFIX)
+    assert found == mode
+    assert ("as a whole" in reason) == (mode == "off")

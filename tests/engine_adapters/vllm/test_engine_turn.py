@@ -1,7 +1,9 @@
 import threading
+from concurrent.futures import Future
 
 import pytest
 
+from engine_adapters.vllm import engine_turn
 from engine_adapters.vllm.engine_turn import EngineTurn
 from tests.support.waiting import wait_until
 
@@ -51,6 +53,45 @@ def test_what_a_task_raises_is_raised_where_it_was_asked_for() -> None:
     thread, results = in_thread(turn, task)
     served(turn, thread)
     assert isinstance(results[0], ValueError)
+
+
+def test_task_that_ends_when_the_waiting_does_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: a chunk that was filled at that moment counted as lost."""
+
+    class Late(Future[bool]):
+        def result(self, timeout: float | None = None) -> bool:
+            if timeout is None:
+                return super().result()
+            self.set_result(True)
+            raise TimeoutError
+
+    monkeypatch.setattr(engine_turn, "Future", Late)
+    assert EngineTurn().run(lambda: True)
+
+
+def test_timeout_of_a_task_is_raised() -> None:
+    turn = EngineTurn()
+
+    def task() -> bool:
+        raise TimeoutError("its own")
+
+    def serve() -> bool:
+        turn.serve()
+        return bool(errors)
+
+    errors: list[str] = []
+
+    def run() -> None:
+        try:
+            turn.run(task)
+        except TimeoutError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until(serve)
+    thread.join(30)
+    assert errors == ["its own"]
 
 
 def test_end_of_the_engine_wakes_who_waits() -> None:

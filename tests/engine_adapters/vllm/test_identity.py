@@ -20,6 +20,7 @@ IDENTITY = EngineIdentity(
     tensor_size=1,
     pipeline_size=1,
     rotary_limit=0,
+    media="",
 )
 
 OTHER: dict[str, object] = {
@@ -38,6 +39,7 @@ OTHER: dict[str, object] = {
     "tensor_size": 2,
     "pipeline_size": 2,
     "rotary_limit": 4096,
+    "media": "video_pruning_rate=0.5",
 }
 
 

@@ -6,7 +6,8 @@ from unittest.mock import patch
 
 import pytest
 
-from engine_adapters.vllm.request_identity import UnknownIdentityError, identity_of
+from engine_adapters.vllm.chunk_keys import RequestIdentity
+from engine_adapters.vllm.request_identity import RequestIdentifier, UnknownIdentityError
 
 
 def request(**changes: Any) -> SimpleNamespace:
@@ -26,10 +27,15 @@ def image(identifier: str) -> SimpleNamespace:
     return SimpleNamespace(identifier=identifier, modality="image", mm_position=place)
 
 
-def adapter(folder: Path, weights: bytes) -> SimpleNamespace:
+def identity_of(asked: SimpleNamespace) -> RequestIdentity:
+    return RequestIdentifier().identity_of(asked)
+
+
+def adapter(folder: Path, weights: bytes, **changes: Any) -> SimpleNamespace:
     folder.mkdir(exist_ok=True)
     (folder / "adapter_model.safetensors").write_bytes(weights)
-    return SimpleNamespace(lora_name="adapter", lora_path=str(folder))
+    plain = {"lora_name": "adapter", "lora_path": str(folder), "lora_int_id": 1}
+    return SimpleNamespace(**(plain | changes))
 
 
 def test_plain_request() -> None:
@@ -50,7 +56,7 @@ def test_salt_and_media_are_taken() -> None:
         ({"prompt_token_ids": None}, "embeddings"),
         ({"prompt_embeds": object()}, "embeddings"),
         ({"resumable": True}, "streamed"),
-        ({"mm_features": [image("")]}, "image has no hash"),
+        ({"mm_features": [image("")]}, "image has no hash of its content"),
         (
             {"lora_request": SimpleNamespace(lora_name="far", lora_path="hub/far")},
             "far is no local folder",
@@ -71,12 +77,50 @@ def test_adapter_is_its_weights(tmp_path: Path) -> None:
     assert one != other
 
 
-def test_adapter_that_is_replaced_is_another(tmp_path: Path) -> None:
-    before = identity_of(request(lora_request=adapter(tmp_path / "a", b"weights")))
+def test_adapter_that_is_replaced_while_it_is_loaded_is_unknown(tmp_path: Path) -> None:
+    """Bug: what the old weights gave was stored under the digest of those that lay there now."""
+    identifier = RequestIdentifier()
+    first = identifier.identity_of(request(lora_request=adapter(tmp_path / "a", b"weights")))
     lora = adapter(tmp_path / "a", b"others!")
     os.utime(tmp_path / "a" / "adapter_model.safetensors", ns=(1, 1))
+    with pytest.raises(UnknownIdentityError, match="changed since it was used first"):
+        identifier.identity_of(request(lora_request=lora))
+    lora.lora_int_id = 2
+    assert identifier.identity_of(request(lora_request=lora)) != first
+
+
+def test_adapter_that_is_loaded_in_place_of_another_is_unknown(tmp_path: Path) -> None:
+    lora = adapter(tmp_path / "a", b"weights", load_inplace=True)
+    with pytest.raises(UnknownIdentityError, match="in place of another"):
+        identity_of(request(lora_request=lora))
+
+
+def test_adapter_is_used_as_the_engine_is_told_to(tmp_path: Path) -> None:
+    """Bug: engines that apply other parts of the same adapter shared its states."""
+    lora = adapter(tmp_path / "a", b"weights")
+    plain = identity_of(request(lora_request=lora))
+    some = RequestIdentifier(lora_config="target_modules=['q_proj']")
+    assert some.identity_of(request(lora_request=lora)) != plain
+    lora.is_3d_lora_weight = True
+    assert identity_of(request(lora_request=lora)) != plain
+
+
+def test_what_else_lies_beside_an_adapter_is_not_read(tmp_path: Path) -> None:
+    lora = adapter(tmp_path / "a", b"weights")
+    plain = identity_of(request(lora_request=lora))
+    (tmp_path / "a" / "optimizer.pt").write_bytes(b"large")
     (tmp_path / "a" / "nested").mkdir()
-    assert identity_of(request(lora_request=lora)) != before
+    assert identity_of(request(lora_request=lora)) == plain
+    (tmp_path / "a" / "adapter_config.json").write_text('{"lora_alpha": 2}')
+    assert identity_of(request(lora_request=lora)) != plain
+
+
+def test_images_without_content_hashes_are_unknown() -> None:
+    """Bug: vLLM without caches counts images, and each of its processes begins anew."""
+    identifier = RequestIdentifier(hashes_media=False)
+    assert identifier.identity_of(request()).media == ()
+    with pytest.raises(UnknownIdentityError, match="no hash of its content"):
+        identifier.identity_of(request(mm_features=[image("renderer0-mm-1-image-0")]))
 
 
 def test_adapter_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:

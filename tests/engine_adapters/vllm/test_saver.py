@@ -63,13 +63,14 @@ def order_of(chunk_count: int) -> SaveOrder:
     )
 
 
-def saver_of(client: HeldPuts) -> Saver:
-    blocks = (FITTING + 2) * CHUNK_BLOCKS
+def saver_of(client: HeldPuts, **options: Any) -> Saver:
+    block_count = (FITTING + 2) * CHUNK_BLOCKS
     cache = {
-        f"layer{layer}": torch.zeros(blocks, BLOCK_TOKENS, TOKEN_BYTES // 4)
+        f"layer{layer}": torch.zeros(block_count, BLOCK_TOKENS, TOKEN_BYTES // 4)
         for layer in range(LAYERS)
     }
-    return Saver(cast("Any", client), LAYOUT, KvBlocks(cache, list(cache)), span_chunks=1)
+    blocks = KvBlocks(cache, list(cache))
+    return Saver(cast("Any", client), LAYOUT, blocks, span_chunks=1, **options)
 
 
 def settled(saver: Saver) -> dict[str, float]:
@@ -137,4 +138,34 @@ def test_nothing_is_taken_without_a_daemon() -> None:
     saver.save([order_of(1)])
     assert saver.take_counts() == {"dropped_saves": 1}
     assert client.free_bytes == ARENA_BYTES
+    saver.drain()
+
+
+class Check:
+    """A check that has the first chunk fail."""
+
+    def __init__(self) -> None:
+        self.compared: list[tuple[int, tuple[int, ...]]] = []
+
+    def compare(self, memory: ChunkMemory, chunk: int, block_ids: tuple[int, ...]) -> None:
+        assert memory.chunk_count == 1
+        self.compared.append((chunk, block_ids))
+        raise TypeError("norms of this model give pairs")
+
+
+def test_states_that_cannot_be_restored_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: whatever lay in a layer's input was stored, and each restoration gave other tokens."""
+    told: list[str] = []
+    warn = saver_module.LOGGER
+    monkeypatch.setattr(warn, "warning", lambda text, *values: told.append(text % values))
+    client, check = HeldPuts(), Check()
+    client.goes_on.set()
+    saver = saver_of(client, check=check)
+    saver.save([order_of(2)])
+    saver.save([order_of(1)])
+    assert settled(saver) == {"dropped_saves": 3}
+    assert client.free_bytes == ARENA_BYTES
+    assert check.compared == [(0, (0, 1))]
+    (sentence,) = told
+    assert "norms of this model give pairs" in sentence
     saver.drain()

@@ -1,6 +1,8 @@
 """Mode prefix in vLLM's real scheduler: loads between steps, and what becomes of failures."""
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +18,11 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
+from engine_adapters.vllm.lookup import Found, PendingLookup
 from engine_adapters.vllm.orders import WorkerReport
 from tests.engine_adapters.vllm.scheduler_bench import CHUNK_TOKENS, SchedulerBench
 from tests.engine_adapters.vllm.stored_prefix import store_prefix
+from tests.support.waiting import wait_until
 
 CHUNKS = 5
 PROMPT = CHUNKS * CHUNK_TOKENS + 10
@@ -193,8 +197,60 @@ def test_hung_daemon_is_a_miss_after_the_deadline(
         bench.run()
     finally:
         os.kill(shared_daemon.pid, signal.SIGCONT)
-    assert not bench.scheduler.has_unfinished_requests()
+    assert bench.counts["computed_tokens"] >= PROMPT
+    assert "loads" not in bench.counts
     assert bench.free_blocks == bench.all_blocks
+
+
+def test_request_that_may_not_read_saves_and_holds_no_lease(start: Start) -> None:
+    """Bug: it had no keys, so that nothing of it was saved, and its leases ran until their end."""
+    bench = start(stored=2 * CHUNK_TOKENS)
+    released = Mock(wraps=bench.side.lookup.release)
+    bench.side.lookup.release = released  # type: ignore[method-assign]
+    bench.add("a", PROMPT).skip_reading_prefix_cache = True
+    orders = bench.step_until(lambda orders: orders.saves)
+    bench.run()
+    assert [save.first_chunk for save in orders.saves] == [2]
+    assert "loads" not in bench.counts
+    (found,) = released.call_args.args
+    assert found.leases
+
+
+def test_answer_that_comes_behind_the_end_of_its_request_holds_no_lease(start: Start) -> None:
+    """Bug: leases of aborted requests ran until their end, and a session has so many."""
+    bench = start()
+    answer: Future[Found] = Future()
+    bench.side.lookup.ask = lambda *_, **__: PendingLookup(answer, time.monotonic() + 60)  # type: ignore[method-assign]
+    bench.add("a", PROMPT)
+    bench.step()
+    bench.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    lease = Mock()
+    answer.set_result(Found(leases=(lease,)))
+    wait_until(lambda: lease.release.called)
+
+
+def test_answer_that_comes_behind_its_deadline_holds_no_lease(start: Start) -> None:
+    bench = start()
+    answer: Future[Found] = Future()
+    bench.side.lookup.ask = lambda *_, **__: PendingLookup(answer, time.monotonic())  # type: ignore[method-assign]
+    bench.add("a", PROMPT)
+    bench.run()
+    lease = Mock()
+    answer.set_result(Found(leases=(lease,)))
+    wait_until(lambda: lease.release.called)
+
+
+def test_computed_tokens_are_told_once_for_each_end(start: Start) -> None:
+    """A step that tells nothing costs less than one that does."""
+    bench = start(stored=0)
+    bench.add("a", 40, max_tokens=20)
+    told = []
+    while bench.scheduler.has_unfinished_requests():
+        bench.step()
+        bench.answer()
+        told.append(bench.counts.get("computed_tokens", 0))
+    assert set(told[:-1]) == {0}
+    assert told[-1] == 40 + 19
 
 
 def test_stored_and_lost_chunks_are_told_as_events(start: Start) -> None:

@@ -11,6 +11,7 @@ FACTS = EngineFacts(
     has_window=False,
     has_speculation=False,
     has_lora=False,
+    has_whole_prefills=False,
     pipeline_size=1,
     context_parallel_size=1,
     jumps_positions=True,

@@ -1,5 +1,6 @@
 """What a worker makes of the arena that it was given."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -39,6 +40,15 @@ class LargeArena(SmallArena):
     region_bytes_max = 64 * MIB
 
 
+LOAD = LoadOrder(
+    load_id=7,
+    request_id="a",
+    span=BlockSpan(first_block=0, block_ids=(0, 1), chunk_blocks=2),
+    chain_keys=(b"k" * 32,),
+    overtaken=False,
+)
+
+
 def side_of(client: ScriptedClient, kind: StateKind) -> WorkerSide:
     """With one layer of 1024 bytes a token in its layout."""
     layout = StateLayout(
@@ -63,14 +73,7 @@ def test_arena_without_room_for_a_chunk_is_told_once_and_loads_are_lost_at_once(
     told: list[str] = []
     monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
     side = side_of(SmallArena(), StateKind.KV)
-    load = LoadOrder(
-        load_id=7,
-        request_id="a",
-        span=BlockSpan(first_block=0, block_ids=(0, 1), chunk_blocks=2),
-        chain_keys=(b"k" * 32,),
-        overtaken=False,
-    )
-    side.begin_step(StepOrders(fingerprint="m", loads=(load,)))
+    side.begin_step(StepOrders(fingerprint="m", loads=(LOAD,)))
     assert side.take_finished(is_idle=True) == {"a"}
     assert side.take_bad_blocks() == {0, 1}
     (end,) = side.take_report().ends
@@ -79,6 +82,17 @@ def test_arena_without_room_for_a_chunk_is_told_once_and_loads_are_lost_at_once(
     (sentence,) = told
     assert "a chunk has 8192 bytes and arena_bytes room for 4096" in sentence
     assert "set a larger arena_bytes or a smaller chunk_tokens" in sentence
+    side.close()
+
+
+def test_worker_that_is_off_names_no_blocks_of_a_running_request() -> None:
+    """Bug: the scheduler took computed blocks of it, and of all that shared them, for lost ones."""
+    side = side_of(SmallArena(), StateKind.KV)
+    side.begin_step(StepOrders(fingerprint="m", loads=(replace(LOAD, overtaken=True),)))
+    assert side.take_finished(is_idle=False) == set()
+    assert side.take_bad_blocks() == set()
+    (end,) = side.take_report().ends
+    assert end.lost_chunks == (0,)
     side.close()
 
 
