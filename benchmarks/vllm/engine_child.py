@@ -45,8 +45,12 @@ class EngineChild:
         inputs: list[dict[str, Any]] = [{"prompt_token_ids": prompt} for prompt in prompts]
         if salt is not None:
             inputs = [{**one, "cache_salt": salt} for one in inputs]
+        return self.answers(inputs, sampling)
+
+    def answers(self, inputs: list[Any], sampling: Any, **options: Any) -> list[dict[str, Any]]:
+        """What the engine makes of all inputs at once; ``options`` are those of ``generate``."""
         started_s = time.perf_counter()
-        outputs = self.llm.generate(inputs, sampling, use_tqdm=False)
+        outputs = self.llm.generate(inputs, sampling, use_tqdm=False, **options)
         duration_s = time.perf_counter() - started_s
         return [
             {
@@ -65,8 +69,9 @@ class EngineChild:
         sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
         for number, prompt in enumerate(prompts):
             self.llm.llm_engine.add_request(str(number), {"prompt_token_ids": prompt}, sampling)
+        self._decoded_count = len(prompts)
         while len(self.llm.llm_engine.step()) < len(prompts):
-            pass
+            self._check_decoded()
 
     def decode_s(self, step_count: int) -> float:
         """Seconds that so many further steps take."""
@@ -75,13 +80,16 @@ class EngineChild:
             self.llm.llm_engine.step()
         return time.perf_counter() - started_s
 
-    def end_decoding(self) -> int:
-        """Takes steps until nothing is left to compute; how many."""
-        step_count = 0
+    def end_decoding(self) -> None:
+        """Takes steps until nothing is left to compute, of any prompt."""
+        self._check_decoded()
         while self.llm.llm_engine.has_unfinished_requests():
             self.llm.llm_engine.step()
-            step_count += 1
-        return step_count
+
+    def _check_decoded(self) -> None:
+        """Steps with fewer requests than others would be shorter."""
+        if self.llm.llm_engine.get_num_unfinished_requests() < self._decoded_count:
+            raise RuntimeError("requests ended before all of their steps were measured")
 
     def metrics(self) -> dict[str, float]:
         """Every counter and gauge, summed over labels."""

@@ -3,6 +3,7 @@
 All engines decode the same number of tokens, in turn by windows of some steps. Each window counts
 by the median of its rounds, so that a disturbance meets one round of one window and not the result,
 while what a connector does at the same place of every round, as saving a complete chunk, stays in.
+What comes now here, now there, drops out as a disturbance does.
 """
 
 from random import Random

@@ -1,5 +1,6 @@
 """What an engine is, read from vLLM's configuration. Imports vLLM."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,7 @@ HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
 LOAD_FORMATS = frozenset(
     {
         "auto",
-        "bitsandbytes",
         "fastsafetensors",
-        "gguf",
         "hf",
         "instanttensor",
         "mistral",
@@ -33,6 +32,26 @@ LOAD_FORMATS = frozenset(
     }
 )
 """Those that read the model's own folder or repository."""
+CAPACITIES = frozenset(
+    {
+        "allow_missing_mm_embeddings",
+        "default_mm_loras",
+        "enable_mm_embeds",
+        "interleave_mm_strings",
+        "limit_per_prompt",
+        "max_cpu_loras",
+        "max_lora_rank",
+        "max_loras",
+        "mm_ipc_gpu_memory_gb",
+        "mm_processor_cache_gb",
+        "mm_processor_cache_type",
+        "mm_shm_cache_max_object_size_mb",
+        "mm_tensor_ipc",
+        "skip_mm_profiling",
+        "specialize_active_lora",
+    }
+)
+"""Settings for adapters and media that say how many, how fast, or by which way."""
 JUMPING_SCHEDULERS = (
     "engine_adapters.vllm.scheduler.CakeScheduler",
     "engine_adapters.vllm.scheduler.CakeAsyncScheduler",
@@ -55,8 +74,13 @@ def identity_of(vllm_config: Any, kv_cache_config: Any) -> EngineIdentity:
         raise UnknownWeightsError(
             f"weights of load format {load_format} may not be those of the checkpoint"
         )
-    # A configuration from elsewhere has the commit of another repository.
-    commit = None if model.hf_config_path else getattr(model.hf_config, "_commit_hash", None)
+    if model.hf_config_path not in (None, model.model) and not Path(model.model).is_dir():
+        # Its commit is that of another repository.
+        raise UnknownWeightsError(
+            f"the commit of {model.model} is unknown beside a configuration of "
+            f"{model.hf_config_path}; name a local folder, or leave out hf_config_path"
+        )
+    commit = getattr(model.hf_config, "_commit_hash", None)
     return EngineIdentity(
         engine_version=vllm_version,
         weights=weights_identity(model.model, commit=commit),
@@ -74,6 +98,7 @@ def identity_of(vllm_config: Any, kv_cache_config: Any) -> EngineIdentity:
         pipeline_size=parallel.pipeline_parallel_size,
         rotary_limit=_rotary_limit(model),
         media=_media(model),
+        loader=f"{load_format} {vllm_config.load_config.model_loader_extra_config}",
     )
 
 
@@ -81,7 +106,7 @@ def identifier_of(vllm_config: Any) -> RequestIdentifier:
     """What tells the identities of an engine's requests."""
     media = vllm_config.model_config.multimodal_config
     return RequestIdentifier(
-        lora_config=repr(vllm_config.lora_config),
+        lora_config=_settings(vllm_config.lora_config),
         # Where nothing in it would use them, vLLM makes no hashes but counts.
         hashes_media=media is None
         or media.mm_processor_cache_gb > 0
@@ -165,7 +190,15 @@ def _media(model: Any) -> str:
     if model.multimodal_config is None:
         return ""
     files = sorted(Path(model.model).glob("*processor_config.json"))
-    return repr(model.multimodal_config) + "".join(path.read_text() for path in files)
+    return f"{_settings(model.multimodal_config)} {[path.read_bytes() for path in files]}"
+
+
+def _settings(config: Any) -> str:
+    """All settings but those that change no states: a new one of vLLM tells engines apart."""
+    if config is None:
+        return ""
+    settings = {field.name: getattr(config, field.name) for field in fields(config)}
+    return repr([(name, settings[name]) for name in sorted(settings.keys() - CAPACITIES)])
 
 
 def _kind(spec: Any) -> str:

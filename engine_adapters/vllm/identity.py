@@ -21,7 +21,7 @@ class EngineIdentity:
     ``instruction_set`` what that layout was made for, ``kv_dtype`` the dtype of the cache.
     ``kv_heads`` and ``head_size`` are those of one rank. ``rotary_limit`` is the longest prompt
     where rotation depends on it, and 0 elsewhere; ``media`` what is done to images and the like
-    before the model has them.
+    before the model has them; ``loader`` which of the checkpoint's files are read, and how.
     """
 
     engine_version: str
@@ -40,6 +40,7 @@ class EngineIdentity:
     pipeline_size: int
     rotary_limit: int
     media: str
+    loader: str
 
     def fingerprint(self) -> str:
         """64 hex digits over all of it and the adapter's version."""

@@ -57,13 +57,13 @@ class RequestIdentifier:
     def _weights(self, lora: Any) -> bytes:
         """A digest of what lies where the engine loads the adapter from.
 
-        The engine loads it once for each ``lora_int_id``. So what lies there later is not what
-        runs, and what is loaded in place of another shares its number.
+        The engine loads it once for each ``lora_int_id``: what lies there when it has changed is
+        not what runs, unless it is loaded in place of another, with the same number.
         """
         if getattr(lora, "load_inplace", False):
-            raise UnknownIdentityError(
-                f"LoRA adapter {lora.lora_name} is loaded in place of another"
-            )
+            raise UnknownIdentityError(f"LoRA adapter {lora.lora_name} is loaded by load_inplace")
+        if getattr(lora, "tensorizer_config_dict", None):
+            raise UnknownIdentityError(f"LoRA adapter {lora.lora_name} is loaded by tensorizer")
         folder = Path(lora.lora_path)
         if not folder.is_dir():
             raise UnknownIdentityError(

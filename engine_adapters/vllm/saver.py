@@ -3,7 +3,7 @@
 import logging
 import queue
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -35,12 +35,17 @@ class Snapshot:
     chain_keys: tuple[bytes, ...]
 
 
+def _nothing() -> None:
+    pass
+
+
 class Saver:
     """Copies blocks into the arena after a forward and has a thread put them.
 
     When the arena is full, too much waits, or there is no daemon, the save is dropped and
     counted: a later request that computes these chunks again saves them. With a ``check`` the
-    first chunk is tried before anything is stored.
+    first chunk is tried before anything is stored; when that fails ``give_up`` is called once, and
+    all saves are dropped.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Saver:
         worker_count: int = 1,
         rows: BlockRows | None = None,
         check: ProjectionCheck | None = None,
+        give_up: Callable[[], None] = _nothing,
     ) -> None:
         self._client = client
         self._layout = layout
@@ -61,6 +67,7 @@ class Saver:
         self._worker_count = worker_count
         self._rows = rows
         self._check = check
+        self._give_up = give_up
         self._is_off = False
         self._hidden = [
             layer for layer, state in enumerate(layout.layers) if state.kind is StateKind.HIDDEN
@@ -74,6 +81,9 @@ class Saver:
 
     def save(self, orders: Iterable[SaveOrder]) -> None:
         """Takes the bytes of all chunks of a step."""
+        if self._is_off:
+            self._count("dropped_saves", sum(len(order.chain_keys) for order in orders))
+            return
         pieces = [piece for order in orders for piece in self._complete(order)]
         for first in range(0, len(pieces), self._span_chunks):
             self._snapshot(pieces[first : first + self._span_chunks])
@@ -118,7 +128,7 @@ class Saver:
     def _snapshot(self, pieces: Sequence["_Piece"]) -> None:
         # No session, no call: connecting could block, and belongs to the thread.
         region = None
-        if self._client.epoch and self._queue.qsize() < QUEUED_MAX and not self._is_off:
+        if self._client.epoch and self._queue.qsize() < QUEUED_MAX:
             region = self._client.allocate(
                 ChunkMemory.byte_count(self._layout, len(pieces)), connects=False
             )
@@ -135,7 +145,7 @@ class Saver:
             for target, piece in zip(slices, pieces, strict=True):
                 assert piece.rows is not None, "only complete chunks are taken"
                 target.copy_(piece.rows[self._hidden.index(layer)].view(torch.uint8).flatten())
-        if not self._passes(memory, pieces[0]):
+        if self._is_off or not self._passes(memory, pieces[0]):
             region.release()
             self._count("dropped_saves", len(pieces))
             return
@@ -157,6 +167,7 @@ class Saver:
         except Exception as error:
             # Whatever a model of another kind raises: nothing of it may be stored.
             self._is_off = True
+            self._give_up()
             LOGGER.warning(
                 "kvstored saves nothing: layer inputs of this model do not give its keys and "
                 "values back (%s); use mode prefix or cake",

@@ -10,7 +10,11 @@ from torch import Tensor, nn
 from engine_adapters.vllm.block_filler import BlockFiller, Projection
 from engine_adapters.vllm.block_rows import BlockRows
 from engine_adapters.vllm.chunk_memory import ChunkMemory
-from engine_adapters.vllm.decoder_layers import LayerShapeError, decoder_layers
+from engine_adapters.vllm.decoder_layers import (
+    LayerShapeError,
+    decoder_layers,
+    refuse_collectives,
+)
 from engine_adapters.vllm.engine_turn import EngineTurn
 from engine_adapters.vllm.kv_blocks import BlockShapeError, KvBlocks
 from engine_adapters.vllm.layer_hooks import LayerHooks
@@ -153,14 +157,17 @@ class WorkerSide:
     def close(self) -> None:
         """Ends all threads; what was taken is saved first, within a bounded time."""
         self._turn.close()
-        if self._hooked is not None:
-            self._hooked[1].take = None
+        self._take_no_inputs()
         if self._loader is not None:
             self._loader.close()
         if self._saver is not None:
             self._saver.drain()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
+
+    def _take_no_inputs(self) -> None:
+        if self._hooked is not None:
+            self._hooked[1].take = None
 
     def _open(self, fingerprint: str) -> bool:
         if self._blocks is None:
@@ -206,6 +213,7 @@ class WorkerSide:
             worker_count=layout.shard.tensor_size,
             rows=rows,
             check=ProjectionCheck(self._blocks, filler, layout) if filler.needs_engine else None,
+            give_up=self._take_no_inputs,
         )
         self._loader = Loader(
             LoadPlace(
@@ -231,7 +239,9 @@ class WorkerSide:
             # Some other connector stands between the worker and this one.
             raise LayerShapeError("the worker does not show its model")
         model, hooks = self._hooked
-        decoder_layers(model)
+        modules = decoder_layers(model)
+        if layout.shard.tensor_size > 1:
+            refuse_collectives(modules)
         from engine_adapters.vllm.hidden_layers import HiddenLayers
 
         layers = HiddenLayers(model, hidden)

@@ -21,6 +21,18 @@ class BreakableChild(EngineChild):
         self._reached = threading.Event()
         self._regions: list[Any] = []
 
+    def adapted(
+        self, prompt: list[int], max_tokens: int, folder: str, number: int
+    ) -> dict[str, Any]:
+        """A greedy continuation with a LoRA adapter."""
+        from vllm import SamplingParams
+        from vllm.lora.request import LoRARequest
+
+        sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+        adapter = LoRARequest(f"adapter {number}", number, folder)
+        (answer,) = self.answers([{"prompt_token_ids": prompt}], sampling, lora_request=adapter)
+        return answer
+
     def rank_keys(self, prompt: list[int]) -> list[str]:
         """Keys in hexadecimal under which the chunks of a prompt are stored."""
         from engine_adapters.vllm.chunk_keys import KeyChain, RequestIdentity, rank_key

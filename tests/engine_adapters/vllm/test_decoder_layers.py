@@ -1,7 +1,11 @@
 import pytest
 from torch import nn
 
-from engine_adapters.vllm.decoder_layers import LayerShapeError, decoder_layers
+from engine_adapters.vllm.decoder_layers import (
+    LayerShapeError,
+    decoder_layers,
+    refuse_collectives,
+)
 
 
 class Attention(nn.Module):
@@ -41,3 +45,12 @@ def test_layers_are_those_of_the_inner_model() -> None:
 def test_other_models_are_told_apart(model: nn.Module, words: str) -> None:
     with pytest.raises(LayerShapeError, match=words):
         decoder_layers(model)
+
+
+def test_attention_that_may_need_all_ranks_is_told_apart() -> None:
+    """One rank that normalised queries over all of them would wait for the others for good."""
+    layers = [Layer(Attention()), Layer(Attention())]
+    refuse_collectives(layers)
+    layers[1].self_attn.q_norm = nn.Identity()
+    with pytest.raises(LayerShapeError, match="q_norm may need all ranks"):
+        refuse_collectives(layers)

@@ -14,6 +14,7 @@ import torch
 from vllm.config import (
     CacheConfig,
     DeviceConfig,
+    LoRAConfig,
     ModelConfig,
     MultiModalConfig,
     PoolerConfig,
@@ -27,6 +28,7 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 
+from engine_adapters.vllm.chunk_keys import RequestIdentity
 from engine_adapters.vllm.engine_config import (
     HIDDEN_WORKER,
     facts_of,
@@ -178,6 +180,12 @@ def test_identity_covers_the_limit_of_a_rotation_that_depends_on_it(config: Any)
     assert identity_of(config, caches()).fingerprint() != short
 
 
+def test_identity_covers_which_files_are_read(config: Any) -> None:
+    plain = identity_of(config, caches()).fingerprint()
+    config.load_config.load_format = "pt"
+    assert identity_of(config, caches()).fingerprint() != plain
+
+
 @pytest.mark.parametrize("load_format", ["dummy", "tensorizer", "someone's own"])
 def test_weights_from_elsewhere_are_unknown(config: Any, load_format: str) -> None:
     config.load_config.load_format = load_format
@@ -190,8 +198,10 @@ def test_configuration_from_elsewhere_does_not_name_the_weights(config: Any) -> 
     model = config.model_config
     model.model, model.hf_config._commit_hash = "someone/model", "abc"
     assert identity_of(config, caches()).weights == "commit:abc"
+    model.hf_config_path = "someone/model"
+    assert identity_of(config, caches()).weights == "commit:abc"
     model.hf_config_path = "someone/other"
-    with pytest.raises(UnknownWeightsError, match="no known commit"):
+    with pytest.raises(UnknownWeightsError, match="leave out hf_config_path"):
         identity_of(config, caches())
 
 
@@ -204,11 +214,32 @@ def test_identity_covers_what_is_done_to_images(config: Any, tmp_path: Path) -> 
     assert identity_of(config, caches()).fingerprint() == plain
     model.multimodal_config = MultiModalConfig(mm_processor_kwargs={"do_normalize": False})
     assert identity_of(config, caches()).fingerprint() != plain
+    roomier = {"mm_processor_kwargs": {"do_normalize": True}, "mm_processor_cache_gb": 8}
+    model.multimodal_config = MultiModalConfig(**roomier)
+    assert identity_of(config, caches()).fingerprint() == plain, "it changes no states"
     shutil.copytree(model.model, tmp_path / "copy")
     model.model = str(tmp_path / "copy")
     before = identity_of(config, caches()).fingerprint()
     (tmp_path / "copy" / "preprocessor_config.json").write_text("{}")
     assert identity_of(config, caches()).fingerprint() != before
+
+
+def adapter_identity(config: Any, folder: Path) -> RequestIdentity:
+    lora = SimpleNamespace(lora_name="a", lora_int_id=1, lora_path=str(folder))
+    request = SimpleNamespace(
+        prompt_token_ids=[1], lora_request=lora, cache_salt=None, mm_features=[]
+    )
+    return identifier_of(config).identity_of(request)
+
+
+def test_adapters_are_known_by_how_they_are_applied(config: Any, tmp_path: Path) -> None:
+    """Bug: engines that apply other parts of the same adapter shared its states."""
+    config.lora_config = LoRAConfig(max_lora_rank=8)
+    plain = adapter_identity(config, tmp_path)
+    config.lora_config = LoRAConfig(max_lora_rank=16, max_loras=2)
+    assert adapter_identity(config, tmp_path) == plain
+    config.lora_config = LoRAConfig(max_lora_rank=8, target_modules=["q_proj"])
+    assert adapter_identity(config, tmp_path) != plain
 
 
 @pytest.mark.parametrize(

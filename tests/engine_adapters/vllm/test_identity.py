@@ -21,6 +21,7 @@ IDENTITY = EngineIdentity(
     pipeline_size=1,
     rotary_limit=0,
     media="",
+    loader="auto {}",
 )
 
 OTHER: dict[str, object] = {
@@ -40,6 +41,7 @@ OTHER: dict[str, object] = {
     "pipeline_size": 2,
     "rotary_limit": 4096,
     "media": "video_pruning_rate=0.5",
+    "loader": "pt {}",
 }
 
 

@@ -89,9 +89,18 @@ def test_adapter_that_is_replaced_while_it_is_loaded_is_unknown(tmp_path: Path) 
     assert identifier.identity_of(request(lora_request=lora)) != first
 
 
-def test_adapter_that_is_loaded_in_place_of_another_is_unknown(tmp_path: Path) -> None:
-    lora = adapter(tmp_path / "a", b"weights", load_inplace=True)
-    with pytest.raises(UnknownIdentityError, match="in place of another"):
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"load_inplace": True}, "load_inplace"),
+        ({"tensorizer_config_dict": {"tensorizer_dir": "elsewhere"}}, "tensorizer"),
+    ],
+)
+def test_adapter_that_comes_by_another_way_is_unknown(
+    tmp_path: Path, change: dict[str, Any], word: str
+) -> None:
+    lora = adapter(tmp_path / "a", b"weights", **change)
+    with pytest.raises(UnknownIdentityError, match=f"loaded by {word}"):
         identity_of(request(lora_request=lora))
 
 

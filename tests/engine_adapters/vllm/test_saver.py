@@ -160,12 +160,14 @@ def test_states_that_cannot_be_restored_are_not_stored(monkeypatch: pytest.Monke
     monkeypatch.setattr(warn, "warning", lambda text, *values: told.append(text % values))
     client, check = HeldPuts(), Check()
     client.goes_on.set()
-    saver = saver_of(client, check=check)
+    given_up: list[bool] = []
+    saver = saver_of(client, check=check, give_up=lambda: given_up.append(True))
     saver.save([order_of(2)])
     saver.save([order_of(1)])
     assert settled(saver) == {"dropped_saves": 3}
     assert client.free_bytes == ARENA_BYTES
     assert check.compared == [(0, (0, 1))]
+    assert given_up == [True]
     (sentence,) = told
     assert "norms of this model give pairs" in sentence
     saver.drain()
