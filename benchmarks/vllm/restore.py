@@ -1,4 +1,4 @@
-"""Restoring in real vLLM engines: Cake, HCache, and what an idle connector costs.
+"""Restoring in real vLLM engines: Cake and HCache.
 
 Every engine is a process of its own; one works at a time. All take the same prompts and are
 measured in turn: in float32, where all ways must give the same token, and in bfloat16, where a
@@ -27,7 +27,6 @@ from benchmarks.vllm.lab import (
     random_prompt,
 )
 from benchmarks.vllm.shapes import HEADS_MODEL, KV_TOKEN_BYTES, VOCABULARY
-from benchmarks.vllm.steps import Samples, decode_in_turn, step_series
 from benchmarks.vllm.tiny_model import make_model
 
 COMPARED_TOKENS = 8
@@ -37,10 +36,10 @@ FIGURES = (
     "cake_vs_best_baseline_balanced",
     "cake_vs_best_baseline_sweep_max",
     "hcache_vs_kv_restore_x",
-    "step_overhead",
     "tokens_equal",
     "blocks_leaked",
 )
+Samples = dict[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,6 @@ class Scale:
     sweep: tuple[float, ...]
     rounds: Rounds
     sweep_rounds: Rounds
-    idle_rounds: Rounds
 
 
 FULL = Scale(
@@ -59,14 +57,12 @@ FULL = Scale(
     sweep=(1 / 8, 1 / 4, 1 / 2, 2.0, 4.0, 8.0),
     rounds=Rounds(count=7, count_min=5, time_limit_s=200.0),
     sweep_rounds=Rounds(count=5, count_min=5, time_limit_s=200.0),
-    idle_rounds=Rounds(count=35, count_min=21, time_limit_s=240.0),
 )
 QUICK = Scale(
     prompt_tokens=2 * 1024 + 4,
     sweep=(1 / 2, 8.0),
     rounds=Rounds(count=5, count_min=5, time_limit_s=60.0),
     sweep_rounds=Rounds(count=5, count_min=5, time_limit_s=40.0),
-    idle_rounds=Rounds(count=7, count_min=5, time_limit_s=40.0),
 )
 WAYS = {"computed": "plain", "loaded": "prefix", "both": "cake"}
 """Ways to get a prompt's states, and the engine of each."""
@@ -88,7 +84,7 @@ class Bench:
         self._generator = settings.random()
         self._lab = Lab(folder, stack)
         self._model = model = make_model(folder / "model", **HEADS_MODEL)
-        self._limits = limits = {
+        limits = {
             "max_model_len": 8192,
             "max_num_batched_tokens": STEP_TOKENS,
             "dtype": dtype,
@@ -139,14 +135,6 @@ class Bench:
                 samples[f"{prefix}_{way}_bytes"] = (loaded_bytes * len(ways) / count,)
         return samples
 
-    def idle_cost(self, rounds: Rounds) -> Samples:
-        """Windows of steps of engines with a connector, and of two without."""
-        self._lab.start("control", self._model, mode=None, **self._limits)
-        self._lab.limit(["cake", "hcache"], None)
-        windows = decode_in_turn(self._lab, rounds=rounds, generator=self._generator)
-        self._lab.end("control")
-        return windows
-
     def crowd(self) -> Crowd:
         """Eight requests that are restored at once, with preemptions."""
         self._lab.limit(["cake"], None)
@@ -193,11 +181,8 @@ def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...
         say("hidden states and keys and values")
         ways = {"hidden": "hcache", "kv": "prefix"}
         samples |= bench.compare("slow", ways, balanced // 2, scale.rounds)
-        say("decoding with a connector that has nothing to do")
-        windows = bench.idle_cost(scale.idle_rounds)
         say("eight requests at once")
-        crowd = bench.crowd()
-        return (*series(samples, scale, bench, crowd), *step_series(windows))
+        return series(samples, scale, bench, bench.crowd())
 
 
 def measure_bfloat16(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...]:
@@ -232,7 +217,7 @@ def bfloat16_series(samples: Samples) -> tuple[Series, ...]:
 
 
 def series(samples: Samples, scale: Scale, bench: Bench, crowd: Crowd) -> tuple[Series, ...]:
-    """The figures of restorations, then every sample."""
+    """The figures, then every sample."""
     sweep = [best_ratio(samples, f"x{share:g}") for share in scale.sweep]
     figures: Sequence[Series] = (
         Series(

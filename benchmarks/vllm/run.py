@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from benchmarks.benchmark import Benchmark, Settings
 from benchmarks.report import Series
-from benchmarks.vllm import native, restore, server
+from benchmarks.vllm import native, restore, server, steps
 
 Say = Callable[[str], None]
 
@@ -21,6 +21,7 @@ class Part:
 
 PARTS: Mapping[str, Part] = {
     "restore": Part(figures=restore.FIGURES, run=restore.measure),
+    "steps": Part(figures=steps.FIGURES, run=steps.measure),
     "bfloat16": Part(figures=(), run=restore.measure_bfloat16, is_quick=False),
     "native": Part(figures=native.FIGURES, run=native.measure),
     "server": Part(figures=server.FIGURES, run=server.measure),

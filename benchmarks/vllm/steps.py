@@ -4,15 +4,34 @@ All engines decode the same number of tokens, in turn by windows of some steps. 
 by the median of its rounds, so that a disturbance meets one round of one window and not the result,
 while what a connector does at the same place of every round, as saving a complete chunk, stays in.
 What comes now here, now there, drops out as a disturbance does.
+
+Processes that do the same differ by some hundredths for as long as they live. So two engines
+without a connector are what the others are compared with, and all are started anew a few times.
 """
 
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from statistics import median
+from statistics import fmean, median
+from typing import Any
 
+from benchmarks.benchmark import Settings
 from benchmarks.interleave import Alternative, Measured, Rounds, interleave
 from benchmarks.report import Series
-from benchmarks.vllm.lab import Lab, random_prompt
-from benchmarks.vllm.shapes import VOCABULARY
+from benchmarks.scratch import scratch_folder
+from benchmarks.vllm.lab import (
+    CAKE_SCHEDULER,
+    DEVICE_BYTES,
+    HIDDEN_WORKER,
+    MIB,
+    STEP_TOKENS,
+    Lab,
+    random_prompt,
+)
+from benchmarks.vllm.shapes import HEADS_MODEL, VOCABULARY
+from benchmarks.vllm.tiny_model import make_model
 
 PROMPT_TOKENS = 40
 REQUESTS = 8
@@ -21,28 +40,73 @@ WINDOW_STEPS = 16
 WINDOWS = 8
 DECODED_TOKENS = WINDOWS * WINDOW_STEPS + 8
 """More than are measured: the first requests begin before the last ones."""
-GROUP_ROUNDS = 7
-"""Rounds of one sample of the published ratio."""
-
-STEPPED_ENGINES = ("plain", "control", "cake", "hcache")
+PLAIN_ENGINES = ("plain", "control")
+ENGINES: dict[str, dict[str, Any]] = {
+    **{name: {"mode": None} for name in PLAIN_ENGINES},
+    "cake": {"mode": "cake", "scheduler_cls": CAKE_SCHEDULER},
+    "hcache": {"mode": "hcache", "worker_cls": HIDDEN_WORKER},
+}
+FIGURES = ("step_overhead",)
 Samples = dict[str, tuple[float, ...]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepScale:
+    """How often the engines are started, and the rounds of each time."""
+
+    starts: int
+    rounds: Rounds
+
+
+FULL = StepScale(starts=5, rounds=Rounds(count=9, count_min=9, time_limit_s=120.0))
+QUICK = StepScale(starts=1, rounds=Rounds(count=5, count_min=5, time_limit_s=60.0))
+
+
+def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...]:
+    """A ratio of each start of the engines."""
+    scale = QUICK if settings.quick else FULL
+    generator = settings.random()
+    starts = []
+    for number in range(scale.starts):
+        say(f"decoding beside a connector, start {number + 1} of {scale.starts}")
+        with ExitStack() as stack:
+            folder = stack.enter_context(scratch_folder(settings.folder, DEVICE_BYTES + 256 * MIB))
+            lab = start_engines(folder, stack, generator)
+            starts.append(decode_in_turn(lab, rounds=scale.rounds, generator=generator))
+    return step_series(starts)
+
+
+def start_engines(folder: Path, stack: ExitStack, generator: Random) -> Lab:
+    """A daemon and one engine of each kind, in any order."""
+    lab = Lab(folder, stack)
+    model = make_model(folder / "model", **HEADS_MODEL)
+    for name in generator.sample(list(ENGINES), len(ENGINES)):
+        lab.start(
+            name,
+            model,
+            **ENGINES[name],
+            max_model_len=8192,
+            max_num_batched_tokens=STEP_TOKENS,
+            dtype="float32",
+        )
+    return lab
+
+
 def decode_in_turn(lab: Lab, *, rounds: Rounds, generator: Random) -> Samples:
-    """Seconds of each window of each of STEPPED_ENGINES, by ``NAME_WINDOW``, once for each round.
+    """Seconds of each window of each of ENGINES, by ``NAME_WINDOW``, once for each round.
 
     What is decoded is saved: by copies of blocks, or of every layer's inputs.
     """
 
     def decode() -> Measured:
         windows: dict[str, float] = {}
-        for name in STEPPED_ENGINES:
+        for name in ENGINES:
             prompts = [random_prompt(generator, PROMPT_TOKENS, VOCABULARY) for _ in range(REQUESTS)]
             lab.engine(name).begin_decoding(*prompts, max_tokens=DECODED_TOKENS)
         for number in range(WINDOWS):
-            for name in generator.sample(STEPPED_ENGINES, len(STEPPED_ENGINES)):
+            for name in generator.sample(list(ENGINES), len(ENGINES)):
                 windows[f"{name}_{number}"] = lab.engine(name).decode_s(WINDOW_STEPS)
-        for name in STEPPED_ENGINES:
+        for name in ENGINES:
             lab.engine(name).end_decoding()
         return windows
 
@@ -54,46 +118,37 @@ def decode_in_turn(lab: Lab, *, rounds: Rounds, generator: Random) -> Samples:
     )
 
 
-def step_series(windows: Samples) -> tuple[Series, ...]:
-    """What each connector costs, and what an engine without one does: the noise of the others."""
-    figure = Series(
-        key="step_overhead",
-        unit="ratio",
-        samples=overheads(windows, "cake", "plain"),
-        is_figure=True,
-    )
-    others = (
-        Series(key=f"step_overhead_{name}", unit="ratio", samples=overheads(windows, name, "plain"))
-        for name in ("control", "hcache")
-    )
-    rounds = (
-        Series(key=f"decode_{name}_s", unit="s", samples=_rounds_s(windows, name))
-        for name in STEPPED_ENGINES
-    )
-    return (figure, *others, *rounds)
+def step_series(starts: Sequence[Samples]) -> tuple[Series, ...]:
+    """What each connector costs, and how far two engines without one are apart."""
 
+    def ratios(key: str, name: str, *peers: str) -> Series:
+        return Series(
+            key=key,
+            unit="ratio",
+            samples=tuple(overhead(windows, name, peers) for windows in starts),
+            is_figure=key in FIGURES,
+        )
 
-def overheads(windows: Samples, name: str, plain: str) -> tuple[float, ...]:
-    """One engine's steps over those of another: a ratio for each GROUP_ROUNDS rounds.
-
-    Rounds that are left over belong to the last ratio.
-    """
-    count = len(windows[f"{plain}_0"])
-    starts = range(0, max(count - GROUP_ROUNDS, 0) + 1, GROUP_ROUNDS)
-    groups = [slice(start, start + GROUP_ROUNDS) for start in starts]
-    groups[-1] = slice(groups[-1].start, count)
-    return tuple(
-        _typical_s(windows, name, group) / _typical_s(windows, plain, group) for group in groups
+    return (
+        ratios("step_overhead", "cake", *PLAIN_ENGINES),
+        ratios("step_overhead_hcache", "hcache", *PLAIN_ENGINES),
+        ratios("step_control", *PLAIN_ENGINES),
+        *(
+            Series(
+                key=f"decode_{name}_s",
+                unit="s",
+                samples=tuple(typical_s(windows, name) for windows in starts),
+            )
+            for name in ENGINES
+        ),
     )
 
 
-def _rounds_s(windows: Samples, name: str) -> tuple[float, ...]:
-    return tuple(map(sum, zip(*_of(windows, name), strict=True)))
+def overhead(windows: Samples, name: str, peers: Sequence[str]) -> float:
+    """One engine's steps over the mean of those of its peers."""
+    return typical_s(windows, name) / fmean(typical_s(windows, peer) for peer in peers)
 
 
-def _typical_s(windows: Samples, name: str, rounds: slice) -> float:
-    return sum(median(samples[rounds]) for samples in _of(windows, name))
-
-
-def _of(windows: Samples, name: str) -> list[tuple[float, ...]]:
-    return [windows[f"{name}_{number}"] for number in range(WINDOWS)]
+def typical_s(windows: Samples, name: str) -> float:
+    """Seconds of a round of which no window was disturbed."""
+    return sum(median(windows[f"{name}_{number}"]) for number in range(WINDOWS))

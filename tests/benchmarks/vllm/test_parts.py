@@ -13,7 +13,7 @@ from benchmarks.vllm.restore import FIGURES
 
 def test_every_figure_belongs_to_a_part() -> None:
     benchmark = find_benchmark("vllm")
-    assert list(benchmark.parts) == ["restore", "bfloat16", "native", "server"]
+    assert list(benchmark.parts) == ["restore", "steps", "bfloat16", "native", "server"]
     assert "prefix_vs_native_fs_ttft" in benchmark.promised(("native",))
     assert set(FIGURES) < set(benchmark.figures)
 
@@ -21,8 +21,8 @@ def test_every_figure_belongs_to_a_part() -> None:
 @pytest.mark.parametrize(
     ("is_quick", "parts", "ran"),
     [
-        (True, (), ["restore", "native", "server"]),
-        (False, (), ["restore", "bfloat16", "native", "server"]),
+        (True, (), ["restore", "steps", "native", "server"]),
+        (False, (), ["restore", "steps", "bfloat16", "native", "server"]),
         (True, ("bfloat16",), ["bfloat16"]),
     ],
 )
