@@ -149,8 +149,13 @@ class ServerProcess:
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_S)
-        # The engine is a process of the server's own, which would outlive one that is killed.
+        # The engine and what removes its shared memory are processes of the server's own: they
+        # end behind it, and would outlive one that is killed.
         with suppress(ProcessLookupError):
+            deadline_s = time.monotonic() + STOP_S
+            while time.monotonic() < deadline_s:
+                os.killpg(self._process.pid, 0)
+                time.sleep(POLL_S)
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         rmtree(self._folder, ignore_errors=True)
