@@ -75,6 +75,15 @@ def test_place_of_a_medium_counts() -> None:
     )
 
 
+def test_only_tokens_and_adapters_are_told() -> None:
+    """An event of a salted or an illustrated request would offer its chunks to everyone."""
+    image = Medium(content=b"cat", first_token=6, token_count=4)
+    assert PLAIN.is_told
+    assert replace(PLAIN, adapter=b"lora").is_told
+    assert not replace(PLAIN, salt="mine").is_told
+    assert not replace(PLAIN, media=(image,)).is_told
+
+
 def test_ranks_store_under_keys_of_their_own() -> None:
     (key, *_) = keys()
     assert len({key, rank_key(key, b"rank 0"), rank_key(key, b"rank 1")}) == 3

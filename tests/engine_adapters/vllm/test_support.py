@@ -32,6 +32,7 @@ def test_plain_engine_gets_what_it_asks_for(mode: RestoreMode) -> None:
         ({"device": "cuda"}, "on cuda"),
         ({"attention": frozenset({"full", "Mamba"})}, "Mamba"),
         ({"attention": frozenset({"SlidingWindow"})}, "SlidingWindow"),
+        ({"has_whole_prefills": True}, "prompt as a whole"),
         ({"has_speculation": True}, "speculative"),
         ({"pipeline_size": 2}, "pipeline"),
         ({"context_parallel_size": 2}, "context"),
