@@ -82,5 +82,7 @@ class ChunkEvents:
 
     def take(self) -> list[ChunkEvent]:
         """Everything since the last call."""
+        if not self._events:
+            return []
         events, self._events = self._events, []
         return events

@@ -72,6 +72,9 @@ class KvstoredConnector(KVConnectorBase_V1):
         self._profile = load_profile(Path(path)) if path else None
         self.scheduler_side: SchedulerSide | None = None
         self.worker_side: WorkerSide | None = None
+        self._concerned: WorkerSide | None = None
+        """The worker's side in steps that ask something of it, or that it has something to tell:
+        in all others it is passed by, because they are what every token waits for."""
         if role is KVConnectorRole.SCHEDULER:
             self._say(self._support.reason)
             self._say(version_note(vllm_version))
@@ -127,8 +130,10 @@ class KvstoredConnector(KVConnectorBase_V1):
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         """What the workers said."""
         report = connector_output.kv_connector_worker_meta
-        if self.scheduler_side is not None and isinstance(report, ReportMetadata):
-            self.scheduler_side.take_report(report.report)
+        if report is None or self.scheduler_side is None:
+            return
+        assert isinstance(report, ReportMetadata)
+        self.scheduler_side.take_report(report.report)
 
     def request_finished(
         self, request: Any, block_ids: list[int]
@@ -142,7 +147,8 @@ class KvstoredConnector(KVConnectorBase_V1):
         """Chunks that the store took or lost since the last call."""
         if self.scheduler_side is None:
             return ()
-        return [_vllm_event(event) for event in self.scheduler_side.events.take()]
+        events = self.scheduler_side.events.take()
+        return [_vllm_event(event) for event in events] if events else ()
 
     def reset_cache(self) -> bool:
         """VLLM was told to forget all states, as behind an update of the weights in place.
@@ -188,8 +194,16 @@ class KvstoredConnector(KVConnectorBase_V1):
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
         """Before every step: what is computed from here on is not loaded any more."""
         super().bind_connector_metadata(connector_metadata)
-        if self.worker_side is not None:
-            self.worker_side.begin_step(self._orders)
+        side, orders = self.worker_side, self._orders
+        if side is None or (orders.asks_nothing and side.is_settled):
+            self._concerned = None
+        else:
+            self._concerned = side
+            side.begin_step(orders)
+
+    def has_connector_metadata(self) -> bool:
+        """Never: vLLM asks whether layers have to be announced, and no layer is waited for."""
+        return False
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Nothing: loads began with the step."""
@@ -204,23 +218,25 @@ class KvstoredConnector(KVConnectorBase_V1):
 
     def wait_for_save(self) -> None:
         """Behind every forward: copies what is complete."""
-        if self.worker_side is not None:
-            self.worker_side.end_forward(self._orders)
+        if self._concerned is not None:
+            self._concerned.end_forward(self._orders)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         """Requests whose load has ended."""
-        if self.worker_side is None:
+        if self._concerned is None:
             return None, None
-        return None, self.worker_side.take_finished(is_idle=self._orders.is_idle) or None
+        return None, self._concerned.take_finished(is_idle=self._orders.is_idle) or None
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         """Blocks of such requests that have to be computed."""
-        return set() if self.worker_side is None else self.worker_side.take_bad_blocks()
+        return set() if self._concerned is None else self._concerned.take_bad_blocks()
 
     def build_connector_worker_meta(self) -> ReportMetadata | None:
         """What the scheduler's side should know."""
-        report = None if self.worker_side is None else self.worker_side.take_report()
-        return None if report is None or report.is_empty else ReportMetadata(report)
+        if self._concerned is None:
+            return None
+        report = self._concerned.take_report()
+        return None if report.is_empty else ReportMetadata(report)
 
     # Both sides.
 
@@ -228,8 +244,8 @@ class KvstoredConnector(KVConnectorBase_V1):
         """What was counted since the last call."""
         if self.scheduler_side is not None:
             counts = self.scheduler_side.take_counts()
-        elif self.worker_side is not None:
-            counts = self.worker_side.take_counts()
+        elif self._concerned is not None:
+            counts = self._concerned.take_counts()
         else:
             return None
         return KvstoredStats(data=dict(counts)) if counts else None

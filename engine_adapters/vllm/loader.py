@@ -60,6 +60,18 @@ class Loader:
         """Whether a load runs."""
         return bool(self._jobs)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no load runs, and nothing of those that did is left to be taken."""
+        with self._changed:
+            return not (
+                self.is_busy
+                or self._overtaken
+                or self._ends
+                or self._finished_requests
+                or self._bad_blocks
+            )
+
     def wait(self, timeout_s: float) -> None:
         """Lets the loader's thread run: an engine that spins would keep it from the interpreter."""
         with self._changed:

@@ -63,11 +63,13 @@ class StepOrders:
 
     ``claims``: by load, the leading chunks of the request whose blocks belong to computing from
     this step on. ``cancels``: loads whose blocks may not be written any more. ``is_idle``:
-    nothing is computed in this step.
+    nothing is computed in this step. ``asks_nothing``: tokens are computed, and nothing else is
+    said here; a worker that has nothing under way need not look at the rest.
     """
 
     fingerprint: str
     is_idle: bool = False
+    asks_nothing: bool = False
     saves: tuple[SaveOrder, ...] = ()
     loads: tuple[LoadOrder, ...] = ()
     claims: Mapping[int, int] = field(default_factory=dict)

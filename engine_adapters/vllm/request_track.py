@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from engine_adapters.vllm.chunk_keys import KeyChain, RequestIdentity
 from engine_adapters.vllm.options import RestoreMode
-from engine_adapters.vllm.overtaking import Overtaking
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,12 +24,6 @@ class RequestTrack:
     tried_admission: int = -1
     load_id: int | None = None
     mode: RestoreMode = RestoreMode.OFF
-    overtaking: Overtaking | None = None
-
-    @property
-    def next_save_token(self) -> int:
-        """Tokens that have to be computed before there is something to save."""
-        return (self.saved_chunks + 1) * self.chunk_tokens
 
     def chunks_to_save(self, *, computed_tokens: int, known_tokens: int) -> range:
         """Chunks that are complete when ``computed_tokens`` are, and were not saved before.

@@ -98,8 +98,17 @@ class Saver:
 
     def take_counts(self) -> dict[str, float]:
         """What was counted since the last call."""
+        if not self._tally.counts:
+            return {}
         with self._lock:
             return self._tally.take()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing waits to be put, and nothing of what was is left to be taken."""
+        with self._lock:
+            # What is put is told before it stops to count as waiting.
+            return not (self.is_busy or self._stored or self._tally.counts)
 
     @property
     def is_busy(self) -> bool:

@@ -46,7 +46,7 @@ class _Overtaking(_Base):
         count: int = super()._reserve_prefill_lookahead(
             request, num_computed_tokens, num_new_tokens
         )
-        if self._side is None:
+        if self._side is None or not self._side.overtakings:
             return count
         return self._side.clipped_tokens(request.request_id, num_computed_tokens, count)
 

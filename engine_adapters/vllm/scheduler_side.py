@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from engine_adapters.vllm.block_span import BlockSpan, claimed_chunks, usable_tokens
@@ -50,7 +50,7 @@ class SchedulerSide:
         self._options = options
         self._mode = mode
         self._identifier = identifier
-        self._nothing = StepOrders(fingerprint=fingerprint)
+        self._nothing = StepOrders(fingerprint=fingerprint, asks_nothing=True)
         self.lookup = lookup
         self._block_tokens = block_tokens
         self._choice = choice
@@ -70,6 +70,8 @@ class SchedulerSide:
         self._cancels: set[int] = set()
         self._unknown: set[str] = set()
         self._generation = ""
+        self.overtakings: dict[str, Overtaking] = {}
+        """By request: those that are loaded while they run, or will be from this step on."""
         self.jump: Jump = _set_position
         self.tally = Tally()
         self.events = ChunkEvents(worker_count)
@@ -106,7 +108,7 @@ class SchedulerSide:
             return 0, False
         # It has no blocks: whatever it was given by an earlier try or admission is over.
         self._cancel(request.request_id)
-        track.overtaking = None
+        self.overtakings.pop(request.request_id, None)
         if request.skip_reading_prefix_cache:
             return 0, False
         found = self._answer(request, track)
@@ -122,7 +124,7 @@ class SchedulerSide:
             return 0, False
         if track.mode is RestoreMode.CAKE:
             # The first step is clipped before it has blocks.
-            track.overtaking = Overtaking(
+            self.overtakings[request.request_id] = Overtaking(
                 stop_token=usable, chunk_tokens=self._chunk_tokens, pace=self._pace
             )
             return 0, False
@@ -136,17 +138,18 @@ class SchedulerSide:
         found = self._found.pop(request.request_id, None)
         if track is None:
             return
+        overtaking = self.overtakings.get(request.request_id)
         if found is None:
-            track.overtaking = None
+            self.overtakings.pop(request.request_id, None)
             return
         usable = self._usable_tokens(request, found)
         if load_tokens:
             first_block = (usable - load_tokens) // self._block_tokens
-        elif track.overtaking is not None and block_tables.reserve_all(request):
+        elif overtaking is not None and block_tables.reserve_all(request):
             first_block = 0
-            track.overtaking.begin_loading()
+            overtaking.begin_loading()
         else:
-            track.overtaking = None
+            self.overtakings.pop(request.request_id, None)
             self.lookup.release(found)
             return
         ids = block_tables.ids_of(request.request_id)
@@ -160,15 +163,16 @@ class SchedulerSide:
     def step_orders(
         self,
         scheduled: Mapping[str, int],
-        preempted: Iterable[str],
+        preempted: Collection[str],
         block_tables: BlockTables,
     ) -> StepOrders:
         """Orders for the step that computes ``scheduled`` tokens of each request."""
-        # One that was preempted and admitted again within this step has a load that is new.
-        admitted = {load.request_id for load in self._new_loads}
-        for request_id in preempted:
-            if request_id not in admitted:
-                self._cancel(request_id)
+        if preempted:
+            # One that was admitted again within this step has a load that is new.
+            admitted = {load.request_id for load in self._new_loads}
+            for request_id in preempted:
+                if request_id not in admitted:
+                    self._cancel(request_id)
         claims: dict[int, int] = {}
         saves: list[SaveOrder] = []
         for request_id, token_count in scheduled.items():
@@ -181,7 +185,9 @@ class SchedulerSide:
                 claims[track.load_id] = claimed_chunks(
                     computed_tokens=computed, chunk_tokens=self._chunk_tokens
                 )
-            if computed >= track.next_save_token and self._has_answer(request, track):
+            if computed // self._chunk_tokens > track.saved_chunks and self._has_answer(
+                request, track
+            ):
                 saves += self._saving.orders(request, track, computed, block_tables)
         self._pace.computed_tokens += sum(scheduled.values())
         if scheduled and not (saves or claims or self._new_loads or self._cancels):
@@ -190,6 +196,7 @@ class SchedulerSide:
         cancels, self._cancels = frozenset(self._cancels), set()
         return replace(
             self._nothing,
+            asks_nothing=False,
             is_idle=not scheduled,
             saves=tuple(saves),
             loads=loads,
@@ -200,7 +207,7 @@ class SchedulerSide:
     def take_report(self, report: WorkerReport) -> None:
         """What the workers said behind a step."""
         for load_id, request_id in list(self._overtaken.items()):
-            overtaking = self._tracks[request_id].overtaking
+            overtaking = self.overtakings.get(request_id)
             if overtaking is None:
                 continue
             progress = report.progress.get(load_id)
@@ -218,10 +225,11 @@ class SchedulerSide:
         Computed tokens are told with something else or behind a request's end: telling anything
         costs the engine a little of every step.
         """
-        if self._has_ended or self.tally.counts:
-            self.tally.add("computed_tokens", self._pace.computed_tokens - self._told_tokens)
-            self._told_tokens = self._pace.computed_tokens
-            self._has_ended = False
+        if not (self._has_ended or self.tally.counts):
+            return {}
+        self.tally.add("computed_tokens", self._pace.computed_tokens - self._told_tokens)
+        self._told_tokens = self._pace.computed_tokens
+        self._has_ended = False
         return self.tally.take()
 
     def finish_request(self, request_id: str) -> None:
@@ -231,15 +239,16 @@ class SchedulerSide:
         self._forget(request_id)
         if (pending := self._pending.pop(request_id, None)) is not None:
             self.lookup.drop(pending)
+        self.overtakings.pop(request_id, None)
         self._tracks.pop(request_id, None)
         self._requests.pop(request_id, None)
 
     def clipped_tokens(self, request_id: str, computed_tokens: int, new_tokens: int) -> int:
         """How many of ``new_tokens`` a step should compute: none that loading has sooner."""
-        track = self._tracks.get(request_id)
-        if track is None or track.overtaking is None:
+        overtaking = self.overtakings.get(request_id)
+        if overtaking is None:
             return new_tokens
-        return track.overtaking.clipped(computed_tokens, new_tokens)
+        return overtaking.clipped(computed_tokens, new_tokens)
 
     def begin_generation(self) -> None:
         """What was stored may not belong to the model any more: none of it is found from now on.
@@ -375,8 +384,8 @@ class SchedulerSide:
             return
         if not load.is_overtaken:
             track.load_id = None
-        elif track.overtaking is not None:
-            track.overtaking.end_loading()
+        elif (overtaking := self.overtakings.get(load.request_id)) is not None:
+            overtaking.end_loading()
 
     def _cancel(self, request_id: str) -> None:
         """Ends the load of a request, if one runs: its blocks are not written any more."""
@@ -386,7 +395,7 @@ class SchedulerSide:
         self._cancels.add(track.load_id)
         self._overtaken.pop(track.load_id, None)
         track.load_id = None
-        track.overtaking = None
+        self.overtakings.pop(request_id, None)
 
     def _forget(self, request_id: str) -> None:
         if (found := self._found.pop(request_id, None)) is not None:

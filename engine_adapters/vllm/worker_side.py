@@ -24,6 +24,7 @@ from engine_adapters.vllm.options import AdapterOptions
 from engine_adapters.vllm.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
 from engine_adapters.vllm.projection_check import ProjectionCheck
 from engine_adapters.vllm.saver import Saver
+from engine_adapters.vllm.thread_cores import unbound_threads
 from kvstored_client import Client, StateKind, StateLayout
 
 LOGGER = logging.getLogger("vllm.kvstored")
@@ -61,12 +62,16 @@ class WorkerSide:
         self._turn = EngineTurn()
         self._blocks: KvBlocks | None = None
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="kvstored-read")
-        # By the time that the model is loaded there is a session.
-        self._threads.submit(client.available)
+        with unbound_threads():
+            # By the time that the model is loaded there is a session.
+            self._threads.submit(client.available)
         self._refused: list[LoadOrder] = []
         self._rank = 0
         self._loader: Loader | None = None
         self._saver: Saver | None = None
+        self.is_settled = False
+        """Behind ``take_report``: nothing is under way or untold, so that steps which ask nothing
+        need not come here."""
 
     def use_caches(self, caches: Mapping[str, Tensor]) -> None:
         """The engine has made its KV cache."""
@@ -81,6 +86,7 @@ class WorkerSide:
 
     def begin_step(self, orders: StepOrders) -> None:
         """Takes the orders of a step, before anything of it is computed."""
+        self.is_settled = False
         if not orders.fingerprint:
             return
         if self._loader is None and not self._open(orders.fingerprint):
@@ -132,6 +138,7 @@ class WorkerSide:
             )
         progress, ends = self._loader.progress(), self._loader.take_ends()
         stored_keys = self._saver.take_stored()
+        self.is_settled = self._loader.is_settled and self._saver.is_settled
         if not (progress or ends or stored_keys):
             return NOTHING
         return WorkerReport(
@@ -205,6 +212,14 @@ class WorkerSide:
             projection=projection,
             rows=rows,
         )
+        with unbound_threads():
+            self._start_threads(layout, filler, rows, span_chunks)
+        return True
+
+    def _start_threads(
+        self, layout: StateLayout, filler: BlockFiller, rows: BlockRows | None, span_chunks: int
+    ) -> None:
+        assert self._blocks is not None
         self._saver = Saver(
             self._client,
             layout,
@@ -226,7 +241,6 @@ class WorkerSide:
                 timeout_s=self._options.load_timeout_s,
             )
         )
-        return True
 
     def _hook(self, layout: StateLayout) -> tuple[BlockRows | None, Projection | None]:
         """Where layer inputs are gathered, and what makes keys and values of them."""

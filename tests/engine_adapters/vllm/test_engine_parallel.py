@@ -1,5 +1,6 @@
 """Two tensor-parallel ranks, each in a process with a session and an arena of its own."""
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,25 @@ def _mapped_inodes(maps: Path) -> list[str]:
         return []
 
 
+def workers_below(pid: int) -> list[int]:
+    """Processes of ranks that descend from another one."""
+    found = []
+    for children in Path("/proc", str(pid), "task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            command = Path("/proc", str(child), "cmdline").read_text()
+            found += [child] if "multiprocessing.spawn" in command else workers_below(child)
+    return found
+
+
+def cores_of(pid: int, name: str) -> set[frozenset[int]]:
+    """Where the threads of a process that have this name may run."""
+    return {
+        frozenset(os.sched_getaffinity(int(thread.name)))
+        for thread in Path("/proc", str(pid), "task").iterdir()
+        if (thread / "comm").read_text().strip() == name
+    }
+
+
 @pytest.mark.parametrize("mode", ["prefix", "cake", "hcache"])
 def test_ranks_restore_their_own_heads(
     heads_model: Path,
@@ -101,3 +121,8 @@ def test_ranks_restore_their_own_heads(
         assert engine.counted("failed_loads") == 0
         blocks = engine.ask("blocks")
         assert blocks["free"] == blocks["all"]
+        workers = workers_below(os.getpid())
+        assert len(workers) == RANKS
+        for worker in workers:
+            assert len(os.sched_getaffinity(worker)) == 1, "vLLM has bound what computes"
+            assert cores_of(worker, "event_engine") == {frozenset(os.sched_getaffinity(0))}

@@ -10,11 +10,6 @@ def test_complete_chunks_are_saved() -> None:
     assert track().chunks_to_save(computed_tokens=200, known_tokens=1000) == range(3)
 
 
-def test_next_save_is_behind_a_whole_chunk() -> None:
-    assert track().next_save_token == 64
-    assert track(2).next_save_token == 192
-
-
 def test_saved_chunks_are_left_out() -> None:
     assert track(2).chunks_to_save(computed_tokens=200, known_tokens=1000) == range(2, 3)
 

@@ -139,6 +139,23 @@ def test_complete_chunks_are_saved_once(start: Start) -> None:
     assert saved == list(range((PROMPT + 59) // CHUNK_TOKENS))
 
 
+def test_only_steps_that_just_compute_ask_nothing(start: Start) -> None:
+    """In idle ones the worker gives its loader time, so they are not passed by."""
+    bench = start(stored=0)
+    bench.add("a", PROMPT, max_tokens=60)
+    seen = set()
+    while bench.scheduler.has_unfinished_requests():
+        orders = bench.step()
+        computes = bool(bench.last.num_scheduled_tokens)
+        assert orders.is_idle is not computes
+        assert orders.asks_nothing is (computes and not orders.saves)
+        seen.add((computes, orders.asks_nothing))
+        bench.answer()
+    assert {(True, True), (True, False)} <= seen
+    bench.step()
+    assert not bench.step().asks_nothing
+
+
 def test_stored_chunks_are_not_saved_again(start: Start) -> None:
     bench = start()
     bench.add("a", PROMPT)

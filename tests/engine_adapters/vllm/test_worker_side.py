@@ -1,5 +1,6 @@
 """What a worker makes of the arena that it was given."""
 
+import threading
 from dataclasses import replace
 from typing import Any, cast
 
@@ -9,10 +10,19 @@ import torch
 from engine_adapters.vllm.block_span import BlockSpan
 from engine_adapters.vllm.layer_hooks import LayerHooks
 from engine_adapters.vllm.options import AdapterOptions
-from engine_adapters.vllm.orders import LoadOrder, StepOrders
+from engine_adapters.vllm.orders import LoadOrder, SaveOrder, StepOrders
 from engine_adapters.vllm.worker_side import LOGGER, WorkerSide, span_chunks_for
-from kvstored_client import LayerState, StateKind, StateLayout
+from kvstored_client import (
+    LayerState,
+    PutOutcome,
+    PutReport,
+    PutResult,
+    Reason,
+    StateKind,
+    StateLayout,
+)
 from tests.engine_adapters.vllm.scripted_store import ScriptedClient
+from tests.support.waiting import PATIENCE_S, wait_until
 
 MIB = 1024 * 1024
 
@@ -40,6 +50,21 @@ class LargeArena(SmallArena):
     region_bytes_max = 64 * MIB
 
 
+class HeldPuts(LargeArena):
+    """Puts are answered when ``goes_on`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+
+    def put(self, *_: Any, **__: Any) -> PutReport:
+        assert self.goes_on.wait(PATIENCE_S)
+        return PutReport((PutResult(PutOutcome.STORED, Reason.UNSPECIFIED),))
+
+
+SAVE = SaveOrder(
+    request_id="a", first_chunk=0, parent_key=b"", chain_keys=(b"s" * 32,), block_ids=(2, 3)
+)
 LOAD = LoadOrder(
     load_id=7,
     request_id="a",
@@ -109,4 +134,47 @@ def test_model_of_another_shape_is_told_once_and_raises_nothing(
     (sentence,) = told
     assert "Linear has no model.layers" in sentence
     assert "use mode prefix or cake" in sentence
+    side.close()
+
+
+def test_worker_that_has_a_save_on_its_way_is_not_passed_by() -> None:
+    client = HeldPuts()
+    side = side_of(client, StateKind.KV)
+    assert not side.is_settled, "the first orders open the layout"
+    orders = StepOrders(fingerprint="m", saves=(SAVE,))
+    side.begin_step(orders)
+    side.end_forward(orders)
+    side.take_report()
+    assert not side.is_settled
+    client.goes_on.set()
+    wait_until(lambda: not side.is_saving)
+    assert side.take_report().stored_keys == {0: SAVE.chain_keys}
+    assert not side.is_settled, "what it counted is not told"
+    assert side.take_counts() == {"saved_tokens": 8}
+    assert side.take_report().is_empty
+    assert side.is_settled
+    side.begin_step(orders)
+    assert not side.is_settled
+    side.close()
+
+
+@pytest.mark.parametrize("is_overtaken", [False, True])
+def test_worker_that_has_a_load_on_its_way_is_not_passed_by(is_overtaken: bool) -> None:
+    client = HeldPuts()
+    side = side_of(client, StateKind.KV)
+    side.begin_step(StepOrders(fingerprint="m", loads=(replace(LOAD, overtaken=is_overtaken),)))
+    side.take_report()
+    assert not side.is_settled
+    wait_until(lambda: bool(client.reads))
+    (read,) = client.reads
+    read.bring(0)
+    read.end()
+    ends = []
+    wait_until(lambda: bool(ends.extend(side.take_report().ends) or ends))
+    assert not side.is_settled, "neither the request nor its cancel has been told"
+    if is_overtaken:
+        side.begin_step(StepOrders(fingerprint="m", cancels=frozenset({LOAD.load_id})))
+    assert side.take_finished(is_idle=False) == (set() if is_overtaken else {"a"})
+    side.take_report()
+    assert side.is_settled
     side.close()
