@@ -62,6 +62,11 @@ class EngineChild:
             for output in outputs
         ]
 
+    def bind(self) -> bool:
+        """Keeps the computing thread on one core, as vLLM does in processes of its workers."""
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        return True
+
     def begin_decoding(self, prompts: list[list[int]], max_tokens: int) -> None:
         """Takes steps until one has given each prompt a token."""
         from vllm import SamplingParams

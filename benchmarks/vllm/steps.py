@@ -7,6 +7,10 @@ What comes now here, now there, drops out as a disturbance does.
 
 Processes that do the same differ by some hundredths for as long as they live. So two engines
 without a connector are what the others are compared with, and all are started anew a few times.
+All compute on the same core, because cores differ as well, and leave the others to what runs beside
+computing, as vLLM has it where workers are processes of their own. All keep a prefix cache, as by
+vLLM's default: with any connector it hashes blocks, whether they are kept or not. And the pool of
+blocks is small enough to be in memory as a whole before anything is measured.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,6 +25,7 @@ from benchmarks.benchmark import Settings
 from benchmarks.interleave import Alternative, Measured, Rounds, interleave
 from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
+from benchmarks.vllm.engine_process import BLOCK_TOKENS
 from benchmarks.vllm.lab import (
     CAKE_SCHEDULER,
     DEVICE_BYTES,
@@ -40,9 +45,17 @@ WINDOW_STEPS = 16
 WINDOWS = 8
 DECODED_TOKENS = WINDOWS * WINDOW_STEPS + 8
 """More than are measured: the first requests begin before the last ones."""
+POOL_BLOCKS = 64
+"""Some more than all requests of a round have."""
 PLAIN_ENGINES = ("plain", "control")
+BARE_CONNECTOR = {
+    "kv_connector": "BareConnector",
+    "kv_connector_module_path": "benchmarks.vllm.bare_connector",
+    "kv_role": "kv_both",
+}
 ENGINES: dict[str, dict[str, Any]] = {
     **{name: {"mode": None} for name in PLAIN_ENGINES},
+    "bare": {"mode": None, "kv_transfer_config": BARE_CONNECTOR},
     "cake": {"mode": "cake", "scheduler_cls": CAKE_SCHEDULER},
     "hcache": {"mode": "hcache", "worker_cls": HIDDEN_WORKER},
 }
@@ -58,7 +71,7 @@ class StepScale:
     rounds: Rounds
 
 
-FULL = StepScale(starts=5, rounds=Rounds(count=9, count_min=9, time_limit_s=120.0))
+FULL = StepScale(starts=8, rounds=Rounds(count=5, count_min=5, time_limit_s=120.0))
 QUICK = StepScale(starts=1, rounds=Rounds(count=5, count_min=5, time_limit_s=60.0))
 
 
@@ -77,7 +90,10 @@ def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...
 
 
 def start_engines(folder: Path, stack: ExitStack, generator: Random) -> Lab:
-    """A daemon and one engine of each kind, in any order."""
+    """A daemon and one engine of each kind, in any order.
+
+    Threads inherit the core of the one that starts them: none is bound before all have started.
+    """
     lab = Lab(folder, stack)
     model = make_model(folder / "model", **HEADS_MODEL)
     for name in generator.sample(list(ENGINES), len(ENGINES)):
@@ -85,11 +101,22 @@ def start_engines(folder: Path, stack: ExitStack, generator: Random) -> Lab:
             name,
             model,
             **ENGINES[name],
-            max_model_len=8192,
+            max_model_len=POOL_BLOCKS * BLOCK_TOKENS // 2,
+            num_gpu_blocks_override=POOL_BLOCKS,
             max_num_batched_tokens=STEP_TOKENS,
             dtype="float32",
+            enable_prefix_caching=True,
         )
+        begin(lab, name, generator)
+        lab.engine(name).end_decoding()
+        lab.engine(name).ask("bind")
     return lab
+
+
+def begin(lab: Lab, name: str, generator: Random) -> None:
+    """Prompts that were never seen before."""
+    prompts = [random_prompt(generator, PROMPT_TOKENS, VOCABULARY) for _ in range(REQUESTS)]
+    lab.engine(name).begin_decoding(*prompts, max_tokens=DECODED_TOKENS)
 
 
 def decode_in_turn(lab: Lab, *, rounds: Rounds, generator: Random) -> Samples:
@@ -101,8 +128,7 @@ def decode_in_turn(lab: Lab, *, rounds: Rounds, generator: Random) -> Samples:
     def decode() -> Measured:
         windows: dict[str, float] = {}
         for name in ENGINES:
-            prompts = [random_prompt(generator, PROMPT_TOKENS, VOCABULARY) for _ in range(REQUESTS)]
-            lab.engine(name).begin_decoding(*prompts, max_tokens=DECODED_TOKENS)
+            begin(lab, name, generator)
         for number in range(WINDOWS):
             for name in generator.sample(list(ENGINES), len(ENGINES)):
                 windows[f"{name}_{number}"] = lab.engine(name).decode_s(WINDOW_STEPS)
@@ -119,7 +145,7 @@ def decode_in_turn(lab: Lab, *, rounds: Rounds, generator: Random) -> Samples:
 
 
 def step_series(starts: Sequence[Samples]) -> tuple[Series, ...]:
-    """What each connector costs, and how far two engines without one are apart."""
+    """What each connector costs, and one that does nothing, and how far two without are apart."""
 
     def ratios(key: str, name: str, *peers: str) -> Series:
         return Series(
@@ -132,6 +158,7 @@ def step_series(starts: Sequence[Samples]) -> tuple[Series, ...]:
     return (
         ratios("step_overhead", "cake", *PLAIN_ENGINES),
         ratios("step_overhead_hcache", "hcache", *PLAIN_ENGINES),
+        ratios("step_overhead_bare", "bare", *PLAIN_ENGINES),
         ratios("step_control", *PLAIN_ENGINES),
         *(
             Series(
