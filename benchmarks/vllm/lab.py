@@ -1,10 +1,11 @@
 """Engines that live side by side and a daemon that is restarted below them."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.benchmark import BenchmarkError
@@ -50,8 +51,16 @@ class Lab:
         self._daemon = stack.enter_context(DaemonProcess(self._options))
         self._engines: dict[str, EngineProcess] = {}
 
-    def start(self, name: str, model: Path, *, mode: str | None, **changes: Any) -> None:
-        """Starts an engine; without a mode it has no connector of ours."""
+    def start(
+        self,
+        name: str,
+        model: Path,
+        *,
+        mode: str | None,
+        options: Mapping[str, Any] = MappingProxyType({}),
+        **changes: Any,
+    ) -> None:
+        """Starts an engine; without a mode it has no connector of ours, of which are ``options``."""
         if mode is not None:
             changes["kv_transfer_config"] = transfer_config(
                 self._options.socket,
@@ -59,6 +68,7 @@ class Lab:
                 arena_bytes="256MiB",
                 match_timeout_ms=5000,
                 load_timeout_ms=120_000,
+                **options,
             )
         engine = EngineProcess(model, self._folder / f"{name}.log", **changes)
         self._engines[name] = self._stack.enter_context(engine)
@@ -70,6 +80,14 @@ class Lab:
     def engine(self, name: str) -> EngineProcess:
         """An engine that was started."""
         return self._engines[name]
+
+    @contextmanager
+    def awake(self, name: str) -> Iterator[EngineProcess]:
+        """An engine that is paused before and behind."""
+        engine = self._engines[name]
+        engine.resume()
+        yield engine
+        engine.pause()
 
     def limit(self, names: Sequence[str], bytes_per_s: int | None) -> None:
         """Restarts the daemon at another rate of its device and waits for these engines."""

@@ -10,7 +10,8 @@ without a connector are what the others are compared with, and all are started a
 All compute on the same core, because cores differ as well, and leave the others to what runs beside
 computing, as vLLM has it where workers are processes of their own. All keep a prefix cache, as by
 vLLM's default: with any connector it hashes blocks, whether they are kept or not. And the pool of
-blocks is small enough to be in memory as a whole before anything is measured.
+blocks is small enough to be in memory as a whole before anything is measured. Engines are stopped
+while it is not their turn.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from benchmarks.benchmark import Settings
 from benchmarks.interleave import Alternative, Measured, Rounds, interleave
 from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
-from benchmarks.vllm.engine_process import BLOCK_TOKENS
+from benchmarks.vllm.engine_process import BLOCK_TOKENS, EngineProcess
 from benchmarks.vllm.lab import (
     CAKE_SCHEDULER,
     DEVICE_BYTES,
@@ -56,6 +57,7 @@ BARE_CONNECTOR = {
 ENGINES: dict[str, dict[str, Any]] = {
     **{name: {"mode": None} for name in PLAIN_ENGINES},
     "bare": {"mode": None, "kv_transfer_config": BARE_CONNECTOR},
+    "reading": {"mode": "cake", "scheduler_cls": CAKE_SCHEDULER, "options": {"saves": False}},
     "cake": {"mode": "cake", "scheduler_cls": CAKE_SCHEDULER},
     "hcache": {"mode": "hcache", "worker_cls": HIDDEN_WORKER},
 }
@@ -107,16 +109,17 @@ def start_engines(folder: Path, stack: ExitStack, generator: Random) -> Lab:
             dtype="float32",
             enable_prefix_caching=True,
         )
-        begin(lab, name, generator)
-        lab.engine(name).end_decoding()
-        lab.engine(name).ask("bind")
+        with lab.awake(name) as engine:
+            begin(engine, generator)
+            engine.end_decoding()
+            engine.ask("bind")
     return lab
 
 
-def begin(lab: Lab, name: str, generator: Random) -> None:
+def begin(engine: EngineProcess, generator: Random) -> None:
     """Prompts that were never seen before."""
     prompts = [random_prompt(generator, PROMPT_TOKENS, VOCABULARY) for _ in range(REQUESTS)]
-    lab.engine(name).begin_decoding(*prompts, max_tokens=DECODED_TOKENS)
+    engine.begin_decoding(*prompts, max_tokens=DECODED_TOKENS)
 
 
 def decode_in_turn(lab: Lab, *, rounds: Rounds, generator: Random) -> Samples:
@@ -128,12 +131,15 @@ def decode_in_turn(lab: Lab, *, rounds: Rounds, generator: Random) -> Samples:
     def decode() -> Measured:
         windows: dict[str, float] = {}
         for name in ENGINES:
-            begin(lab, name, generator)
+            with lab.awake(name) as engine:
+                begin(engine, generator)
         for number in range(WINDOWS):
             for name in generator.sample(list(ENGINES), len(ENGINES)):
-                windows[f"{name}_{number}"] = lab.engine(name).decode_s(WINDOW_STEPS)
+                with lab.awake(name) as engine:
+                    windows[f"{name}_{number}"] = engine.decode_s(WINDOW_STEPS)
         for name in ENGINES:
-            lab.engine(name).end_decoding()
+            with lab.awake(name) as engine:
+                engine.end_decoding()
         return windows
 
     return interleave(
@@ -145,7 +151,10 @@ def decode_in_turn(lab: Lab, *, rounds: Rounds, generator: Random) -> Samples:
 
 
 def step_series(starts: Sequence[Samples]) -> tuple[Series, ...]:
-    """What each connector costs, and one that does nothing, and how far two without are apart."""
+    """What each connector costs, also where it saves nothing and where it does nothing.
+
+    ``step_control`` is how far two engines without one are apart.
+    """
 
     def ratios(key: str, name: str, *peers: str) -> Series:
         return Series(
@@ -158,6 +167,7 @@ def step_series(starts: Sequence[Samples]) -> tuple[Series, ...]:
     return (
         ratios("step_overhead", "cake", *PLAIN_ENGINES),
         ratios("step_overhead_hcache", "hcache", *PLAIN_ENGINES),
+        ratios("step_overhead_reading", "reading", *PLAIN_ENGINES),
         ratios("step_overhead_bare", "bare", *PLAIN_ENGINES),
         ratios("step_control", *PLAIN_ENGINES),
         *(

@@ -1,4 +1,6 @@
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from benchmarks.interleave import Rounds
 from benchmarks.vllm.steps import (
@@ -41,14 +43,15 @@ def test_what_happens_in_every_round_counts() -> None:
 
 def test_every_start_gives_a_ratio() -> None:
     starts = [
-        windows(3, plain=1.0, control=1.0, bare=1.25, cake=1.5, hcache=3.0),
-        windows(3, plain=2.0, control=4.0, bare=6.0, cake=3.0, hcache=3.0),
+        windows(3, plain=1.0, control=1.0, bare=1.25, reading=1.0, cake=1.5, hcache=3.0),
+        windows(3, plain=2.0, control=4.0, bare=6.0, reading=9.0, cake=3.0, hcache=3.0),
     ]
     found = {one.key: one for one in step_series(starts)}
     assert {one.key for one in found.values() if one.is_figure} == set(FIGURES)
     assert found["step_overhead"].samples == (1.5, 1.0)
     assert found["step_overhead_hcache"].samples == (3.0, 1.0)
     assert found["step_overhead_bare"].samples == (1.25, 2.0)
+    assert found["step_overhead_reading"].samples == (1.0, 3.0)
     assert found["step_control"].samples == (1.0, 0.5)
     assert found["decode_cake_s"].samples == (1.5 * WINDOWS, 3.0 * WINDOWS)
 
@@ -58,9 +61,14 @@ class ScriptedLab:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.is_awake = False
 
-    def engine(self, name: str) -> "ScriptedEngine":
-        return ScriptedEngine(name, self.asked)
+    @contextmanager
+    def awake(self, name: str) -> Iterator["ScriptedEngine"]:
+        assert not self.is_awake, "one engine works at a time"
+        self.is_awake = True
+        yield ScriptedEngine(name, self.asked)
+        self.is_awake = False
 
 
 class ScriptedEngine:
