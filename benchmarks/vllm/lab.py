@@ -60,7 +60,7 @@ class Lab:
         options: Mapping[str, Any] = MappingProxyType({}),
         **changes: Any,
     ) -> None:
-        """Starts an engine; without a mode it has no connector of ours, of which are ``options``."""
+        """Starts an engine; without a mode it has no connector of ours, which gets ``options``."""
         if mode is not None:
             changes["kv_transfer_config"] = transfer_config(
                 self._options.socket,

@@ -79,7 +79,10 @@ class NativeBench:
         self._lab = Lab(folder, stack)
         self._files = folder / "files"
         self._model = make_model(folder / "model", **HEADS_MODEL)
-        self._limits = {"max_model_len": 8192, "max_num_batched_tokens": STEP_TOKENS}
+        self._limits: dict[str, Any] = {
+            "max_model_len": 8192,
+            "max_num_batched_tokens": STEP_TOKENS,
+        }
         # One for the round that warms up, and one that every engine computes first.
         self._prompts = [
             random_prompt(generator, scale.prompt_tokens, VOCABULARY)

@@ -84,7 +84,7 @@ class Bench:
         self._generator = settings.random()
         self._lab = Lab(folder, stack)
         self._model = model = make_model(folder / "model", **HEADS_MODEL)
-        limits = {
+        limits: dict[str, Any] = {
             "max_model_len": 8192,
             "max_num_batched_tokens": STEP_TOKENS,
             "dtype": dtype,
