@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.interleave import Alternative, Measured, Rounds, interleave, ratios
