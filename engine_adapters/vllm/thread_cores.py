@@ -15,15 +15,26 @@ def unbound_threads() -> Iterator[None]:
     vLLM binds the computing threads of a CPU worker, and keeps a core free for its connector
     (VLLM_CPU_OMP_THREADS_BIND). What any thread starts inherits its one core: loads would take
     turns with computing there. The process that started the worker is not bound, so that its cores
-    are those that the engine may use. Nothing is changed where nothing is bound.
+    are those that the engine may use. Nothing is changed where nothing is bound, or where the
+    system does not allow it.
     """
     bound = os.sched_getaffinity(0)
-    cores = os.sched_getaffinity(os.getppid()) if any(map(os.environ.get, BINDINGS)) else bound
-    if not bound < cores:
-        yield
-        return
-    os.sched_setaffinity(0, cores)
+    is_unbound = _leave(bound)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, bound)
+        if is_unbound:
+            os.sched_setaffinity(0, bound)
+
+
+def _leave(bound: set[int]) -> bool:
+    if not any(map(os.environ.get, BINDINGS)):
+        return False
+    try:
+        cores = os.sched_getaffinity(os.getppid())
+        if not bound < cores:
+            return False
+        os.sched_setaffinity(0, cores)
+    except OSError:
+        return False
+    return True

@@ -64,3 +64,13 @@ def test_binding_ends_with_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None
         assert os.sched_getaffinity(0) == {min(own)}
     finally:
         os.sched_setaffinity(0, own)
+
+
+def test_what_the_system_does_not_allow_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the engine's thread: nothing may be raised there."""
+    monkeypatch.setenv(BINDINGS[0], "0")
+    own = os.sched_getaffinity(0)
+    monkeypatch.setattr(os, "getppid", lambda: 2**22 + 1)
+    with unbound_threads():
+        assert os.sched_getaffinity(0) == own
+    assert os.sched_getaffinity(0) == own
