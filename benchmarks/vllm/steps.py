@@ -22,7 +22,7 @@ from random import Random
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks.benchmark import Settings
+from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.interleave import Alternative, Measured, Rounds, interleave
 from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
@@ -32,6 +32,7 @@ from benchmarks.vllm.lab import (
     DEVICE_BYTES,
     HIDDEN_WORKER,
     MIB,
+    NO_PROMPT_TOKEN,
     STEP_TOKENS,
     Lab,
     random_prompt,
@@ -61,6 +62,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "cake": {"mode": "cake", "scheduler_cls": CAKE_SCHEDULER},
     "hcache": {"mode": "hcache", "worker_cls": HIDDEN_WORKER},
 }
+SAVING_ENGINES = ("cake", "hcache")
 FIGURES = ("step_overhead",)
 Samples = dict[str, tuple[float, ...]]
 
@@ -73,7 +75,7 @@ class StepScale:
     rounds: Rounds
 
 
-FULL = StepScale(starts=8, rounds=Rounds(count=5, count_min=5, time_limit_s=120.0))
+FULL = StepScale(starts=6, rounds=Rounds(count=5, count_min=5, time_limit_s=120.0))
 QUICK = StepScale(starts=1, rounds=Rounds(count=5, count_min=5, time_limit_s=60.0))
 
 
@@ -88,6 +90,7 @@ def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...
             folder = stack.enter_context(scratch_folder(settings.folder, DEVICE_BYTES + 256 * MIB))
             lab = start_engines(folder, stack, generator)
             starts.append(decode_in_turn(lab, rounds=scale.rounds, generator=generator))
+            check_saves(lab)
     return step_series(starts)
 
 
@@ -112,8 +115,26 @@ def start_engines(folder: Path, stack: ExitStack, generator: Random) -> Lab:
         with lab.awake(name) as engine:
             begin(engine, generator)
             engine.end_decoding()
+            settle(name, engine)
             engine.ask("bind")
     return lab
+
+
+def settle(name: str, engine: EngineProcess) -> None:
+    """Waits until a connector has saved what it took: paused meanwhile it would run out of time."""
+    if name in SAVING_ENGINES:
+        engine.ask("settle")
+
+
+def check_saves(lab: Lab) -> None:
+    """Raises BenchmarkError where a connector was fast because it did not save everything."""
+    for name in SAVING_ENGINES:
+        with lab.awake(name) as engine:
+            # What was counted is told with a step.
+            engine.generate([NO_PROMPT_TOKEN], max_tokens=2)
+            saved, dropped = engine.counted("saved_tokens"), engine.counted("dropped_saves")
+        if dropped or not saved:
+            raise BenchmarkError(f"{name} has dropped {dropped:.0f} saves of what it decoded")
 
 
 def begin(engine: EngineProcess, generator: Random) -> None:
@@ -137,9 +158,11 @@ def decode_in_turn(lab: Lab, *, rounds: Rounds, generator: Random) -> Samples:
             for name in generator.sample(list(ENGINES), len(ENGINES)):
                 with lab.awake(name) as engine:
                     windows[f"{name}_{number}"] = engine.decode_s(WINDOW_STEPS)
+                    settle(name, engine)
         for name in ENGINES:
             with lab.awake(name) as engine:
                 engine.end_decoding()
+                settle(name, engine)
         return windows
 
     return interleave(

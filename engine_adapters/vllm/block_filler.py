@@ -62,11 +62,12 @@ class BlockFiller:
                 slices[copy.chunk - first_chunk, copy.first_block * unit : copy.stop_block * unit]
                 for copy in copies
             ]
-            source = parts[0] if len(parts) == 1 else torch.cat(parts)
             if state.kind is StateKind.HIDDEN:
+                source = parts[0] if len(parts) == 1 else torch.cat(parts)
                 self._project(layer, source, ids, copies)
-            else:
-                self._blocks.scatter(layer, ids, source)
+                continue
+            for copy, part in zip(copies, parts, strict=True):
+                self._blocks.scatter(layer, copy.block_ids, part)
 
     def _project(
         self, layer: int, source: Tensor, ids: Tensor, copies: Sequence[BlockCopy]

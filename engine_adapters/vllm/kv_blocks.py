@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,7 @@ class KvBlocks:
     def __init__(self, caches: Mapping[str, Tensor], layer_names: Sequence[str]) -> None:
         self._caches = tuple(caches[name] for name in layer_names)
         self._layers = tuple(_as_items(name, caches[name]) for name in layer_names)
+        self._arrays = tuple(layer.numpy() for layer in self._layers)
 
     def take(self, layer: int, block_ids: Tensor) -> Tensor:
         """Copies of blocks, in the shape and dtype of the cache."""
@@ -41,10 +43,16 @@ class KvBlocks:
         else:
             target.copy_(source[block_ids].view(target.shape))
 
-    def scatter(self, layer: int, block_ids: Tensor, source: Tensor) -> None:
-        """Copies bytes [block_count * block_bytes] into blocks."""
-        target = self._layers[layer]
-        target.index_copy_(0, block_ids, source.view(target.dtype).view(-1, target.shape[1]))
+    def scatter(self, layer: int, block_ids: Sequence[int], source: Tensor) -> None:
+        """Copies bytes [block_count * block_bytes] into blocks, by the calling thread alone.
+
+        A copy of torch's would be shared among threads on the cores that the engine computes on,
+        and OpenMP would bind the caller to one of them.
+        """
+        target = self._arrays[layer]
+        blocks = source.numpy().view(target.dtype).reshape(-1, target.shape[1])
+        for block_id, block in zip(block_ids, blocks, strict=True):
+            np.copyto(target[block_id], block)
 
 
 def _as_items(name: str, cache: Tensor) -> Tensor:

@@ -71,7 +71,8 @@ class SchedulerSide:
         self._unknown: set[str] = set()
         self._generation = ""
         self.overtakings: dict[str, Overtaking] = {}
-        """By request: those that are loaded while they run, or will be from this step on."""
+        """By request that is loaded while it runs: from the step that admits it until it has
+        jumped, is preempted or ends."""
         self.jump: Jump = _set_position
         self.tally = Tally()
         self.events = ChunkEvents(worker_count)

@@ -104,6 +104,7 @@ class WorkerSide:
     def end_forward(self, orders: StepOrders) -> None:
         """The step is computed: its complete chunks are copied."""
         if self._saver is not None and orders.saves:
+            self.is_settled = False
             self._saver.save(orders.saves)
 
     def take_finished(self, *, is_idle: bool) -> set[str]:

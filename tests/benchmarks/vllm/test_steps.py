@@ -1,14 +1,20 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
+import pytest
+
+from benchmarks.benchmark import BenchmarkError
 from benchmarks.interleave import Rounds
 from benchmarks.vllm.steps import (
     ENGINES,
     FIGURES,
+    SAVING_ENGINES,
     WINDOW_STEPS,
     WINDOWS,
     Samples,
+    check_saves,
     decode_in_turn,
     overhead,
     step_series,
@@ -56,6 +62,30 @@ def test_every_start_gives_a_ratio() -> None:
     assert found["decode_cake_s"].samples == (1.5 * WINDOWS, 3.0 * WINDOWS)
 
 
+class CountingLab(NamedTuple):
+    """Engines that have counted something."""
+
+    counts: dict[str, float]
+
+    @contextmanager
+    def awake(self, name: str) -> Iterator["CountingLab"]:
+        yield self
+
+    def generate(self, *prompts: list[int], max_tokens: int) -> None:
+        """Nothing."""
+
+    def counted(self, name: str) -> float:
+        return self.counts.get(name, 0)
+
+
+def test_connector_that_dropped_saves_is_refused() -> None:
+    """A pause beyond the deadline of a put would make it look cheap."""
+    check_saves(CountingLab({"saved_tokens": 64.0}))  # type: ignore[arg-type]
+    for counts in ({"saved_tokens": 64.0, "dropped_saves": 2.0}, {}):
+        with pytest.raises(BenchmarkError, match="cake has dropped"):
+            check_saves(CountingLab(counts))  # type: ignore[arg-type]
+
+
 class ScriptedLab:
     """Engines that note what they are asked for."""
 
@@ -82,6 +112,11 @@ class ScriptedEngine:
     def decode_s(self, step_count: int) -> float:
         self._asked.append(self._name)
         return float(step_count)
+
+    def ask(self, verb: str) -> None:
+        assert verb == "settle"
+        assert self._name in SAVING_ENGINES
+        assert self._asked[-1].split()[-1] == self._name
 
     def end_decoding(self) -> None:
         self._asked.append(f"end {self._name}")

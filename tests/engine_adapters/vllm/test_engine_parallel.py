@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,13 +74,15 @@ def workers_below(pid: int) -> list[int]:
     return found
 
 
-def cores_of(pid: int, name: str) -> set[frozenset[int]]:
-    """Where the threads of a process that have this name may run."""
-    return {
-        frozenset(os.sched_getaffinity(int(thread.name)))
-        for thread in Path("/proc", str(pid), "task").iterdir()
-        if (thread / "comm").read_text().strip() == name
-    }
+def cores_of_python(pid: int) -> list[set[int]]:
+    """Where each thread of a process may run that has no name of its own, as those of Python."""
+    name = Path("/proc", str(pid), "comm").read_text()
+    found = []
+    for thread in Path("/proc", str(pid), "task").iterdir():
+        with suppress(ProcessLookupError, FileNotFoundError):
+            if (thread / "comm").read_text() == name:
+                found.append(os.sched_getaffinity(int(thread.name)))
+    return found
 
 
 @pytest.mark.parametrize("mode", ["prefix", "cake", "hcache"])
@@ -125,4 +128,5 @@ def test_ranks_restore_their_own_heads(
         assert len(workers) == RANKS
         for worker in workers:
             assert len(os.sched_getaffinity(worker)) == 1, "vLLM has bound what computes"
-            assert cores_of(worker, "event_engine") == {frozenset(os.sched_getaffinity(0))}
+            unbound = [cores for cores in cores_of_python(worker) if len(cores) > 1]
+            assert len(unbound) >= 3, "one at least reads, one loads, one saves"

@@ -82,6 +82,7 @@ def test_running_request_jumps_over_what_is_loaded(
     assert sum(count for _, count in computed) < STORED
     while bench.in_flight:
         bench.answer()
+    assert not bench.side.overtakings
     bench.run()
     assert bench.free_blocks == bench.all_blocks
 
@@ -197,6 +198,7 @@ def test_abort_while_loading_cancels_and_frees(start: Start, in_flight: int) -> 
     bench.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
     orders = bench.step()
     assert orders.cancels == {load.load_id}
+    assert not bench.side.overtakings
     while bench.in_flight:
         bench.answer(bench.ended(load))
     bench.step()
@@ -220,8 +222,10 @@ def test_preemption_while_loading_cancels_before_blocks_are_given_away(start: St
     bench, load, orders = preempted(start)
     assert bench.last.preempted_req_ids == {"a"}
     assert orders.cancels == {load.load_id}
+    assert not bench.side.overtakings
     bench.answer(bench.ended(load))
     bench.run()
+    assert not bench.side.overtakings
     assert bench.free_blocks == bench.all_blocks
 
 

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from engine_adapters.vllm.thread_cores import BINDINGS, unbound_threads
+from engine_adapters.vllm.thread_cores import BINDINGS, LOGGER, unbound_threads
 
 needs_two_cores = pytest.mark.skipif(
     len(os.sched_getaffinity(os.getppid())) < 2, reason="needs two cores"
@@ -74,3 +74,24 @@ def test_what_the_system_does_not_allow_is_left_as_it_is(monkeypatch: pytest.Mon
     with unbound_threads():
         assert os.sched_getaffinity(0) == own
     assert os.sched_getaffinity(0) == own
+
+
+@needs_two_cores
+def test_core_that_has_gone_meanwhile_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
+    monkeypatch.setenv(BINDINGS[0], "0")
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(own)})
+    change = os.sched_setaffinity
+
+    def refuse(*_: object) -> None:
+        raise OSError("no such core")
+
+    try:
+        with unbound_threads():
+            monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    finally:
+        change(0, own)
+    (sentence,) = told
+    assert sentence.endswith("again: no such core")
