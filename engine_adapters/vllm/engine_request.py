@@ -1,6 +1,6 @@
 """The parts of vLLM's request and scheduler that the adapter touches, as protocols."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 
@@ -19,6 +19,15 @@ class EngineRequest(Protocol):
     @property
     def num_tokens(self) -> int:
         """Tokens of the prompt and those generated so far."""
+
+
+Jump = Callable[[EngineRequest, int], None]
+"""Moves a request to a position."""
+
+
+def set_position(request: EngineRequest, position: int) -> None:
+    """The jump that suffices where the model runner looks at the position in every step."""
+    request.num_computed_tokens = position
 
 
 class BlockTables(Protocol):

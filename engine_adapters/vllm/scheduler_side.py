@@ -2,12 +2,18 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from engine_adapters.vllm.block_span import BlockSpan, claimed_chunks, usable_tokens
 from engine_adapters.vllm.chunk_events import ChunkEvents
-from engine_adapters.vllm.engine_request import BlockTables, EngineRequest, note_external_tokens
+from engine_adapters.vllm.engine_request import (
+    BlockTables,
+    EngineRequest,
+    Jump,
+    note_external_tokens,
+    set_position,
+)
 from engine_adapters.vllm.lookup import Found, Lookup, PendingLookup
 from engine_adapters.vllm.mode_choice import ModeChoice
 from engine_adapters.vllm.options import AdapterOptions, RestoreMode
@@ -21,9 +27,6 @@ from engine_adapters.vllm.saving import Saving
 from engine_adapters.vllm.tally import Tally
 
 LOGGER = logging.getLogger("vllm.kvstored")
-
-
-Jump = Callable[[EngineRequest, int], None]
 
 
 class SchedulerSide:
@@ -71,9 +74,8 @@ class SchedulerSide:
         self._unknown: set[str] = set()
         self._generation = ""
         self.overtakings: dict[str, Overtaking] = {}
-        """By request that is loaded while it runs: from the step that admits it until it has
-        jumped, is preempted or ends."""
-        self.jump: Jump = _set_position
+        """By request that is loaded while it runs, until it has jumped, is preempted or ends."""
+        self.jump: Jump = set_position
         self.tally = Tally()
         self.events = ChunkEvents(worker_count)
         self._saving = Saving(
@@ -168,12 +170,10 @@ class SchedulerSide:
         block_tables: BlockTables,
     ) -> StepOrders:
         """Orders for the step that computes ``scheduled`` tokens of each request."""
-        if preempted:
+        for request_id in preempted:
             # One that was admitted again within this step has a load that is new.
-            admitted = {load.request_id for load in self._new_loads}
-            for request_id in preempted:
-                if request_id not in admitted:
-                    self._cancel(request_id)
+            if all(load.request_id != request_id for load in self._new_loads):
+                self._cancel(request_id)
         claims: dict[int, int] = {}
         saves: list[SaveOrder] = []
         for request_id, token_count in scheduled.items():
@@ -186,9 +186,8 @@ class SchedulerSide:
                 claims[track.load_id] = claimed_chunks(
                     computed_tokens=computed, chunk_tokens=self._chunk_tokens
                 )
-            if computed // self._chunk_tokens > track.saved_chunks and self._has_answer(
-                request, track
-            ):
+            has_chunk = computed // self._chunk_tokens > track.saved_chunks
+            if has_chunk and self._has_answer(request, track):
                 saves += self._saving.orders(request, track, computed, block_tables)
         self._pace.computed_tokens += sum(scheduled.values())
         if scheduled and not (saves or claims or self._new_loads or self._cancels):
@@ -247,9 +246,7 @@ class SchedulerSide:
     def clipped_tokens(self, request_id: str, computed_tokens: int, new_tokens: int) -> int:
         """How many of ``new_tokens`` a step should compute: none that loading has sooner."""
         overtaking = self.overtakings.get(request_id)
-        if overtaking is None:
-            return new_tokens
-        return overtaking.clipped(computed_tokens, new_tokens)
+        return new_tokens if overtaking is None else overtaking.clipped(computed_tokens, new_tokens)
 
     def begin_generation(self) -> None:
         """What was stored may not belong to the model any more: none of it is found from now on.
@@ -401,7 +398,3 @@ class SchedulerSide:
     def _forget(self, request_id: str) -> None:
         if (found := self._found.pop(request_id, None)) is not None:
             self.lookup.release(found)
-
-
-def _set_position(request: EngineRequest, position: int) -> None:
-    request.num_computed_tokens = position
