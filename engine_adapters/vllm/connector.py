@@ -132,8 +132,8 @@ class KvstoredConnector(KVConnectorBase_V1):
         report = connector_output.kv_connector_worker_meta
         if report is None or self.scheduler_side is None:
             return
-        assert isinstance(report, ReportMetadata)
-        self.scheduler_side.take_report(report.report)
+        if isinstance(report, ReportMetadata):
+            self.scheduler_side.take_report(report.report)
 
     def request_finished(
         self, request: Any, block_ids: list[int]

@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from engine_adapters.vllm.block_span import BlockSpan, claimed_chunks, usable_tokens
@@ -166,7 +166,7 @@ class SchedulerSide:
     def step_orders(
         self,
         scheduled: Mapping[str, int],
-        preempted: Collection[str],
+        preempted: Iterable[str],
         block_tables: BlockTables,
     ) -> StepOrders:
         """Orders for the step that computes ``scheduled`` tokens of each request."""

@@ -1,13 +1,25 @@
 """A store whose reads bring what a test says, when it says so."""
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
 import numpy as np
 
-from kvstored_client import Placement, ReadReport, Region, StateLayout
+from kvstored_client import (
+    NewChunk,
+    Placement,
+    PutOutcome,
+    PutReport,
+    PutResult,
+    ReadReport,
+    Reason,
+    Region,
+    StateLayout,
+)
 from kvstored_client.free_space import FreeSpace
+from tests.support.waiting import PATIENCE_S
 
 ARENA_BYTES = 1 << 20
 
@@ -99,6 +111,22 @@ class ScriptedClient:
         read = ScriptedRead(bring, len(keys))
         self.reads.append(read)
         return read
+
+
+class HeldPuts(ScriptedClient):
+    """Puts are answered when ``goes_on`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+        self.outcome = PutOutcome.STORED
+
+    def available(self) -> bool:
+        return bool(self.epoch)
+
+    def put(self, layout: StateLayout, chunks: Sequence[NewChunk], *_: Any, **__: Any) -> PutReport:
+        assert self.goes_on.wait(PATIENCE_S)
+        return PutReport((PutResult(self.outcome, Reason.UNSPECIFIED),) * len(chunks))
 
 
 class AtOnce(Executor):

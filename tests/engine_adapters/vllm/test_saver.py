@@ -1,7 +1,5 @@
 """Saves that find no room: they are counted, and hold nothing of the arena."""
 
-import threading
-from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -14,16 +12,12 @@ from engine_adapters.vllm.orders import SaveOrder
 from engine_adapters.vllm.saver import Saver
 from kvstored_client import (
     LayerState,
-    NewChunk,
     PutOutcome,
-    PutReport,
-    PutResult,
-    Reason,
     StateKind,
     StateLayout,
 )
-from tests.engine_adapters.vllm.scripted_store import ARENA_BYTES, ScriptedClient
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.engine_adapters.vllm.scripted_store import ARENA_BYTES, HeldPuts
+from tests.support.waiting import wait_until
 
 BLOCK_TOKENS, CHUNK_BLOCKS, LAYERS = 4, 2, 2
 TOKEN_BYTES = 16 * 1024
@@ -35,22 +29,6 @@ LAYOUT = StateLayout(
 )
 CHUNK_BYTES = ChunkMemory.byte_count(LAYOUT, 1)
 FITTING = ARENA_BYTES // CHUNK_BYTES
-
-
-class HeldPuts(ScriptedClient):
-    """Puts are answered when ``goes_on`` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.goes_on = threading.Event()
-        self.outcome = PutOutcome.STORED
-
-    def available(self) -> bool:
-        return bool(self.epoch)
-
-    def put(self, layout: StateLayout, chunks: Sequence[NewChunk], *_: Any, **__: Any) -> PutReport:
-        assert self.goes_on.wait(PATIENCE_S)
-        return PutReport((PutResult(self.outcome, Reason.UNSPECIFIED),) * len(chunks))
 
 
 def order_of(chunk_count: int) -> SaveOrder:

@@ -1,6 +1,5 @@
 """What a worker makes of the arena that it was given."""
 
-import threading
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,15 +13,11 @@ from engine_adapters.vllm.orders import LoadOrder, SaveOrder, StepOrders
 from engine_adapters.vllm.worker_side import LOGGER, WorkerSide, span_chunks_for
 from kvstored_client import (
     LayerState,
-    PutOutcome,
-    PutReport,
-    PutResult,
-    Reason,
     StateKind,
     StateLayout,
 )
-from tests.engine_adapters.vllm.scripted_store import ScriptedClient
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.engine_adapters.vllm.scripted_store import HeldPuts, ScriptedClient
+from tests.support.waiting import wait_until
 
 MIB = 1024 * 1024
 
@@ -50,16 +45,8 @@ class LargeArena(SmallArena):
     region_bytes_max = 64 * MIB
 
 
-class HeldPuts(LargeArena):
-    """Puts are answered when ``goes_on`` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.goes_on = threading.Event()
-
-    def put(self, *_: Any, **__: Any) -> PutReport:
-        assert self.goes_on.wait(PATIENCE_S)
-        return PutReport((PutResult(PutOutcome.STORED, Reason.UNSPECIFIED),))
+class HeldArena(HeldPuts, LargeArena):
+    """A large one."""
 
 
 SAVE = SaveOrder(
@@ -138,7 +125,7 @@ def test_model_of_another_shape_is_told_once_and_raises_nothing(
 
 
 def test_worker_that_has_a_save_on_its_way_is_not_passed_by() -> None:
-    client = HeldPuts()
+    client = HeldArena()
     side = side_of(client, StateKind.KV)
     assert not side.is_settled, "the first orders open the layout"
     orders = StepOrders(fingerprint="m", saves=(SAVE,))
@@ -160,7 +147,7 @@ def test_worker_that_has_a_save_on_its_way_is_not_passed_by() -> None:
 
 @pytest.mark.parametrize("is_overtaken", [False, True])
 def test_worker_that_has_a_load_on_its_way_is_not_passed_by(is_overtaken: bool) -> None:
-    client = HeldPuts()
+    client = HeldArena()
     side = side_of(client, StateKind.KV)
     side.begin_step(StepOrders(fingerprint="m", loads=(replace(LOAD, overtaken=is_overtaken),)))
     side.take_report()
