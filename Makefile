@@ -3,13 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-LONG := $(BIN)/python -m pytest -m long --timeout 3600
 
 VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 VLLM_REQUIREMENTS := $(wildcard engine_adapters/vllm/requirements*.txt)
 
-.PHONY: setup demo test test-quick test-long test-long-kills test-long-soak test-long-others test-vllm lint check-types protos clean
+.PHONY: setup demo test test-labs test-long test-vllm lint check-types protos clean
 
 setup: $(STAMP)
 
@@ -35,33 +34,23 @@ lint: setup
 check-types: setup
 	$(BIN)/mypy
 
-test: lint check-types
-	$(BIN)/python -m pytest --cov
+# Style, types, import contracts, all behaviour, and each lab at its smallest size.
+test: setup
+	$(BIN)/python -m tests.stages test
 
-# What a developer runs: everything but the labs of crashes and faults.
-test-quick: lint check-types
-	$(BIN)/python -m pytest --ignore tests/faults
+# The labs of faults and of benchmarks, at the size of every submission.
+test-labs: setup
+	$(BIN)/python -m tests.stages labs
 
-# The labs at the size that takes minutes each, in three parts beside each other that take about
-# as long: processes that die and start; a soak, which mostly waits for time to pass, and the
-# index; and the rest.
+# The labs at the size of a release.
 test-long: setup
-	$(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync=target \
-		test-long-kills test-long-soak test-long-others
+	$(BIN)/python -m tests.stages long
 
-test-long-kills:
-	$(LONG) tests/faults/kill tests/faults/power tests/system
-
-test-long-soak:
-	$(LONG) tests/faults/memory tests/faults/index
-
-test-long-others:
-	$(LONG) tests/faults/clients tests/faults/flush tests/faults/full tests/faults/media \
-		tests/faults/test_scrub.py
-
-# Real vLLM engines, in an environment of their own (1.8 GB).
+# Real vLLM engines, in an environment of their own (2 GB): the tests that need vLLM, in two
+# workers, each of which has engines that compute with one thread.
 test-vllm: $(VLLM_STAMP)
-	$(VLLM_VENV)/bin/python -m pytest tests/engine_adapters/vllm
+	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m 'vllm and not quick and not long' \
+		--numprocesses 2 --dist loadfile --no-loadscope-reorder tests/engine_adapters/vllm
 
 $(VLLM_STAMP): pyproject.toml $(VLLM_REQUIREMENTS)
 	@$(PYTHON) -m venv $(VLLM_VENV)

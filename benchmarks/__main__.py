@@ -1,4 +1,7 @@
-"""``python -m benchmarks NAME [--quick] [--part PART] [--json FILE]``."""
+"""``python -m benchmarks NAME [--quick] [--part PART] [--json FILE]``.
+
+``results`` measures nothing: it lists what was measured, when and of which code.
+"""
 
 import argparse
 import secrets
@@ -13,6 +16,8 @@ from rich.console import Console
 from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.registry import MODULES, find_benchmark
 from benchmarks.report import Report
+from benchmarks.results import list_results
+from kvstored.evidence import Provenance, gather_provenance
 from kvstored_client import StoreError
 
 DEFAULT_FOLDER = Path("var/benchmarks")
@@ -20,6 +25,8 @@ TEXT_WIDTH = 120
 """Of what goes into a file instead of to a terminal."""
 SIMULATE = "simulate"
 """The part of ``restore`` and ``cake`` that measures nothing."""
+RESULTS = "results"
+"""The name that lists results instead of measuring."""
 _EXIT_FAILED = 1
 _EXIT_SIGNAL = 128
 """What shells add to the number of the signal that ended a process."""
@@ -27,12 +34,33 @@ _SEED_BITS = 32
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one benchmark; 0 when it measured what it promises."""
+    """Runs one benchmark, or lists results; 0 when it measured what it promises."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     options = parser().parse_args(words)
     if (options.platform or options.model) and SIMULATE not in options.part:
         parser().error("--platform and --model say what to simulate; add --simulate")
+    if options.part and options.name == RESULTS:
+        parser().error("results has no parts")
     console = Console(width=None if sys.stdout.isatty() else TEXT_WIDTH)
+    # As the run begins: it may take hours.
+    provenance = gather_provenance(shlex.join(["python", "-m", "benchmarks", *words]))
+    if options.json is not None:
+        # Found out now rather than after minutes of measuring.
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.touch()
+    try:
+        if options.name == RESULTS:
+            list_results(console, options.json, provenance)
+        else:
+            _measure(options, console, provenance)
+    except (BenchmarkError, StoreError) as error:
+        sys.stderr.write(f"benchmark {options.name}: {error}\n")
+        return _EXIT_FAILED
+    return 0
+
+
+def _measure(options: argparse.Namespace, console: Console, provenance: Provenance) -> None:
+    """Runs the benchmark that was asked for; raises BenchmarkError, StoreError."""
     seed = secrets.randbits(_SEED_BITS) if options.seed is None else options.seed
     console.print(f"seed: {seed}")
     settings = Settings(
@@ -47,35 +75,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         peer_python=options.peer_python,
     )
     benchmark = find_benchmark(options.name)
-    if options.json is not None:
-        # Found out now rather than after minutes of measuring.
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.touch()
-    try:
-        promised = benchmark.promised(settings.parts)
-        series = benchmark.run(settings)
-    except (BenchmarkError, StoreError) as error:
-        sys.stderr.write(f"benchmark {benchmark.name}: {error}\n")
-        return _EXIT_FAILED
+    promised = benchmark.promised(settings.parts)
     report = Report(
         benchmark=benchmark.name,
         quick=options.quick,
-        command=shlex.join(["python", "-m", "benchmarks", *words]),
-        series=series,
+        provenance=provenance,
+        series=benchmark.run(settings),
         parts=settings.parts,
     )
     report.check_figures(promised)
     if options.json is not None:
         options.json.write_text(report.to_json())
     console.print(report.table())
-    return 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     result = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    result.add_argument("name", choices=sorted(MODULES), help="what to measure")
-    result.add_argument("--quick", action="store_true", help="less data, within 5 minutes")
+    result.add_argument(
+        "name",
+        choices=[*sorted(MODULES), RESULTS],
+        help="what to measure; results: list what was measured, and which code has changed since",
+    )
+    result.add_argument(
+        "--quick", action="store_true", help="less data, within 5 minutes (results: the same)"
+    )
     result.add_argument(
         "--part",
         action="append",

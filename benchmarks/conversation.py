@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.benchmark import Benchmark, Settings
-from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.document import document_tokens, random_model
 from benchmarks.interleave import Alternative, Group, Measured, Rounds, interleave, ratios
+from benchmarks.kit.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.report import Series, Summary
 from benchmarks.scratch import scratch_folder
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.sampling import Sampling
+from engine_adapters.runner.engine.sampling import Sampling
+from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.turn import StoreOptions, TurnReport, take_turn
 
 GIB = 1024**3

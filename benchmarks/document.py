@@ -5,8 +5,8 @@ import textwrap
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from engine_adapters.runner.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.tokenizer import Tokenizer
+from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.model.tokenizer import Tokenizer
 
 PROJECT = Path(__file__).parents[1]
 

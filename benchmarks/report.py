@@ -8,6 +8,8 @@ from enum import Enum
 
 from rich.table import Table
 
+from kvstored.evidence import Provenance
+
 
 class Summary(Enum):
     """How one value comes out of the samples."""
@@ -46,14 +48,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The result of one run. ``command`` repeats it.
+    """The result of one run, and where it comes from.
 
     ``parts`` are those that ran when not all did.
     """
 
     benchmark: str
     quick: bool
-    command: str
+    provenance: Provenance
     series: tuple[Series, ...]
     parts: tuple[str, ...] = ()
 
@@ -71,12 +73,12 @@ class Report:
             )
 
     def to_json(self) -> str:
-        """Figures and all samples, as others read them. ``parts`` only when not all ran."""
+        """Provenance, figures and all samples. ``parts`` only when not all ran."""
         document = {
             "benchmark": self.benchmark,
             "quick": self.quick,
             **({"parts": list(self.parts)} if self.parts else {}),
-            "command": self.command,
+            **self.provenance.to_document(),
             "figures": self.figures,
             "samples": {series.key: list(series.samples) for series in self.series},
         }
@@ -85,9 +87,8 @@ class Report:
     def table(self) -> Table:
         """One row for each series, figures first."""
         caption = f"only: {', '.join(self.parts)}" if self.parts else None
-        table = Table(
-            box=None, pad_edge=False, header_style="bold", title=self.command, caption=caption
-        )
+        title = self.provenance.command
+        table = Table(box=None, pad_edge=False, header_style="bold", title=title, caption=caption)
         table.add_column("", min_width=max(len(series.key) for series in self.series))
         table.add_column("unit")
         for column in ("value", "median", "min", "max", "samples"):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.benchmark import BenchmarkError
-from benchmarks.daemon_process import DaemonProcess
+from benchmarks.kit.daemon_process import DaemonProcess
 from benchmarks.workload import MIB, Workload
 from kvstored_client import Ack, Client, NewChunk, Order, Placement, Read, ReadReport, Region
 from kvstored_contract.limits import KEY_BYTES

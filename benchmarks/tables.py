@@ -1,8 +1,9 @@
 """The tables of a document, written from the results beside it: no figure is copied by hand.
 
-``python -m benchmarks.tables docs/performance.md`` fills every stretch between
+``python -m benchmarks.tables README.md docs/*.md`` fills every stretch between
 ``<!-- results NAME PATTERN... -->`` and ``<!-- end -->`` with the figures of
-``results/NAME.json`` and those other series whose keys match a pattern.
+``results/NAME.json`` and those other series whose keys match a pattern. It also writes into
+each link to a result which commit that measured.
 """
 
 import json
@@ -13,22 +14,34 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from benchmarks.quotes import with_ages
+from benchmarks.results import age_of
+
 _STRETCH = re.compile(r"(<!-- results (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD = "| | value | median | min | max | samples |\n|---|---|---|---|---|---|\n"
 
 
 def filled(text: str, folder: Path) -> str:
-    """``text`` with every table made anew; raises OSError where results are missing."""
+    """``text`` with every table and age written again; raises OSError where results are missing."""
+
+    def age(name: str) -> str:
+        return str(age_of(folder / f"{name}.json"))
 
     def stretch(match: re.Match[str]) -> str:
         results = json.loads((folder / f"{match[2]}.json").read_text())
-        return match[1] + table(results, match[3].split()) + match[4]
+        return match[1] + table(results, age(match[2]), match[3].split()) + match[4]
 
-    return _STRETCH.sub(stretch, text)
+    return _STRETCH.sub(stretch, with_ages(text, age))
 
 
-def table(results: dict[str, Any], patterns: list[str]) -> str:
-    """The command, the figures, and behind them what else matches, in the order measured."""
+def results_folder(document: Path) -> Path:
+    """Where the results lie that a document of ``docs``, or the README above it, shows."""
+    above = document.parent / "docs" / "results"
+    return above if above.is_dir() else document.parent / "results"
+
+
+def table(results: dict[str, Any], age: str, patterns: list[str]) -> str:
+    """Command and age, the figures, and then what else matches, in the order measured."""
     figures, samples = results["figures"], results["samples"]
     others = [
         key
@@ -37,7 +50,7 @@ def table(results: dict[str, Any], patterns: list[str]) -> str:
     ]
     rows = [_row(f"**`{key}`**", samples[key], figures[key]) for key in figures]
     rows += [_row(f"`{key}`", samples[key], None) for key in others]
-    return f"\nMade by `{results['command']}`:\n\n{_HEAD}{''.join(rows)}\n"
+    return f"\nMade by `{results['command']}`, {age}:\n\n{_HEAD}{''.join(rows)}\n"
 
 
 def _row(name: str, samples: list[float], value: float | None) -> str:
@@ -47,9 +60,9 @@ def _row(name: str, samples: list[float], value: float | None) -> str:
 
 
 def main(paths: list[str]) -> None:
-    """Fills the tables of each document, from the folder ``results`` beside it."""
+    """Fills the tables of each document, from the folder of its results."""
     for path in map(Path, paths):
-        path.write_text(filled(path.read_text(), path.parent / "results"))
+        path.write_text(filled(path.read_text(), results_folder(path)))
 
 
 if __name__ == "__main__":

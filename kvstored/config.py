@@ -25,7 +25,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pydantic_settings.exceptions import SettingsError
 
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
+from kvstored.io.engine import Background
 from kvstored.io.open_engine import EngineKind
+from kvstored.io.schedule import SchedulePolicy
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
 ENV_PREFIX = "KVSTORED_"
@@ -125,7 +127,9 @@ class IoSection(_Section):
     write_share: Share = 0.15
     """Part of a busy device's time that puts get while clients read; at most, and at least."""
     background_share: Share = 0.05
-    """The same for promotion and other reads that nobody waits for."""
+    """The same for all reads together that nobody waits for: promotion and scrub."""
+    background_shares: dict[Background, Share] = {}
+    """The same for one kind of these, which else has a fixed part of ``background_share``."""
     write_cost: Annotated[float, Field(gt=0, le=WRITE_COST_MAX)] = 1.5
     """How many times as long as a read byte a written byte takes a device."""
 
@@ -136,7 +140,25 @@ class IoSection(_Section):
                 f"write_share ({self.write_share}) and background_share "
                 f"({self.background_share}) leave nothing to reads"
             )
+        try:
+            _ = self.schedule_policy
+        except ValueError as error:
+            shares = {kind.value: share for kind, share in self.background_shares.items()}
+            raise ValueError(
+                f"write_share ({self.write_share}) and background_shares ({shares}) leave "
+                "nothing to reads"
+            ) from error
         return self
+
+    @property
+    def schedule_policy(self) -> SchedulePolicy:
+        """How the time of each device is divided."""
+        return SchedulePolicy(
+            write_share=self.write_share,
+            background_share=self.background_share,
+            background_shares=self.background_shares,
+            write_cost=self.write_cost,
+        )
 
 
 class ScrubSection(_Section):

@@ -6,11 +6,13 @@ recovery, epoch, tiers, sockets. The end is the reverse; the index is marked cle
 """
 
 import asyncio
+import gc
 import grp
 import logging
 import os
 import pwd
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +23,6 @@ from kvstored.io.engine import IoEngine
 from kvstored.io.memory_group import group_room_bytes
 from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.open_engine import open_engine
-from kvstored.io.schedule import SchedulePolicy
 from kvstored.io.scheduled_engine import ScheduledEngine
 from kvstored.io.throttled import ThrottledDevice
 from kvstored.server.access import AccessRules, Tenant
@@ -29,14 +30,15 @@ from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import environment_notifier
 from kvstored.server.server import Server, ServerOptions
 from kvstored.server.session_table import SessionLimits
-from kvstored.store import index_open
-from kvstored.store.committer import CommitLimits
-from kvstored.store.device_set import open_device_set
-from kvstored.store.index_service import close_cleanly
-from kvstored.store.plan import PlanLimits
-from kvstored.store.reader import ReaderLimits
-from kvstored.tiers.hierarchy import RecoveredStore, TieredStore, TierLimits
-from kvstored.tiers.scrub_pace import ScrubLimits
+from kvstored.store.index.service import close_cleanly
+from kvstored.store.read.plan import PlanLimits
+from kvstored.store.read.reader import ReaderLimits
+from kvstored.store.space.device_set import open_device_set
+from kvstored.store.start import index_open
+from kvstored.store.write.committer import CommitLimits
+from kvstored.tiers.scrub.scrub_pace import ScrubLimits
+from kvstored.tiers.tiered_store import RecoveredStore, TieredStore, TierLimits
+from kvstored.turnstile import TURNSTILE, LoopSelector
 
 LOGGER = logging.getLogger(__name__)
 
@@ -47,6 +49,12 @@ RUN_BYTES_MIN = 512 * 1024
 WINDOW_ROUNDS = 4
 """The default window lets each device have so many times its depth in flight."""
 LOG_INTERVAL_S = 5.0
+SWITCH_INTERVAL_S = 0.00005
+"""How long a thread that computes (the checks of a large call) may keep the interpreter from the
+event loop. Another tenant's small call meets that about ten times."""
+COLLECT_OBJECTS = (20_000, 10, 1000)
+"""So many new objects are looked through for cycles at once, in some milliseconds; those that
+last, of which there are as many as chunks, next to never."""
 _GIB = 1024 * 1024 * 1024
 
 
@@ -86,7 +94,20 @@ def run_daemon(config: Config, *, limit: Limit = throttled) -> None:
             ),
             epoch=epoch,
         )
-        asyncio.run(serve(store, options))
+        _be_fair()
+        selector = LoopSelector()
+        TURNSTILE.watch(selector.has_work)
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+            runner.run(serve(store, options))
+
+
+def _be_fair() -> None:
+    """Keeps what one call makes the interpreter do from holding up all others for long."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # What is there by now stays: nothing of it is looked through again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_OBJECTS)
 
 
 async def serve(store: TieredStore, options: ServerOptions) -> None:
@@ -165,11 +186,7 @@ def scheduled(engine: IoEngine, config: Config) -> ScheduledEngine:
         engine,
         device_count=len(config.store.devices),
         depth=config.io.depth_per_device,
-        policy=SchedulePolicy(
-            write_share=config.io.write_share,
-            background_share=config.io.background_share,
-            write_cost=config.io.write_cost,
-        ),
+        policy=config.io.schedule_policy,
     )
 
 

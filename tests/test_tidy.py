@@ -1,67 +1,13 @@
-"""The repository's own rules, as far as a test can see them."""
+"""The repository's own rules, as far as a test can see them; those with lists are in ``tidy``."""
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-FILE_LINES_MAX = 400
-FUNCTION_LINES_MAX = 70
-MEDIAN_LINES_MAX = 160
-FOLDERS = ("kvstored", "client", "protos", "engine_adapters", "tests", "benchmarks", "examples")
-
-WORDS_TO_AVOID = {
-    r"\bblob\b": "chunk",
-    r"\bpage_size\b": "block (the engine's) or chunk (ours)",
-    r"\bttl_sec\b": "units are spelled _s or _ms",
-    r"\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b": "finish it, or open an issue",
-}
-
-
-def python_files() -> list[Path]:
-    """Our own Python files, without generated ones."""
-    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [path for path in paths if "kvstored_protos" not in path.parts]
-
-
-def product_files() -> list[Path]:
-    return [path for path in python_files() if "tests" not in path.relative_to(ROOT).parts]
-
-
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-
-
-def test_files_can_be_read_in_one_sitting() -> None:
-    lengths = {path: len(path.read_text().splitlines()) for path in product_files()}
-    assert [str(path) for path, lines in lengths.items() if lines > FILE_LINES_MAX] == []
-    assert sorted(lengths.values())[len(lengths) // 2] <= MEDIAN_LINES_MAX
-
-
-def test_functions_do_one_thing() -> None:
-    too_long = [
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for path in product_files()
-        for node in functions(path)
-        if node.end_lineno and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
-    ]
-    assert too_long == []
-
-
-@pytest.mark.parametrize("pattern", WORDS_TO_AVOID)
-def test_vocabulary(pattern: str) -> None:
-    found = [
-        f"{path.relative_to(ROOT)}:{number}"
-        for path in product_files()
-        for number, line in enumerate(path.read_text().splitlines(), start=1)
-        if re.search(pattern, line)
-    ]
-    assert found == [], WORDS_TO_AVOID[pattern]
+from tests.support import labs
+from tests.tidy.sources import ROOT, functions, product_files, python_files
 
 
 @pytest.mark.parametrize("module", ["pickle", "marshal", "shelve"])
@@ -81,8 +27,116 @@ def test_no_path_of_one_machine_is_in_the_repository() -> None:
         assert not any(pattern.search(text) for pattern in private), path
 
 
+def imported_modules(path: Path) -> set[str]:
+    """Every module that a file names in an import, with those that it imports from."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
+def importers(folder: str, package: str) -> list[str]:
+    """Files below a folder of the repository that import a package."""
+    return [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if any(module.split(".")[0] == package for module in imported_modules(path))
+    ]
+
+
+@pytest.mark.parametrize(
+    "folder", ["kvstored", "client", "protos", "engine_adapters", "benchmarks"]
+)
+def test_nothing_but_tests_imports_tests(folder: str) -> None:
+    assert importers(folder, "tests") == []
+
+
+def test_tests_of_the_product_import_no_benchmark() -> None:
+    """What both use lies in the ``testing`` packages of what they test."""
+    own = importers("tests/benchmarks", "benchmarks")
+    assert own
+    assert [path for path in importers("tests", "benchmarks") if path not in own] == []
+
+
 def test_tests_mirror_the_packages() -> None:
     """Every test module of a package lies in the folder of the same name."""
     for path in sorted((ROOT / "tests" / "kvstored").rglob("test_*.py")):
         folder = path.parent.relative_to(ROOT / "tests")
         assert (ROOT / folder).is_dir(), path
+
+
+def files_of_tests() -> list[Path]:
+    return sorted((ROOT / "tests").rglob("*.py"))
+
+
+def test_sizes_of_labs_are_marked_in_one_place() -> None:
+    marker = re.compile(r"pytest\.mark\.(smoke|quick|long)\b")
+    assert [path for path in files_of_tests() if marker.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize("name", labs.labs())
+def test_every_lab_is_used(name: str) -> None:
+    lab = labs.labs()[name]
+    assert f"labs.{name}." in (ROOT / "tests" / lab.file).read_text()
+    assert (lab.smoke, lab.quick) != (None, None), "CI would run none of it"
+
+
+def test_the_table_of_labs_is_that_of_the_labs() -> None:
+    """The last cell of each row is the time that it takes."""
+    lines = (ROOT / "docs" / "development.md").read_text().splitlines()
+    cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
+    width = len(next(labs.rows()))
+    found = [row[:width] for row in cells if len(row) == width + 1]
+    assert found[2:] == list(labs.rows()), "python -m tests.support.labs prints the rows"
+
+
+def promised_tests() -> dict[str, Path]:
+    """Every test file that the table of promises names, as it names it in which row."""
+    text = (ROOT / "docs" / "design.md").read_text()
+    section = text.split("\n## Promises\n")[1].split("\n## ")[0]
+    found: dict[str, Path] = {}
+    for row in section.splitlines():
+        folder = ROOT / "tests" / "faults"
+        for name in re.findall(r"`([\w/]*test_\w+\.py)`", row if row.startswith("| ") else ""):
+            path = promised_path(name, folder)
+            found[f"{row.split('|')[1].strip()}: {name}"] = path
+            folder = path.parent
+    return found
+
+
+def promised_path(name: str, folder: Path) -> Path:
+    """Names lie below ``tests/faults``; one without a folder may lie in that of the last one."""
+    tests = ROOT / "tests"
+    if name.startswith("tests/"):
+        return ROOT / name
+    if name.startswith("store/"):
+        return tests / "kvstored" / name
+    beside = folder / name
+    return beside if beside.exists() else tests / "faults" / name
+
+
+def is_in_make_test(decorator: ast.expr) -> bool:
+    """Whether a test that is decorated so runs in ``make test``."""
+    text = ast.unparse(decorator)
+    lab = re.match(r"labs\.([A-Z_]+)\.", text)
+    if lab:
+        return labs.labs()[lab[1]].smoke is not None
+    return not re.search(r"\bat\(\w+\.(QUICK|LONG)\)", text)
+
+
+def runs_in_make_test(path: Path) -> bool:
+    return any(
+        node.name.startswith("test_") and all(map(is_in_make_test, node.decorator_list))
+        for node in functions(path)
+    )
+
+
+@pytest.mark.parametrize("promised", promised_tests())
+def test_make_test_touches_every_promise(promised: str) -> None:
+    """A state machine or a class of tests has no size of its own."""
+    path = promised_tests()[promised]
+    assert path.exists()
+    assert runs_in_make_test(path), f"{path} has no test at the size of make test"

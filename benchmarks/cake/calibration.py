@@ -12,11 +12,11 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from benchmarks.cake.paper_tables import CHUNK_TOKENS, TABLES, Cell
+from benchmarks.cake.paper_tables import TABLES, Cell
 from benchmarks.cake.platforms import A100, H100, TWO_A100, Gpus
+from benchmarks.cake.workload import CHUNK_TOKENS, FULL_BITS, Workload
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
 
-_FULL_BITS = 16
 _SLOW_GBIT_PER_S = 7
 _FAST_GBIT_PER_S = 100
 _SHORT_TOKENS = 4096
@@ -32,35 +32,36 @@ class Calibration:
     chunk_overhead_s: float
 
 
-def chunk_count(cell: Cell) -> int:
+def chunk_count(workload: Workload) -> int:
     """Chunks of the prompt; all are stored."""
-    return math.ceil(cell.tokens / CHUNK_TOKENS)
+    return math.ceil(workload.tokens / CHUNK_TOKENS)
 
 
-def weights_s(cell: Cell) -> float:
+def weights_s(workload: Workload) -> float:
     """What any step takes at least: it reads the weights once."""
-    return cell.model.weight_bytes / cell.gpus.memory_bytes_per_s
+    return workload.model.weight_bytes / workload.gpus.memory_bytes_per_s
 
 
-def load_cost(cell: Cell, chunk_overhead_s: float) -> LoadCost:
+def load_cost(workload: Workload, chunk_overhead_s: float) -> LoadCost:
     """Chunks one after the other, as wide as they are compressed."""
-    chunk_bytes = CHUNK_TOKENS * cell.model.token_bytes * cell.bits // _FULL_BITS
-    bytes_per_s = cell.gbit_per_s * _GIGABIT_BYTES
+    chunk_bytes = int(CHUNK_TOKENS * workload.model.token_bytes * workload.bits / FULL_BITS)
+    bytes_per_s = workload.gbit_per_s * _GIGABIT_BYTES
     return LoadCost.of_bytes(chunk_bytes, bytes_per_s=bytes_per_s, issue_s=chunk_overhead_s)
 
 
-def compute_cost(cell: Cell, calibration: Calibration) -> ComputeCost:
+def compute_cost(workload: Workload, calibration: Calibration) -> ComputeCost:
     """Steps of a full budget, of which this request has its share (section 5.1).
 
     The others have the rest of the tokens, behind histories like this one's.
     """
-    flops = calibration.flops[cell.gpus.name]
-    token_s = cell.model.token_flop / flops
+    flops = calibration.flops[workload.gpus.name]
+    token_s = workload.model.token_flop / flops
+    others_tokens = (1 - workload.share) * workload.step_tokens
     return ComputeCost(
-        step_s=weights_s(cell) + (1 - cell.share) * cell.step_tokens * token_s,
+        step_s=weights_s(workload) + others_tokens * token_s,
         token_s=token_s,
-        attention_s=cell.model.attention_flop
-        / (flops * calibration.attention_efficiency * cell.share),
+        attention_s=workload.model.attention_flop
+        / (flops * calibration.attention_efficiency * workload.share),
     )
 
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 
 from benchmarks.cake.calibration import quotient
-from benchmarks.cake.paper_tables import TABLES, TOKENS, Cell
+from benchmarks.cake.paper_tables import TABLES, Cell
 from benchmarks.cake.platforms import GPUS_BY_NAME, LLAMA_8B
+from benchmarks.cake.workload import FULL_BITS, TOKENS
 
 SLOW_GBIT_PER_S = 7
-FULL_BITS = 16
 CODECS = {FULL_BITS: "raw", 8: "int8", 3: "int3"}
 """What stores a value in so many bits."""
 CACHEGEN = "cachegen"

@@ -4,9 +4,9 @@ Nothing is shortened near the meeting and nothing is estimated: what differs bet
 our planner in the same cell is what the planner gains.
 """
 
-from benchmarks.cake.virtual_reader import VirtualReader
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
 from engine_adapters.restore.ranges import History
+from engine_adapters.restore.testing.virtual_reader import VirtualReader
 
 
 def paper_algorithm_s(

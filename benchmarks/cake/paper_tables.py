@@ -13,33 +13,18 @@ from benchmarks.cake.platforms import (
     LLAMA_70B,
     LONG_ALPACA_7B,
     LONG_ALPACA_13B,
-    TWO_A100,
-    Gpus,
-    Model,
 )
-
-CHUNK_TOKENS = 128
-"""Of a fetch (section 5.1)."""
-STEP_TOKENS = 512
-"""The token budget of a step unless table 4 says otherwise (section 5.1)."""
-TOKENS = 16 * 1024
+from benchmarks.cake.workload import FULL_BITS, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(Workload):
     """One setting of a table and the paper's two speed-ups in it."""
 
     labels: tuple[str, ...]
     over_load: float
     over_compute: float
-    gpus: Gpus = TWO_A100
-    model: Model = LONG_ALPACA_13B
-    gbit_per_s: float
-    share: float = 1.0
-    """Of the token budget, for this request (section 5.1, GPU resource utilization)."""
-    tokens: int = TOKENS
-    step_tokens: int = STEP_TOKENS
-    bits: int = 16
+    bits: int = FULL_BITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

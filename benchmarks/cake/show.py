@@ -7,8 +7,8 @@ from itertools import groupby
 from rich.console import Console
 
 from benchmarks.cake.calibration import Calibration
+from benchmarks.cake.compared_cell import ComparedCell
 from benchmarks.cake.paper_tables import PaperTable
-from benchmarks.cake.virtual_cell import Simulated
 from benchmarks.restore.show import new_table, show
 
 _TERA = 1e12
@@ -39,7 +39,7 @@ def show_calibration(console: Console, calibration: Calibration) -> None:
         console.print(line, highlight=False)
 
 
-def show_table(console: Console, table: PaperTable, cells: Sequence[Simulated]) -> None:
+def show_table(console: Console, table: PaperTable, cells: Sequence[ComparedCell]) -> None:
     """Two rows for each of the paper's, the paper's numbers and ours, in the same columns."""
     columns = list(dict.fromkeys(cell.cell.labels[-1] for cell in cells))
     title = f"Table {table.number}: {table.title}"
@@ -52,12 +52,12 @@ def show_table(console: Console, table: PaperTable, cells: Sequence[Simulated]) 
         grid.add_row(
             *("" for _ in labels),
             "ours",
-            *(_text(each.over_load, each.over_compute) for each in row),
+            *(_text(each.ours.over_load, each.ours.over_compute) for each in row),
         )
     mean = statistics.mean(each for cell in cells for each in cell.relative_differences)
     printed = statistics.mean(each for cell in cells for each in cell.paper_algorithm_differences)
-    least = min(cell.over_best for cell in cells)
-    most = max(cell.over_oracle for cell in cells)
+    least = min(cell.ours.over_best for cell in cells)
+    most = max(cell.ours.over_oracle for cell in cells)
     difference = f"mean absolute relative difference {mean:.1%}; of the paper's algorithm with "
     notes = (
         f"{difference}our costs {printed:.1%}",

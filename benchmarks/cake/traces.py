@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine_adapters.restore.oracle import best_meeting
+from engine_adapters.restore.testing.oracle import best_meeting
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 import time
 
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.step import Segment, StateSink
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.step import Segment, StateSink
 
 
 class DecodingBatch:

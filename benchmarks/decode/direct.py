@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.benchmark import BenchmarkError
-from engine_adapters.runner.step import Segment
+from engine_adapters.runner.model.step import Segment
 
 ROW_BYTES = 4096
 """What a device takes at least, and what a row must have."""
@@ -83,6 +83,9 @@ class DirectSink:
 
     def end_step(self) -> None:
         """Everything is written."""
+
+    def abandon_step(self) -> None:
+        """What is written is overwritten."""
 
     def end_request(self, request_id: int) -> None:
         """Forgets the sequence."""

@@ -2,14 +2,11 @@
 
 import random
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from benchmarks.benchmark import BenchmarkError, Settings
-from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.decode.batch import DecodingBatch
 from benchmarks.decode.direct import DirectSink
 from benchmarks.decode.found import (
@@ -25,15 +22,14 @@ from benchmarks.decode.found import (
 )
 from benchmarks.decode.scale import FULL, QUICK, Scale
 from benchmarks.decode.turns import TurnSink
-from benchmarks.document import TOKENIZER_BYTES, corpus
+from benchmarks.kit.daemon_process import DaemonOptions, served
+from benchmarks.kit.scratch_model import scratch_model, torch_threads
 from benchmarks.report import Series
-from benchmarks.scratch import scratch_folder
 from engine_adapters.restore import LayerSchedule, Source
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.random_model import write_random_model
-from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.state_format import CHUNK_TOKENS, StateFormat
-from engine_adapters.runner.step import NullSink, StateSink
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.step import NullSink, StateSink
+from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.states.state_format import CHUNK_TOKENS, StateFormat
 from kvstored_client import Client
 
 FIGURES = (
@@ -149,27 +145,20 @@ def chosen(scale: Scale, parts: Sequence[str]) -> Scale:
 
 def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
     """Measures every batch size."""
-    threads = torch.get_num_threads()
-    with ExitStack() as stack:
-        stack.callback(torch.set_num_threads, threads)
-        # A core stays free for the daemon, as beside an engine that computes on a GPU.
-        torch.set_num_threads(max(1, threads - 1))
-        folder = stack.enter_context(scratch_folder(settings.folder, SCRATCH_BYTES))
-        write_random_model(folder / "model", scale.shape, [corpus()[:TOKENIZER_BYTES]])
-        model = Model.from_directory(folder / "model")
-        daemon = stack.enter_context(
-            DaemonProcess(
-                DaemonOptions(
-                    folder=folder,
-                    device_bytes=DEVICE_BYTES,
-                    dram_bytes=DRAM_BYTES,
-                    arena_bytes_max=ARENA_BYTES,
-                )
-            )
-        )
-        client = stack.enter_context(
-            Client(str(daemon.options.socket), arena_bytes=str(ARENA_BYTES), name="decode")
-        )
+    with (
+        torch_threads(spare_cores=1),
+        scratch_model(settings, scale.shape, scratch_bytes=SCRATCH_BYTES) as (folder, model),
+        served(_options(folder), name="decode") as (_, client),
+    ):
         bench = _Bench(scale, model, client, folder, settings)
         found = {size: bench.measure(size) for size in scale.batch_sizes}
     return (*figures_of(found), *details_of(found))
+
+
+def _options(folder: Path) -> DaemonOptions:
+    return DaemonOptions(
+        folder=folder,
+        device_bytes=DEVICE_BYTES,
+        dram_bytes=DRAM_BYTES,
+        arena_bytes_max=ARENA_BYTES,
+    )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from engine_adapters.runner.random_model import RandomModelShape
+from engine_adapters.runner.model.random_model import RandomModelShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from engine_adapters.runner.step import Segment, StateSink
+from engine_adapters.runner.model.step import Segment, StateSink
 
 _TOKEN_BITS = 31
 
@@ -72,6 +72,10 @@ class TurnSink:
     def end_step(self) -> None:
         """Passes it on."""
         self._current.sink.end_step()
+
+    def abandon_step(self) -> None:
+        """Passes it on."""
+        self._current.sink.abandon_step()
 
     def end_request(self, request_id: int) -> None:
         """Ends the sequence of every sink for which it had begun."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.benchmark import BenchmarkError
-from benchmarks.daemon_process import DaemonProcess
 from benchmarks.index_scale.fabric import LAYOUT, SLICE_BYTES
+from benchmarks.kit.daemon_process import DaemonProcess
 from benchmarks.workload import GIB, KIB, MIB
 from kvstored_client import Client, NewChunk, Placement, PutOutcome
 

@@ -18,9 +18,9 @@ from kvstored.format.identity import ChunkId, namespace_id
 from kvstored.format.slab_header import SLAB_HEADER_BYTES, SlabHeader
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES, Superblock
 from kvstored.io.file_device import FileDevice
-from kvstored.store.index import Index, IndexChange
-from kvstored.store.index_meta import IndexMeta
-from kvstored.store.superblock_copies import write_superblock
+from kvstored.store.index.index import Index, IndexChange
+from kvstored.store.index.meta import IndexMeta
+from kvstored.store.space.superblock_copies import write_superblock
 from kvstored_client import LayerState, StateKind, StateLayout
 from kvstored_contract.limits import KEY_BYTES
 

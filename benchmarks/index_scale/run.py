@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.benchmark import Benchmark, Settings
-from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.index_scale.asked import Asked, check_stored, timed
 from benchmarks.index_scale.fabric import (
     CLASS_BYTES,
@@ -16,11 +15,12 @@ from benchmarks.index_scale.fabric import (
     SLAB_BYTES,
     Fabric,
 )
+from benchmarks.kit.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.report import Series, Summary
 from benchmarks.scratch import scratch_folder
 from benchmarks.workload import GIB, MIB
-from kvstored.store.index import DATA_FILE
-from kvstored.store.index_snapshot import SNAPSHOT_FILE
+from kvstored.store.index.index import DATA_FILE
+from kvstored.store.index.snapshot import SNAPSHOT_FILE
 
 DRAM_BYTES = 64 * MIB
 """The DRAM tier counts in the daemon's memory, so it is as small as it can be."""

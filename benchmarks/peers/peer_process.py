@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.line_process import LineProcess
+from benchmarks.kit.line_process import LineProcess
 from benchmarks.peers.worker import Task
 
 WORKER = Path(__file__).with_name("worker.py")

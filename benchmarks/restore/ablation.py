@@ -11,15 +11,14 @@ from benchmarks.restore.calibration import profile_of
 from benchmarks.restore.platforms import A100
 from benchmarks.restore.shapes import LLAMA_13B
 from benchmarks.restore.show import new_table, show
+from benchmarks.restore.token_partition.partition import TokenPartition, predict_tokens_s
 from engine_adapters.restore import (
     CostProfile,
     LayerCosts,
     LayerSchedule,
     Mode,
     Source,
-    TokenPartition,
     predict_s,
-    predict_tokens_s,
     schedule_for,
 )
 

@@ -3,13 +3,17 @@
 from benchmarks.benchmark import Benchmark, Settings
 from benchmarks.report import Series
 from benchmarks.restore import simulate
-from benchmarks.restore.measured import ablation
+from benchmarks.restore.measured import ablation, slow_store
 from benchmarks.restore.measured import run as measured
 
 PARTS = {
     "measure": measured.FIGURES,
     "contention": measured.FIGURES_CONTENDED,
+    "compute_rich": measured.FIGURES_COMPUTE_RICH,
+    "split": measured.FIGURES_SPLIT,
     "ablation": ablation.FIGURES,
+    "slow_store": slow_store.FIGURES,
+    "slow_store_split": slow_store.FIGURES_SPLIT,
     "simulate": simulate.FIGURES,
 }
 
@@ -22,8 +26,16 @@ def run(settings: Settings) -> tuple[Series, ...]:
         found += measured.run(settings)
     elif "contention" in parts:
         found += measured.run_contended(settings)
+    elif "compute_rich" in parts:
+        found += measured.run_compute_rich(settings)
+    if "split" in parts:
+        found += measured.run_split(settings)
     if "ablation" in parts:
         found += ablation.run(settings)
+    if "slow_store" in parts:
+        found += slow_store.run(settings)
+    if "slow_store_split" in parts:
+        found += slow_store.run_split(settings)
     if "simulate" in parts:
         found += simulate.simulate(settings)
     return found

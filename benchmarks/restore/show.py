@@ -1,12 +1,12 @@
 """The simulation in tables."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.restore.claim import Claim
-from benchmarks.restore.paper import Experiment
+from benchmarks.restore.experiment import Compared, Experiment, Judged
 from benchmarks.restore.setting import Setting
 from engine_adapters.restore import Mode
 
@@ -61,7 +61,7 @@ def show_speeds(console: Console, title: str, settings: tuple[Setting, ...]) -> 
     show(console, table)
 
 
-def show_claims(console: Console, experiment: Experiment) -> None:
+def show_claims(console: Console, experiment: Experiment[Compared]) -> None:
     """Each claim of the paper beside our figure, and why where it is missed."""
     table = new_table(
         f"{experiment.title}: the paper beside ours",
@@ -85,6 +85,26 @@ def show_claims(console: Console, experiment: Experiment) -> None:
                 _verdict(claim, difference),
             )
     show(console, table, [experiment.note, *(f"outside: {why}" for why in reasons)])
+
+
+def show_outside(console: Console, judged: Sequence[Judged]) -> None:
+    """Which of the claims that count are missed, of all experiments."""
+    outside = [each for each in judged if each.difference]
+    table = new_table(
+        f"Outside of the paper's ranges: {len(outside)} of {len(judged)}",
+        ("figure", "", "speed-up of"),
+        ("paper", "ours", "difference"),
+    )
+    for each in outside:
+        table.add_row(
+            each.title.split(":")[0],
+            each.setting_name,
+            f"{each.claim.mode} over {each.claim.over}",
+            str(each.claim),
+            f"{each.speedup:.2f}",
+            f"{each.difference:+.1%}",
+        )
+    show(console, table)
 
 
 def _verdict(claim: Claim, difference: float) -> str:

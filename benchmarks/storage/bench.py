@@ -9,10 +9,10 @@ from pathlib import Path
 
 from benchmarks import fio
 from benchmarks.benchmark import Settings
-from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.fio import FioJob, FioOperation
 from benchmarks.fio_sweep import best_job
 from benchmarks.interleave import Group, Rounds, interleave
+from benchmarks.kit.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.report import Series
 from benchmarks.storage.scale import Scale
 from benchmarks.storage.space import SLAB_BYTES

@@ -7,8 +7,8 @@ them read.
 from contextlib import ExitStack
 
 from benchmarks.benchmark import BenchmarkError
-from benchmarks.daemon_process import DaemonProcess
 from benchmarks.interleave import Alternative, Measured
+from benchmarks.kit.daemon_process import DaemonProcess
 from benchmarks.report import Series
 from benchmarks.storage.bench import Bench, Part
 from benchmarks.storage.rates import measured, ratio

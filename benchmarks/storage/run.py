@@ -14,6 +14,7 @@ from benchmarks.storage import (
     device_scaling,
     dram_hits,
     durable_puts,
+    fairness,
     mixed,
     overtaken,
     slice_curve,
@@ -33,6 +34,7 @@ PARTS = {
     "device_scaling": device_scaling.PART,
     "overtaken": overtaken.PART,
     "clients": clients.PART,
+    "fairness": fairness.PART,
     "mixed": mixed.PART,
     "slice_curve": slice_curve.PART,
 }

@@ -35,6 +35,8 @@ class Scale:
     """Sequences that each of many clients reads, one after the other."""
     sequence_bytes: int
     """What one client process reads at once; eight such arenas fit into 1200 MiB."""
+    small_calls_s: float
+    """How long small calls are made beside large ones of one kind."""
     mixed_sequences: int
     """Sequences that one client reads while another puts."""
     curve_bytes: int
@@ -79,6 +81,7 @@ FULL = Scale(
     client_count=8,
     client_sequences=6,
     sequence_bytes=128 * MIB,
+    small_calls_s=2.0,
     mixed_sequences=24,
     curve_bytes=512 * MIB,
     curve_slices=(16 * KIB, 32 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB),
@@ -96,6 +99,7 @@ QUICK = Scale(
     client_count=8,
     client_sequences=1,
     sequence_bytes=128 * MIB,
+    small_calls_s=0.7,
     mixed_sequences=8,
     curve_bytes=128 * MIB,
     curve_slices=(16 * KIB, 256 * KIB, 4 * MIB),

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.line_process import LineProcess
+from benchmarks.kit.line_process import LineProcess
 from benchmarks.storage.timeline import Timeline
 from benchmarks.workload import Workload
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.benchmark import BenchmarkError
-from benchmarks.vllm.lab import CAKE_SCHEDULER, Lab, random_prompt
+from benchmarks.vllm.lab import Lab, random_prompt
 from benchmarks.vllm.shapes import VOCABULARY
+from engine_adapters.vllm.settings.support import CAKE_SCHEDULER
 
 REQUESTS = 8
 PROMPT_TOKENS = 700

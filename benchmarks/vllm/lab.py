@@ -9,15 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 from benchmarks.benchmark import BenchmarkError
-from benchmarks.daemon_process import DaemonOptions, DaemonProcess
-from benchmarks.vllm.engine_process import EngineProcess, transfer_config
+from benchmarks.kit.daemon_process import DaemonOptions, DaemonProcess
+from engine_adapters.vllm.testing.engine_arguments import transfer_config
+from engine_adapters.vllm.testing.engine_process import EngineProcess
 
 MIB = 1024 * 1024
 DEVICE_BYTES = 1024 * MIB
 DRAM_BYTES = 64 * MIB
 ARENA_BYTES = 512 * MIB
-CAKE_SCHEDULER = "engine_adapters.vllm.scheduler.CakeScheduler"
-HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
 STEP_TOKENS = 256
 NO_PROMPT_TOKEN = 4
 """A prompt of which nothing is ever stored."""

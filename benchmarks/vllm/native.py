@@ -19,12 +19,11 @@ from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
 from benchmarks.vllm.lab import DEVICE_BYTES, MIB, STEP_TOKENS, Lab, random_prompt
 from benchmarks.vllm.shapes import HEADS_MODEL, VOCABULARY
-from benchmarks.vllm.tiny_model import make_model
+from engine_adapters.vllm.testing.engine_arguments import CHUNK_TOKENS, offloading_config
+from engine_adapters.vllm.testing.tiny_model import make_model
 
 FIGURES = ("prefix_vs_native_fs_ttft",)
 HOST_TIER_BYTES = 512 * MIB
-CHUNK_TOKENS = 64
-"""Of both: what the connector chooses by itself for blocks of 32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,24 +40,6 @@ FULL = NativeScale(
 QUICK = NativeScale(
     prompt_tokens=2 * 1024 + 4, rounds=Rounds(count=9, count_min=9, time_limit_s=60.0)
 )
-
-
-def offloading_config(
-    secondary_tier: dict[str, Any], *, host_tier_bytes: int = HOST_TIER_BYTES
-) -> dict[str, Any]:
-    """``--kv-transfer-config`` of vLLM's own offloading to its host tier and one behind it."""
-    return {
-        "kv_connector": "OffloadingConnector",
-        "kv_role": "kv_both",
-        "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": {
-            "spec_name": "CpuTieringSpec",
-            "spec_module_path": "benchmarks.vllm.host_tier",
-            "cpu_bytes_to_use": host_tier_bytes,
-            "block_size": CHUNK_TOKENS,
-            "secondary_tiers": [secondary_tier],
-        },
-    }
 
 
 def drop_cached(folder: Path) -> None:
@@ -135,7 +116,7 @@ class NativeBench:
             "native_fs",
             self._model,
             mode=None,
-            kv_transfer_config=offloading_config(files),
+            kv_transfer_config=offloading_config(files, host_tier_bytes=HOST_TIER_BYTES),
             **self._limits,
         )
 

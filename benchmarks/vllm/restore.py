@@ -19,16 +19,15 @@ from benchmarks.report import Series, Summary
 from benchmarks.scratch import scratch_folder
 from benchmarks.vllm.crowd import Crowd, run_crowd
 from benchmarks.vllm.lab import (
-    CAKE_SCHEDULER,
     DEVICE_BYTES,
-    HIDDEN_WORKER,
     MIB,
     STEP_TOKENS,
     Lab,
     random_prompt,
 )
 from benchmarks.vllm.shapes import HEADS_MODEL, KV_TOKEN_BYTES, VOCABULARY
-from benchmarks.vllm.tiny_model import make_model
+from engine_adapters.vllm.settings.support import CAKE_SCHEDULER, HIDDEN_WORKER
+from engine_adapters.vllm.testing.tiny_model import make_model
 
 COMPARED_TOKENS = 8
 """Tokens behind the prompt that all ways have to give."""

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from benchmarks.benchmark import Benchmark, Settings
+from benchmarks.benchmark import Benchmark, BenchmarkError, Settings
 from benchmarks.report import Series
-from benchmarks.vllm import native, restore, server, steps
+from benchmarks.vllm import native, restore, server, steps, waiting
+from engine_adapters.vllm.testing.errors import EngineError
 
 Say = Callable[[str], None]
 
@@ -22,6 +23,7 @@ class Part:
 PARTS: Mapping[str, Part] = {
     "restore": Part(figures=restore.FIGURES, run=restore.measure),
     "steps": Part(figures=steps.FIGURES, run=steps.measure),
+    "waiting": Part(figures=waiting.FIGURES, run=waiting.measure),
     "bfloat16": Part(figures=(), run=restore.measure_bfloat16, is_quick=False),
     "native": Part(figures=native.FIGURES, run=native.measure),
     "server": Part(figures=server.FIGURES, run=server.measure),
@@ -30,6 +32,13 @@ PARTS: Mapping[str, Part] = {
 
 def run(settings: Settings) -> tuple[Series, ...]:
     """Runs the chosen parts, or all, one after the other; raises BenchmarkError."""
+    try:
+        return _run(settings)
+    except EngineError as error:
+        raise BenchmarkError(str(error)) from error
+
+
+def _run(settings: Settings) -> tuple[Series, ...]:
     chosen = settings.parts or [
         name for name, part in PARTS.items() if part.is_quick or not settings.quick
     ]

@@ -26,11 +26,8 @@ from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.interleave import Alternative, Measured, Rounds, interleave
 from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
-from benchmarks.vllm.engine_process import BLOCK_TOKENS, EngineProcess
 from benchmarks.vllm.lab import (
-    CAKE_SCHEDULER,
     DEVICE_BYTES,
-    HIDDEN_WORKER,
     MIB,
     NO_PROMPT_TOKEN,
     STEP_TOKENS,
@@ -38,7 +35,10 @@ from benchmarks.vllm.lab import (
     random_prompt,
 )
 from benchmarks.vllm.shapes import HEADS_MODEL, VOCABULARY
-from benchmarks.vllm.tiny_model import make_model
+from engine_adapters.vllm.settings.support import CAKE_SCHEDULER, HIDDEN_WORKER
+from engine_adapters.vllm.testing.engine_arguments import BLOCK_TOKENS
+from engine_adapters.vllm.testing.engine_process import EngineProcess
+from engine_adapters.vllm.testing.tiny_model import make_model
 
 PROMPT_TOKENS = 40
 REQUESTS = 8

@@ -2,11 +2,15 @@
 
 ``Client`` is for threads, ``AsyncClient`` for tasks of an event loop; both have the same
 verbs. A missing daemon is a miss, not an error.
+
+In reading order: what goes into a call and comes out (``values``) and what can go wrong
+(``errors``); one session with the daemon and its memory (``session``); what a client can ask
+(``verbs``); the client for threads (``threads``) and the one for tasks (``aio``). Beside them: a
+store in memory for tests (``testing``).
 """
 
-from kvstored_client.aio import AsyncClient
-from kvstored_client.aio_read import AsyncRead
-from kvstored_client.client import Client
+from kvstored_client.aio.client import AsyncClient
+from kvstored_client.aio.read import AsyncRead
 from kvstored_client.errors import (
     ArenaFullError,
     DaemonAbsentError,
@@ -25,17 +29,18 @@ from kvstored_client.errors import (
     SessionRefusedError,
     StoreError,
 )
-from kvstored_client.lease import AsyncLease, Lease
-from kvstored_client.options import OptionError
-from kvstored_client.placement import Placement
-from kvstored_client.read import Read
-from kvstored_client.region import Region
-from kvstored_client.store_verbs import Match
+from kvstored_client.session.options import OptionError
+from kvstored_client.session.region import Region
+from kvstored_client.threads.client import Client
+from kvstored_client.threads.read import Read
 from kvstored_client.values import (
     Ack,
     AppendItem,
     AppendReport,
     AppendResult,
+    Change,
+    ChangeKind,
+    Changes,
     NewChunk,
     Order,
     PutOutcome,
@@ -44,6 +49,9 @@ from kvstored_client.values import (
     ReadReport,
     SequenceInfo,
 )
+from kvstored_client.verbs.lease import AsyncLease, Lease
+from kvstored_client.verbs.placement import Placement
+from kvstored_client.verbs.store_verbs import Match
 from kvstored_contract.board import SliceState
 from kvstored_contract.keys import independent_key
 from kvstored_contract.layout import (
@@ -54,6 +62,7 @@ from kvstored_contract.layout import (
     Shard,
     StateKind,
     StateLayout,
+    is_dtype,
 )
 from kvstored_contract.reasons import Reason
 from kvstored_contract.snapshot import SnapshotGeometry
@@ -68,6 +77,9 @@ __all__ = [
     "AsyncClient",
     "AsyncLease",
     "AsyncRead",
+    "Change",
+    "ChangeKind",
+    "Changes",
     "Client",
     "DaemonAbsentError",
     "DaemonFaultError",
@@ -107,4 +119,5 @@ __all__ = [
     "StateLayout",
     "StoreError",
     "independent_key",
+    "is_dtype",
 ]

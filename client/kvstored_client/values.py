@@ -34,6 +34,10 @@ class PutOutcome(IntEnum):
     EXISTED = 2
     """The key was stored before; the bytes of this call were not used."""
     REJECTED = 3
+    STAGED = 4
+    """Only for ``Ack.DURABLE``: readable, but not durable when the time was over. The chunk
+    becomes so behind the answer unless its device fails; the next durable put of its key waits
+    for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,9 @@ class NewChunk:
     ``stripe`` chooses the device: consecutive chunks of a sequence should have
     consecutive numbers, whichever call puts them; None is the position in the call.
     ``slice_bytes`` are the lengths of the slices, one for each layer, where the layout has
-    a codec: as many bytes of each are stored. Else it is empty.
+    a codec: as many bytes of each are stored. Else it is empty. ``note`` (at most 32 KiB, 2 MiB
+    in one put) is handed to those who follow the changes of the namespace; the daemon does not
+    store it, and forgets it where the chunk was there before.
     """
 
     key: bytes
@@ -53,11 +59,12 @@ class NewChunk:
     parent_key: bytes = b""
     stripe: int | None = None
     slice_bytes: Sequence[int] = ()
+    note: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What became of one chunk; ``reason`` says why it was rejected."""
+    """What became of one chunk; ``reason`` says why it was rejected or is only STAGED."""
 
     outcome: PutOutcome
     reason: Reason = Reason.UNSPECIFIED
@@ -65,7 +72,10 @@ class PutResult:
 
 @dataclass(frozen=True, slots=True)
 class PutReport:
-    """One result for each chunk of the put, in the put's order."""
+    """One result for each chunk of the put, in the put's order.
+
+    What a put with ``Ack.DURABLE`` counts as stored or existed survives power loss.
+    """
 
     results: tuple[PutResult, ...]
 
@@ -84,9 +94,52 @@ class PutReport:
         return self.count(PutOutcome.EXISTED)
 
     @property
+    def staged_count(self) -> int:
+        """Chunks that are readable but were not durable in time, as was asked for."""
+        return self.count(PutOutcome.STAGED)
+
+    @property
     def rejected_count(self) -> int:
         """Chunks that are not stored."""
         return self.count(PutOutcome.REJECTED)
+
+
+class ChangeKind(IntEnum):
+    """What happened to a chunk. Values are those of the protobuf enum."""
+
+    STORED = 1
+    """It can be read from now on."""
+    REMOVED = 2
+    """It cannot be read any more, wherever it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A chunk (its key, 32 bytes) that came or went; ``note`` is what was put with it."""
+
+    kind: ChangeKind
+    key: bytes
+    note: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What came and went in the namespace, in this order; of all salts and layouts.
+
+    ``epoch`` and ``last_sequence`` are the place behind it. When ``is_lost`` is set, the daemon
+    does not know everything that happened behind the place it was asked for, as after its
+    restart: any chunk may be gone, and ``changes`` are all that it still knows. With
+    ``has_more`` there is more to ask for at once. A removal may be told twice, or of a
+    chunk that was stored anew meanwhile. ``are_stored`` tells of each key that was asked
+    for whether its chunk could be read after these changes.
+    """
+
+    epoch: int
+    last_sequence: int
+    changes: tuple[Change, ...]
+    is_lost: bool
+    has_more: bool
+    are_stored: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +164,8 @@ class AppendResult:
 
     ``reason`` says why it is shorter than asked for: DRAM_FULL (its rows were dropped and
     it is stopped there), SEQUENCE_CONFLICT (``first_token`` is not its length),
-    SEQUENCE_UNKNOWN, or why a complete chunk could not be stored. What follows must be
-    appended at ``length_tokens``.
+    SEQUENCE_UNKNOWN, DEADLINE (somebody else was changing it all the time), or why a complete
+    chunk could not be stored. What follows must be appended at ``length_tokens``.
     """
 
     length_tokens: int
@@ -164,6 +217,10 @@ class SequenceInfo:
     complete chunk; ``durable_tokens`` of it are left after a restart of the daemon. The
     counts are 0 while the daemon does not know the layout. ``is_stopped`` tells that rows
     behind its end were dropped. ``is_ephemeral`` sequences end with the session.
+
+    ``reason`` is DEADLINE behind a flush that could not make everything durable in time:
+    ``durable_tokens`` are, and the chunks behind them become so without another call, the open
+    tail with the next flush.
     """
 
     name: str
@@ -177,3 +234,4 @@ class SequenceInfo:
     durable_tokens: int = 0
     is_stopped: bool = False
     is_ephemeral: bool = False
+    reason: Reason = Reason.UNSPECIFIED

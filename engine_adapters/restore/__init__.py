@@ -1,22 +1,38 @@
 """The planner of restorations: which layers and tokens to compute, load or project.
 
-By layers (HCache, section 4.1) or by tokens from both ends (Cake, section 4). Everything but
-``profile_file`` is pure.
+By layers (HCache, section 4.1) or by tokens from both ends (Cake, section 4). Pure, but that
+``profile_file`` reads and writes a file.
 
-In the order in which it is best read: what is measured (``cost_profile``, ``chunk_costs``,
-``layer_costs``); by layers, what each one comes from and how long that takes (``layer_schedule``,
-``prediction``, ``partition``), and what is best (``planner``); by both ends, what there is
-(``ranges``), which chunks are loaded in which order (``cake``), what is decided before every step
-(``pointers``, with ``meeting`` for where to stop and ``arrivals`` for when the rest will be there),
-and what restorations learn for the next ones (``rates``).
+In the order in which it is best read: the sources of a layer (``source``) and the ways to choose
+them (``mode``); what is measured (``cost_profile``, ``chunk_costs``, ``layer_costs``, with lines
+through times in ``least_squares``); by layers, what each one comes from and how long that takes
+(``layer_schedule``, ``prediction``, ``partition``), and what is best (``planner``); by both ends,
+what there is (``ranges``), which chunks are loaded in which order (``cake``), what is decided
+before every step (``pointers``, which answers with a ``decision``; with ``meeting`` for where to
+stop and ``arrivals`` for when the rest will be there), and what restorations learn for the next
+ones (``rates``, by ``recent_mean`` and ``doubt``). While a history is loaded by layers, how long
+the store is waited for (``stake``, with ``read_pace`` for how fast it is) and how many layers are
+recomputed meanwhile (``layer_rates``).
+
+A clock of its own for tests, and the best meeting point in hindsight: ``testing``.
 """
 
 from engine_adapters.restore.cake import CakePlan, plan_cake
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
-from engine_adapters.restore.chunk_piece import ChunkPiece, pieces_of
-from engine_adapters.restore.cost_profile import PLANNED_TOKENS, CostProfile, ProfileError
+from engine_adapters.restore.cost_profile import (
+    PLANNED_TOKENS,
+    SPREAD_UNKNOWN,
+    CostProfile,
+    ProfileError,
+)
 from engine_adapters.restore.decision import Action, Decision
+from engine_adapters.restore.doubt import Doubt
 from engine_adapters.restore.layer_costs import LayerCosts
+from engine_adapters.restore.layer_rates import (
+    LayerRates,
+    storing_schedule,
+    with_faster_reads,
+)
 from engine_adapters.restore.layer_schedule import LayerSchedule
 from engine_adapters.restore.least_squares import Sample
 from engine_adapters.restore.meeting import compute_stop
@@ -33,48 +49,51 @@ from engine_adapters.restore.prediction import (
 from engine_adapters.restore.profile_file import load_profile, save_profile
 from engine_adapters.restore.ranges import History, TokenRange
 from engine_adapters.restore.rates import Rates
+from engine_adapters.restore.read_pace import ReadPace
 from engine_adapters.restore.recent_mean import RecentMean
 from engine_adapters.restore.source import Source
-from engine_adapters.restore.token_partition import TokenPart, TokenPartition, predict_tokens_s
-from engine_adapters.restore.token_reads import slices_in_flight, turn_count
+from engine_adapters.restore.stake import LEAST_WAIT_S, Stake, Verdict, first_span_chunks
 
 __all__ = [
     "LAYER_MODES",
+    "LEAST_WAIT_S",
     "PLANNED_TOKENS",
+    "SPREAD_UNKNOWN",
     "Action",
     "CakePlan",
-    "ChunkPiece",
     "ComputeCost",
     "CostProfile",
     "Decision",
+    "Doubt",
     "History",
     "LayerCosts",
+    "LayerRates",
     "LayerSchedule",
     "LoadCost",
     "Mode",
     "Pointers",
     "ProfileError",
     "Rates",
+    "ReadPace",
     "RecentMean",
     "Sample",
     "Source",
-    "TokenPart",
-    "TokenPartition",
+    "Stake",
     "TokenRange",
+    "Verdict",
     "best_bound_s",
     "best_bounded",
     "best_schedule",
     "bound_s",
     "compute_stop",
     "computing_s",
+    "first_span_chunks",
     "hcache_schedule",
     "load_profile",
-    "pieces_of",
     "plan_cake",
     "predict_s",
-    "predict_tokens_s",
     "save_profile",
     "schedule_for",
-    "slices_in_flight",
-    "turn_count",
+    "storing_schedule",
+    "with_faster_reads",
 ]

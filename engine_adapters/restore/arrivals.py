@@ -64,12 +64,16 @@ class Arrivals:
             if run.stop > first_chunk
         ]
 
+    def count_to(self, chunk: int) -> int:
+        """Of the chunk and all before it in the order those that have not arrived."""
+        return bisect_right(self._outstanding, self._turns[chunk])
+
     def wait_s(self, chunk: int) -> float:
         """Until the chunk and all before it in the order have arrived; 0 if they have.
 
         A reader that is silent for longer than expected is as slow as it is silent.
         """
-        count = bisect_right(self._outstanding, self._turns[chunk])
+        count = self.count_to(chunk)
         if count == 0:
             return 0.0
         silent_s = self._now_s - self._last_arrival_s
@@ -94,5 +98,5 @@ class Arrivals:
         if self._outstanding:
             at_least_s = max(at_least_s, elapsed_s / (count + 1))
         chunk_s = min(max(self._rates.chunk_s.value, at_least_s), elapsed_s / count)
-        self._rates.chunk_s.add(count * chunk_s, units=count)
+        self._rates.measure_chunks(count, chunk_s)
         self._last_arrival_s += count * chunk_s

@@ -11,8 +11,12 @@ from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
 from engine_adapters.restore.ranges import History
 from engine_adapters.restore.source import Source
 
-HOPELESS_RATIO = 2.0
-"""A first chunk that takes longer than this times computing everything is not loaded."""
+HOPELESS_RATIO = 32.0
+"""A first chunk that is expected to take longer than this times computing everything is not loaded.
+
+What is expected may be wrong: a try costs one chunk's read, and not to try may cost half of the
+time. Where computing is believed to be four times as fast as it is and loading a quarter as fast,
+a chunk that would help still seems to take sixteen times too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,8 @@ def plan_cake(
         meeting_token=history.prompt_tokens,
         duration_s=alone_s,
     )
-    for source, load in loads.items():
+    # The one whose chunk comes first in front: where none helps, that one is tried.
+    for source, load in sorted(loads.items(), key=lambda item: item[1].first_s):
         for usable in (history, history.without_short_chunk()):
             stored = [chunk for run in usable.stored_runs() for chunk in run]
             durations_s = _durations_s(usable, stored, compute, load, token_budget)

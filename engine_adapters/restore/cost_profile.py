@@ -13,6 +13,9 @@ from kvstored_contract.layout import RAW
 PLANNED_TOKENS = 4096
 """Length of the history that is planned for, unless ``calibrate`` was told another one."""
 
+SPREAD_UNKNOWN = 2.0
+"""Of a profile that does not tell how far its repetitions were apart."""
+
 _MAY_BE_ZERO = frozenset(
     {
         "compute_square_s",
@@ -56,7 +59,8 @@ class CostProfile:
     measured; for RAW both are 0, else above 0. ``planned_tokens`` is the length of the history
     that schedules are made for: one for all requests, since what is stored is decided before
     the first one.
-    ``measured_at_s`` is seconds since 1970. Raises ProfileError.
+    ``compute_spread`` and ``read_spread`` are the slowest of repeated measurements over their
+    median, at least 1. ``measured_at_s`` is seconds since 1970. Raises ProfileError.
     """
 
     model: str
@@ -77,10 +81,15 @@ class CostProfile:
     decode_hidden_token_s: float = 0.0
     decode_kv_token_s: float = 0.0
     planned_tokens: int = PLANNED_TOKENS
+    compute_spread: float = SPREAD_UNKNOWN
+    read_spread: float = SPREAD_UNKNOWN
 
     def __post_init__(self) -> None:
         for field in fields(self):
             self._check(field.name, field.type)
+        for name in ("compute_spread", "read_spread"):
+            if getattr(self, name) < 1:
+                raise ProfileError(f"{name} is {getattr(self, name)}; it must be at least 1")
         decode_s = (self.decode_hidden_token_s, self.decode_kv_token_s)
         if any((seconds > 0) is (self.codec == RAW) for seconds in decode_s):
             least = "0" if self.codec == RAW else "above 0"
@@ -119,6 +128,8 @@ class CostProfile:
         decode_hidden_token_s: float = 0.0,
         decode_kv_token_s: float = 0.0,
         planned_tokens: int = PLANNED_TOKENS,
+        compute_spread: float = SPREAD_UNKNOWN,
+        read_spread: float = SPREAD_UNKNOWN,
     ) -> Self:
         """Least squares through measurements of one layer.
 
@@ -148,7 +159,17 @@ class CostProfile:
             decode_hidden_token_s=decode_hidden_token_s,
             decode_kv_token_s=decode_kv_token_s,
             planned_tokens=planned_tokens,
+            compute_spread=compute_spread,
+            read_spread=read_spread,
         )
+
+    @property
+    def doubt(self) -> float:
+        """Times as much as expected that a step or a chunk may take (``Rates``).
+
+        At least SPREAD_UNKNOWN: the moments of the calibration are not those of a restoration.
+        """
+        return max(SPREAD_UNKNOWN, self.compute_spread, self.read_spread)
 
     def moving(self, share: float) -> Self:
         """Where reads move that share of the states' bytes: as of a device faster by as much."""

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
+from engine_adapters.restore.doubt import NO_DOUBT
 from engine_adapters.restore.ranges import History
 
 
@@ -15,6 +16,7 @@ def compute_stop(
     compute_s: Callable[[int, int], float],
     wait_s: Callable[[int], float],
     project_s: float,
+    doubt: float = NO_DOUBT,
 ) -> int:
     """The token up to which computing from ``position`` on is worth while now.
 
@@ -28,6 +30,8 @@ def compute_stop(
     ``compute_s`` is the time for a first and a stop token. ``wait_s`` is the time until a
     chunk and those behind it in its run have arrived, 0 if they have, so it never grows
     with the chunk. ``project_s`` is what each that has not keeps the compute side busy.
+    What has arrived is used even where computing it as well seems faster, because a step less
+    is needed, unless that is believed to be faster by more than ``doubt``.
     """
 
     def stop_before(run: range, gap_stop: int) -> int:
@@ -49,8 +53,12 @@ def compute_stop(
         )
         candidates = [chunk for chunk in (crossing - 1, crossing, arrived) if chunk in run]
         best = min(candidates, key=ready_s)
-        is_worth_it = ready_s(best) < compute_s(position, gap_stop)
-        return computed_to(best) if is_worth_it else gap_stop
+        alone_s = compute_s(position, gap_stop)
+        if ready_s(best) < alone_s:
+            return computed_to(best)
+        if arrived in run and ready_s(arrived) < doubt * alone_s:
+            return computed_to(arrived)
+        return gap_stop
 
     for run, following in zip_longest(loadable, loadable[1:]):
         gap_stop = history.chunk_first(following.start) if following else history.prompt_tokens

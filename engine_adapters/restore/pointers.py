@@ -7,7 +7,7 @@ is shorter, and the reader stops at the chunk that this step computes. Where one
 help, the other works alone.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from engine_adapters.restore.arrivals import Arrivals
 from engine_adapters.restore.cake import CakePlan
@@ -33,7 +33,9 @@ class Pointers:
         *,
         rates: Rates,
         now_s: float,
+        position: int = 0,
     ) -> None:
+        """The tokens before ``position`` were computed before the plan was made."""
         self._history = history
         self._compute = compute
         self._rates = rates
@@ -43,8 +45,9 @@ class Pointers:
             latency_s=plan.load.latency_s if plan.load else 0.0,
             now_s=now_s,
         )
-        self._position = 0
+        self._position = position
         self._reached_chunks = 0
+        self._reach(position)
 
     @property
     def position(self) -> int:
@@ -94,13 +97,14 @@ class Pointers:
             compute_s=self._compute_s,
             wait_s=self._arrivals.wait_s,
             project_s=self._rates.project_s.value * self._history.chunk_tokens,
+            doubt=self._rates.doubt,
         )
         can_jump = jump_stop > self._position
         if can_jump and (
             stop == self._position or jump_stop < self._history.chunk_first(loadable[0].stop)
         ):
             return self._decision(Action.JUMP, jump_stop)
-        stop = min(stop, self._position + token_budget)
+        stop = self._safe_stop(min(stop, self._position + token_budget), loadable)
         return self._decision(Action.COMPUTE if stop > self._position else Action.WAIT, stop)
 
     def jump(self, token_count: int) -> None:
@@ -115,13 +119,37 @@ class Pointers:
     def end_step(self, token_count: int, duration_s: float, *, others_count: int = 0) -> None:
         """The step is over; it computed that many tokens of this request, at least one.
 
-        ``others_count`` tokens of other requests took part: what these took is no slowness, but
-        for their attention, since it is not known how many tokens are before them.
+        ``others_count`` tokens of other requests took part.
         """
-        first, self._position = self._position, self._position + token_count
-        expected_s = self._compute.compute_s(first, self._position, token_count)
-        expected_s += self._compute.token_s * others_count
-        self._rates.slowness.add(duration_s / expected_s)
+        tokens = TokenRange(self._position, self._position + token_count)
+        self._position = tokens.stop
+        self._rates.measure_step(self._compute, tokens, duration_s, others_count=others_count)
+
+    def _safe_stop(self, stop: int, loadable: Sequence[range]) -> int:
+        """``stop``, or the end of a chunk before it, from which loading alone would be no sooner.
+
+        A step cannot be cut once it runs. If it takes as long as the worst that was seen, or
+        chunks come as fast, all that is ahead may have been loaded before it ends: so it is only
+        as long as loading alone is expected to take even then, but for the first chunk's tokens.
+        Where loading alone does not help, because something ahead has to be computed, no step
+        is too long.
+        """
+        chunk_tokens = self._history.chunk_tokens
+        chunk = self._position // chunk_tokens
+        if not loadable or loadable[0].start > chunk:
+            return stop
+        project_s = self._rates.project_s.value * chunk_tokens
+        loaded_s = max(
+            self._arrivals.wait_s(chunk) + project_s, self._arrivals.count_to(chunk) * project_s
+        )
+        loaded_stop = self._history.chunk_first(loadable[0].stop)
+        doubt = self._rates.doubt
+        while (earlier := (stop - 1) // chunk_tokens * chunk_tokens) > self._position:
+            load_alone_s = loaded_s + self._compute_s(min(stop, loaded_stop), stop)
+            if doubt * self._compute_s(self._position, stop) <= load_alone_s:
+                break
+            stop = earlier
+        return stop
 
     def _loadable(self) -> list[range]:
         return self._arrivals.runs_from(self._history.chunks_behind(self._position).start)

@@ -7,6 +7,7 @@ from typing import Any
 
 from engine_adapters.restore.cost_profile import CostProfile, ProfileError
 
+_MAY_LACK = frozenset({"compute_spread", "read_spread"})
 _REMEDY = "calibrate again"
 
 
@@ -26,7 +27,7 @@ def from_json(text: str) -> CostProfile:
     names = {field.name for field in fields(CostProfile)}
     for problem, keys in (
         ("has the unknown keys", document.keys() - names),
-        ("lacks the keys", names - document.keys()),
+        ("lacks the keys", names - _MAY_LACK - document.keys()),
     ):
         if keys:
             raise ProfileError(f"it {problem} {', '.join(sorted(keys))}; {_REMEDY}")

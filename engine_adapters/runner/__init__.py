@@ -1,1 +1,7 @@
-"""The in-repo model runner: Llama-family models in PyTorch, their states kept in kvstored."""
+"""The in-repo model runner: Llama-family models in PyTorch, their states kept in kvstored.
+
+In reading order. From the outside: one ``turn`` of a conversation, and its commands
+(``calibrate_command``, ``inspect_command``, with ``options``). The model (``model``) and the step
+loop (``engine``); how its states lie in chunks (``states``), are saved (``save``) and restored
+(``restore``), also into several processes (``ranks``); how fast a machine is (``calibrate``).
+"""

@@ -12,17 +12,17 @@ from pathlib import Path
 import torch
 
 from engine_adapters.codecs.registry import CODEC_NAMES
-from engine_adapters.restore import Mode
+from engine_adapters.restore import LEAST_WAIT_S, Mode
 from engine_adapters.runner import calibrate_command, inspect_command
-from engine_adapters.runner.engine import TOKEN_BUDGET
-from engine_adapters.runner.errors import RequestError
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.model_config import DTYPES
-from engine_adapters.runner.options import at_least_one
-from engine_adapters.runner.read_costs import CalibrationError
-from engine_adapters.runner.sampling import Sampling
-from engine_adapters.runner.state_format import CHUNK_TOKENS
-from engine_adapters.runner.tokenizer import Tokenizer
+from engine_adapters.runner.calibrate.read_costs import CalibrationError
+from engine_adapters.runner.engine.engine import TOKEN_BUDGET
+from engine_adapters.runner.engine.sampling import Sampling
+from engine_adapters.runner.model.errors import RequestError, StepError
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.model_config import DTYPES
+from engine_adapters.runner.model.tokenizer import Tokenizer
+from engine_adapters.runner.options import at_least_one, seconds
+from engine_adapters.runner.states.state_format import CHUNK_TOKENS
 from engine_adapters.runner.turn import StoreOptions, TurnReport, take_turn
 from kvstored_client import RAW, Order
 
@@ -75,6 +75,13 @@ def make_parser() -> argparse.ArgumentParser:
         choices=[order.name.lower() for order in Order],
         default="layer_first",
         help="in which chunks of a span are read; only layer_first overlaps with computing",
+    )
+    store.add_argument(
+        "--least-wait",
+        type=seconds,
+        default=LEAST_WAIT_S,
+        metavar="SECONDS",
+        help="how long the store is waited for, however little there is to compute",
     )
     compute = parser.add_argument_group("compute")
     compute.add_argument(
@@ -158,6 +165,7 @@ def run(options: argparse.Namespace) -> None:
         codec=options.codec,
         order=Order[options.order.upper()],
         saves=not options.no_save,
+        least_wait_s=options.least_wait,
     )
     report = take_turn(
         model,
@@ -190,7 +198,7 @@ def main() -> int:
             inspect_command.run(sys.argv[2:])
         else:
             run(make_parser().parse_args())
-    except (CalibrationError, OSError, ValueError) as error:
+    except (CalibrationError, OSError, StepError, ValueError) as error:
         sys.stderr.write(f"runner: {error}\n")
         return 2
     return 0

@@ -12,15 +12,15 @@ import torch
 
 from engine_adapters.codecs.registry import CODEC_NAMES
 from engine_adapters.restore import PLANNED_TOKENS, Mode, save_profile
-from engine_adapters.runner.calibrate import QUICK, THOROUGH, Calibration, calibrate
-from engine_adapters.runner.engine import TOKEN_BUDGET
-from engine_adapters.runner.fingerprint import model_fingerprint
-from engine_adapters.runner.mode_choice import choose_schedule
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.model_config import DTYPES
+from engine_adapters.runner.calibrate.calibrate import QUICK, THOROUGH, Calibration, calibrate
+from engine_adapters.runner.calibrate.profile_place import default_profile_path
+from engine_adapters.runner.engine.engine import TOKEN_BUDGET
+from engine_adapters.runner.model.fingerprint import model_fingerprint
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.model_config import DTYPES
 from engine_adapters.runner.options import at_least_one
-from engine_adapters.runner.profile_place import default_profile_path
-from engine_adapters.runner.state_format import CHUNK_TOKENS, StateFormat, shape_of
+from engine_adapters.runner.states.mode_choice import choose_schedule
+from engine_adapters.runner.states.state_format import CHUNK_TOKENS, StateFormat, shape_of
 from kvstored_client import RAW, Client
 
 
@@ -81,6 +81,8 @@ def describe(
         "hidden_token_bytes": profile.hidden_bytes,
         "kv_token_bytes": profile.kv_bytes,
         "reads_are_cold": calibration.is_cold,
+        "compute_spread": profile.compute_spread,
+        "read_spread": profile.read_spread,
         "read_gb_per_s": profile.read_bytes_per_s / 1e9,
         "codec": profile.codec,
         "decode_hidden_us_per_token": profile.decode_hidden_token_s * 1e6,

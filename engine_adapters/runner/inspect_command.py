@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 
 from engine_adapters.restore import CostProfile, Mode, load_profile
-from engine_adapters.runner.config_file import read_config
-from engine_adapters.runner.mode_choice import ModeError, choose_schedule
-from engine_adapters.runner.model_config import ModelConfig
-from engine_adapters.runner.state_format import shape_of_config
+from engine_adapters.runner.model.config_file import read_config
+from engine_adapters.runner.model.model_config import ModelConfig
+from engine_adapters.runner.states.mode_choice import ModeError, choose_schedule
+from engine_adapters.runner.states.state_format import shape_of_config
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -1,6 +1,7 @@
 """Values of command line options."""
 
 import argparse
+import math
 
 
 def at_least_one(text: str) -> int:
@@ -11,4 +12,15 @@ def at_least_one(text: str) -> int:
         value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return value
+
+
+def seconds(text: str) -> float:
+    """Seconds, 0 or more; raises ArgumentTypeError, which argparse reports."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, 0 or more")
     return value

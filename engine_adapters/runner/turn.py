@@ -6,19 +6,28 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_adapters.restore import ComputeCost, LoadCost, Mode, Source
-from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.engine import TOKEN_BUDGET, Engine
-from engine_adapters.runner.fingerprint import model_fingerprint
-from engine_adapters.runner.mode_choice import MEASURED_MODES, ModeChoice, choose_schedule
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.profile_place import find_profile, machine_name
-from engine_adapters.runner.request import Completion
-from engine_adapters.runner.restorer import SPAN_BYTES, SPAN_TOKENS, StateRestorer
-from engine_adapters.runner.sampling import Sampling
-from engine_adapters.runner.save_queue import SaveReport
-from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.state_format import CHUNK_TOKENS, StateFormat, shape_of
+from engine_adapters.restore import (
+    LEAST_WAIT_S,
+    ComputeCost,
+    CostProfile,
+    LayerRates,
+    LoadCost,
+    Mode,
+    Source,
+)
+from engine_adapters.runner.calibrate.compute_costs import rough_compute_cost
+from engine_adapters.runner.calibrate.profile_place import find_profile, machine_name
+from engine_adapters.runner.engine.engine import TOKEN_BUDGET, Engine
+from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.engine.sampling import Sampling
+from engine_adapters.runner.model.fingerprint import model_fingerprint
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.restorer import SPAN_BYTES, SPAN_TOKENS, StateRestorer
+from engine_adapters.runner.save.save_queue import SaveReport
+from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.states.mode_choice import MEASURED_MODES, ModeChoice, choose_schedule
+from engine_adapters.runner.states.state_format import CHUNK_TOKENS, StateFormat, shape_of
 from kvstored_client import RAW, Client, Order, SnapshotGeometry
 
 SPAN_BYTES_MAX = 1024**3
@@ -34,7 +43,8 @@ class StoreOptions:
 
     ``profile`` is the file of the costs that ``mode`` balances; None is the default place.
     ``codec`` names how states are encoded (``engine_adapters.codecs.registry``).
-    ``arena_bytes`` None fits the model.
+    ``arena_bytes`` None fits the model. ``least_wait_s`` is how long the store is waited for
+    however little there is to compute (modes that divide layers).
     """
 
     socket: str | None = None
@@ -46,6 +56,7 @@ class StoreOptions:
     codec: str = RAW
     order: Order = Order.LAYER_FIRST
     saves: bool = True
+    least_wait_s: float = LEAST_WAIT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +99,8 @@ def take_turn(
     With a store, the history is restored as far as it is stored, and what was computed
     is durable when the function returns. A store that fails only costs time. Raises
     RequestError for a prompt that can never run, ModeError and ProfileError for a mode
-    that cannot be planned, CodecError for a codec that cannot be used.
+    that cannot be planned, CodecError for a codec that cannot be used, StepError where the
+    model cannot be computed.
     """
     with ExitStack() as stack:
         opened: _Store | None = None
@@ -107,6 +119,8 @@ def take_turn(
         engine.warm_up()
         engine.add_request(prompt, new_tokens_max=new_tokens_max, sampling=sampling)
         (completion,) = engine.run()
+        if completion.error is not None:
+            raise completion.error
         return TurnReport(
             completion=completion,
             save=SaveReport() if saver is None else saver.finish(),
@@ -163,12 +177,15 @@ def _open(
     )
     client.available()
     restorer: StateRestorer | CakeRestorer
-    if choice.is_cake and profile is not None:
+    compute = None
+    if profile is not None:
+        compute = ComputeCost.of_profile(profile, choice.schedule.layer_count)
+    if choice.is_cake and profile is not None and compute is not None:
         restorer = CakeRestorer(
             client,
             state_format,
             model,
-            compute=ComputeCost.of_profile(profile, choice.schedule.layer_count),
+            compute=compute,
             load=LoadCost.of_profile(
                 profile,
                 choice.schedule.sources[0],
@@ -177,6 +194,7 @@ def _open(
                 codec=store.codec,
             ),
             token_budget=token_budget,
+            doubt=profile.doubt,
             span_bytes=span_bytes,
         )
     else:
@@ -187,6 +205,9 @@ def _open(
             order=store.order,
             span_bytes=span_bytes,
             step_tokens=token_budget,
+            compute=compute or rough_compute_cost(model, step_tokens=token_budget),
+            least_wait_s=store.least_wait_s,
+            layer_rates=_layer_rates(profile, state_format, store.mode),
         )
     stack.callback(restorer.close)
     saver: StateSaver | None = None
@@ -194,3 +215,23 @@ def _open(
         saver = StateSaver(client, state_format, device=model.device)
         stack.callback(saver.close)
     return _Store(choice=choice, client=client, restorer=restorer, saver=saver)
+
+
+def _layer_rates(
+    profile: CostProfile | None, state_format: StateFormat, mode: Mode
+) -> LayerRates | None:
+    """What a layer costs by the profile, to be corrected by what it will really take.
+
+    None where the mode has one source whatever it costs, or nothing was measured.
+    """
+    if profile is None or mode not in MEASURED_MODES:
+        return None
+    codec = RAW if state_format.codec is None else state_format.layout.codec
+    # Reads are counted in the bytes that they move.
+    share = state_format.moved_share
+    return LayerRates(
+        profile.costs(profile.planned_tokens, codec=codec),
+        profile.planned_tokens,
+        hidden_bytes=profile.hidden_bytes * share,
+        kv_bytes=profile.kv_bytes * share,
+    )

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from vllm import __version__ as vllm_version
 from vllm.config import VllmConfig
-from vllm.distributed.kv_events import BlockRemoved, BlockStored, KVCacheEvent
+from vllm.distributed.kv_events import KVCacheEvent
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
@@ -21,8 +21,18 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.outputs import KVConnectorOutput
 
 from engine_adapters.restore import load_profile
-from engine_adapters.vllm.chunk_events import ChunkEvent, LostChunk
-from engine_adapters.vllm.engine_config import (
+from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
+from engine_adapters.vllm.events.change_follower import FollowedStore
+from engine_adapters.vllm.events.router_events import follower_of
+from engine_adapters.vllm.identity.weights import UnknownWeightsError
+from engine_adapters.vllm.messages.engine_request import EngineRequest
+from engine_adapters.vllm.messages.orders import StepOrders
+from engine_adapters.vllm.messages.refusal import teller_of
+from engine_adapters.vllm.metadata import OrdersMetadata, ReportMetadata
+from engine_adapters.vllm.scheduler_side.load_choice import LoadChoice
+from engine_adapters.vllm.scheduler_side.lookup import Lookup
+from engine_adapters.vllm.scheduler_side.side import SchedulerSide
+from engine_adapters.vllm.settings.engine_config import (
     cache_dtype,
     facts_of,
     identifier_of,
@@ -31,24 +41,26 @@ from engine_adapters.vllm.engine_config import (
     shard_of,
     state_shape,
 )
-from engine_adapters.vllm.engine_request import EngineRequest
-from engine_adapters.vllm.layer_hooks import LayerHooks
-from engine_adapters.vllm.lookup import Lookup
-from engine_adapters.vllm.metadata import OrdersMetadata, ReportMetadata
-from engine_adapters.vllm.mode_choice import ModeChoice
-from engine_adapters.vllm.options import AdapterOptions, RestoreMode
-from engine_adapters.vllm.orders import StepOrders
-from engine_adapters.vllm.scheduler_side import SchedulerSide
-from engine_adapters.vllm.state_kinds import StateShape, all_kv, hcache_kinds, state_layout
+from engine_adapters.vllm.settings.mode_choice import ModeChoice
+from engine_adapters.vllm.settings.options import AdapterOptions, RestoreMode
+from engine_adapters.vllm.settings.state_kinds import (
+    StateShape,
+    all_kv,
+    engine_profile,
+    hcache_kinds,
+    state_layout,
+)
+from engine_adapters.vllm.settings.support import (
+    Support,
+    projects_hidden,
+    supported,
+    version_note,
+)
 from engine_adapters.vllm.statistics import KvstoredPromMetrics, KvstoredStats
-from engine_adapters.vllm.support import Support, supported, version_note
-from engine_adapters.vllm.weights import UnknownWeightsError
-from engine_adapters.vllm.worker_side import WorkerSide
+from engine_adapters.vllm.worker_side.side import WorkerSide
 from kvstored_client import Client, StateKind, StateLayout
 
 LOGGER = logging.getLogger("vllm.kvstored")
-MEDIUM = "kvstored"
-"""Where blocks lie, as KV events say it."""
 SCHEDULER_ARENA_BYTES = 1024 * 1024
 """The scheduler moves no payload."""
 
@@ -85,9 +97,10 @@ class KvstoredConnector(KVConnectorBase_V1):
                 )
         if self._support.mode is RestoreMode.OFF:
             return
-        self._choice = self._make_choice(
-            projects_hidden=facts.has_hidden_hooks and not facts.has_lora
-        )
+        if self._profile is not None:
+            shape = state_shape(vllm_config, kv_cache_config)
+            self._profile = engine_profile(self._profile, shape, rank_count=facts.tensor_size)
+        self._choice = self._make_choice(projects_hidden=projects_hidden(facts))
         if role is KVConnectorRole.SCHEDULER:
             self.scheduler_side = self._make_scheduler_side()
         else:
@@ -144,11 +157,11 @@ class KvstoredConnector(KVConnectorBase_V1):
         return False, None
 
     def take_events(self) -> Iterable[KVCacheEvent]:
-        """Chunks that the store took or lost since the last call."""
-        if self.scheduler_side is None:
+        """Blocks that the store took or lost, as far as is known since the last call."""
+        side = self.scheduler_side
+        if side is None or side.telling.follower is None:
             return ()
-        events = self.scheduler_side.events.take()
-        return [_vllm_event(event) for event in events] if events else ()
+        return side.telling.follower.take()
 
     def reset_cache(self) -> bool:
         """VLLM was told to forget all states, as behind an update of the weights in place.
@@ -295,10 +308,10 @@ class KvstoredConnector(KVConnectorBase_V1):
             arena_bytes=SCHEDULER_ARENA_BYTES,
             name="vllm scheduler",
             salt=self._options.salt,
+            on_refusal=teller_of("the scheduler", self._options),
         )
         return SchedulerSide(
             self._options,
-            mode=self._support.mode,
             fingerprint=fingerprint,
             identifier=identifier_of(config),
             lookup=Lookup(
@@ -308,10 +321,26 @@ class KvstoredConnector(KVConnectorBase_V1):
                 timeout_s=self._options.match_timeout_s,
                 lease_ms=self._options.lease_ms,
             ),
-            choice=self._choice,
-            block_tokens=spec.block_size,
+            choice=LoadChoice(
+                mode=self._support.mode,
+                planner=self._choice,
+                block_tokens=spec.block_size,
+                least_load_tokens=self._options.least_load_tokens,
+            ),
             worker_count=worker_count,
+            follower=follower_of(
+                self._vllm_config,
+                FollowedStore(client=client, layouts=tuple(layouts), fingerprint=fingerprint),
+                block_tokens=spec.block_size,
+                group_kind=self._group_kind,
+            ),
         )
+
+    def _group_kind(self) -> tuple[str | None, int | None]:
+        """What vLLM's own events say of the group of blocks, where this vLLM says anything."""
+        kinds = getattr(self._kv_cache_manager, "kv_cache_event_metadata", None)
+        kind: tuple[str | None, int | None] = kinds[0] if kinds else (None, None)
+        return kind
 
     def _make_choice(self, *, projects_hidden: bool) -> ModeChoice:
         shape = state_shape(self._vllm_config, self._kv_cache_config)
@@ -339,6 +368,7 @@ class KvstoredConnector(KVConnectorBase_V1):
                 arena_bytes=self._options.arena_bytes,
                 name="vllm worker",
                 salt=self._options.salt,
+                on_refusal=teller_of(f"the worker of rank {rank}", self._options),
             ),
             self._options,
             lambda fingerprint: self._layout(fingerprint, rank),
@@ -368,17 +398,3 @@ class KvstoredConnector(KVConnectorBase_V1):
     def _say(sentence: str) -> None:
         if sentence:
             LOGGER.warning("%s", sentence)
-
-
-def _vllm_event(event: ChunkEvent) -> KVCacheEvent:
-    if isinstance(event, LostChunk):
-        return BlockRemoved(block_hashes=[event.chain_key], medium=MEDIUM)
-    return BlockStored(
-        block_hashes=[event.chain_key],
-        parent_block_hash=event.parent_key or None,
-        token_ids=list(event.token_ids),
-        block_size=len(event.token_ids),
-        lora_id=None,
-        medium=MEDIUM,
-        lora_name=event.adapter_name or None,
-    )

@@ -10,7 +10,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
 )
 
-from engine_adapters.vllm.orders import StepOrders, WorkerReport
+from engine_adapters.vllm.messages.orders import StepOrders, WorkerReport
 
 
 @dataclass(frozen=True)

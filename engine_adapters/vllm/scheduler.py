@@ -12,7 +12,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
-from engine_adapters.vllm.scheduler_side import SchedulerSide
+from engine_adapters.vllm.scheduler_side.side import SchedulerSide
 
 if TYPE_CHECKING:
 
@@ -46,7 +46,7 @@ class _Overtaking(_Base):
         count: int = super()._reserve_prefill_lookahead(
             request, num_computed_tokens, num_new_tokens
         )
-        if self._side is None or not self._side.overtakings:
+        if self._side is None:
             return count
         return self._side.clipped_tokens(request.request_id, num_computed_tokens, count)
 

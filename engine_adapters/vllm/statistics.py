@@ -9,7 +9,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorStats,
 )
 
-from engine_adapters.vllm.tally import COUNTERS, joined
+from engine_adapters.vllm.messages.tally import COUNTERS, joined
 
 PREFIX = "vllm:kvstored_"
 

@@ -19,6 +19,7 @@ from vllm.v1.kv_offload.base import (
     LookupResult,
     Medium,
     OffloadingEvent,
+    OffloadKey,
     ReqContext,
     RequestOffloadingContext,
     ScheduleEndContext,
@@ -26,12 +27,14 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
-from engine_adapters.vllm.options import OptionError
-from engine_adapters.vllm.tier_identity import tier_identity
+from engine_adapters.vllm.identity.tier_identity import tier_identity
+from engine_adapters.vllm.identity.weights import UnknownWeightsError
+from engine_adapters.vllm.messages.refusal import refusal_teller
+from engine_adapters.vllm.settings.options import OptionError
+from engine_adapters.vllm.tier_follower import TierChange, TierFollower
 from engine_adapters.vllm.tier_store import TierStore
-from engine_adapters.vllm.weights import UnknownWeightsError
 from kvstored_client import Client
-from kvstored_client.arena import BOARDS_SHARE
+from kvstored_client.session.arena import BOARDS_SHARE
 from kvstored_contract.limits import DEADLINE_MS_MAX
 
 LOGGER = logging.getLogger("vllm.kvstored")
@@ -42,6 +45,8 @@ QUEUED_STORES_MAX = 64
 SPAN_BYTES = 32 * 1024 * 1024
 CLOSE_S = 10.0
 _MIB = 1024 * 1024
+_REMOVALS_ARE_ANNOUNCED = "removal_expected" in OffloadingEvent.__dataclass_fields__
+"""vLLM 0.31 has no such field."""
 
 
 class _Lookups(AsyncLookupManager):
@@ -102,16 +107,29 @@ class KvstoredTier(SecondaryTierManager):
         self._jobs: dict[int, _Job] = {}
         self._stores_left = QUEUED_STORES_MAX
         self._results: list[JobResult] = []
-        self._events: list[OffloadingEvent] | None = [] if enable_kv_events else None
         self._load_threads = ThreadPoolExecutor(LOAD_THREADS, "kvstored-tier-load")
         self._store_threads = ThreadPoolExecutor(STORE_THREADS, "kvstored-tier-store")
         self._store = self._open_store(
-            Client(socket or None, arena_bytes=arena_bytes, name="vllm tier", salt=salt),
+            Client(
+                socket or None,
+                arena_bytes=arena_bytes,
+                name="vllm tier",
+                salt=salt,
+                on_refusal=refusal_teller(
+                    "this tier",
+                    arena=f"arena_bytes of the KvstoredTier, {arena_bytes}",
+                    socket="socket of the KvstoredTier",
+                ),
+            ),
             revision=revision,
             named=identity,
             timeout_ms=timeout_ms,
         )
         self._lookups = None if self._store is None else _Lookups(tier_type, self._store)
+        self._follower: TierFollower | None = None
+        if enable_kv_events and self._store is not None:
+            self._follower = self._store.follower()
+            self._follower.start()
 
     def lookup(self, key: bytes, req_context: ReqContext) -> LookupResult:
         """Whether a chunk is stored; RETRY until the daemon has answered."""
@@ -153,9 +171,10 @@ class KvstoredTier(SecondaryTierManager):
         return bool(self._jobs)
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        """Chunks that were stored since the last call."""
-        events, self._events = self._events or [], None if self._events is None else []
-        return events
+        """What the store has, and has not any more, of what was put, since the last call."""
+        if self._follower is None:
+            return ()
+        return [_event_of(change) for change in self._follower.take()]
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """No wishes."""
@@ -182,6 +201,8 @@ class KvstoredTier(SecondaryTierManager):
         wait([job.done for job in self._jobs.values()], timeout=CLOSE_S)
         for threads in (self._load_threads, self._store_threads):
             threads.shutdown(wait=False, cancel_futures=True)
+        if self._follower is not None:
+            self._follower.close()
         if self._store is not None:
             # Before the look-ups are waited for: those in the queue are answered at once then.
             self._store.close()
@@ -231,9 +252,8 @@ class KvstoredTier(SecondaryTierManager):
         success = count == len(job.keys)
         if not job.is_load:
             self._stores_left += 1
-            if success and self._events is not None:
-                event = OffloadingEvent(keys=list(job.keys), medium=self.medium, removed=False)
-                self._events.append(event)
+            if success and self._follower is not None:
+                self._follower.stored(job.keys)
         elif not success and self._lookups is not None:
             # Or vLLM would try to promote it again and again.
             self._lookups.mark_miss(job.keys[count:])
@@ -244,6 +264,17 @@ class KvstoredTier(SecondaryTierManager):
             transfer_time=time.monotonic() - job.started_s,
             transfer_bytes=count * self.block_size_bytes,
         )
+
+
+def _event_of(change: TierChange) -> OffloadingEvent:
+    """VLLM keeps what it knows of a chunk until its removal, if it is told that one will come."""
+    fields: dict[str, Any] = {"removal_expected": True} if _REMOVALS_ARE_ANNOUNCED else {}
+    return OffloadingEvent(
+        keys=[OffloadKey(key) for key in change.offload_keys],
+        medium=KvstoredTier.medium,
+        removed=change.is_removed,
+        **fields,
+    )
 
 
 def _check_arena(room_bytes: int, region_bytes: int) -> None:

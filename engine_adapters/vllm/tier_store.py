@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from engine_adapters.vllm.tier_identity import tier_key
+from engine_adapters.vllm.identity.tier_identity import tier_key
+from engine_adapters.vllm.scheduler_side.breaker import Breaker
+from engine_adapters.vllm.tier_follower import TierFollower
 from kvstored_client import (
     Ack,
     Client,
@@ -27,11 +29,6 @@ SLICE_BYTES = 1024 * 1024
 
 LOOKUP_LEASE_MS = 1000
 """For as long as it takes to be told which chunks are stored."""
-
-SLOW_LOOKUP_S = 1.0
-PAUSE_S = 5.0
-"""After a look-up that took longer than the one, nothing is found for the other: requests wait for
-their look-ups, one after the other."""
 
 
 class TierStore:
@@ -56,8 +53,8 @@ class TierStore:
         self._client = client
         self._rows = rows
         self._timeout_ms = timeout_ms
-        self._clock = clock
-        self._silent_until_s = 0.0
+        # Requests wait for their look-ups, one after the other.
+        self._breaker = Breaker(clock=clock)
         chunk_bytes = rows.shape[1]
         slice_count = -(-chunk_bytes // min(SLICE_BYTES, chunk_tokens * TOKEN_BYTES_MAX))
         token_bytes = -(-chunk_bytes // (slice_count * chunk_tokens))
@@ -81,14 +78,12 @@ class TierStore:
 
         vLLM asks in an order of its own, and for groups of layers that need other chunks.
         """
-        started_s = self._clock()
         absent = [False] * len(offload_keys)
-        if started_s < self._silent_until_s:
+        if not self._breaker.admits():
             return absent
-        keys = self._keys(offload_keys)
-        lease = self._client.pin(self.layout, keys, lease_ms=LOOKUP_LEASE_MS) if keys else None
-        if self._clock() - started_s > SLOW_LOOKUP_S:
-            self._silent_until_s = self._clock() + PAUSE_S
+        with self._breaker.watch():
+            keys = self._keys(offload_keys)
+            lease = self._client.pin(self.layout, keys, lease_ms=LOOKUP_LEASE_MS) if keys else None
         if lease is None:
             return absent
         with lease:
@@ -112,6 +107,10 @@ class TierStore:
                 break
         return loaded
 
+    def follower(self) -> TierFollower:
+        """What follows the chunks that were put here; not started."""
+        return TierFollower(self._client, self._key)
+
     def close(self) -> None:
         """Ends the session; every later call is a miss."""
         self._client.close()
@@ -120,8 +119,10 @@ class TierStore:
         """Empty while there is no daemon, which names the namespace."""
         if not self._client.available():
             return []
-        namespace = self._client.namespace
-        return [tier_key(namespace, self.layout.layout_id, bytes(key)) for key in offload_keys]
+        return [self._key(key) for key in offload_keys]
+
+    def _key(self, offload_key: bytes) -> bytes:
+        return tier_key(self._client.namespace, self.layout.layout_id, bytes(offload_key))
 
     def _spans(self, count: int) -> Iterator[slice]:
         for first in range(0, count, self._span_chunks):

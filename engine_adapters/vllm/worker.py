@@ -6,8 +6,8 @@ from typing import Any
 from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
 from vllm.v1.worker.cpu_worker import CPUWorker
 
-from engine_adapters.vllm.decoder_layers import LayerShapeError, decoder_layers
-from engine_adapters.vllm.layer_hooks import LayerHooks
+from engine_adapters.vllm.blocks.decoder_layers import LayerShapeError, decoder_layers
+from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
 
 LOGGER = logging.getLogger("vllm.kvstored")
 

@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from rich.table import Table
 
 from benchmarks.benchmark import BenchmarkError
 from engine_adapters.restore import Mode
-from engine_adapters.runner.errors import ModelError
+from engine_adapters.runner.model.errors import ModelError
 from examples.conversation import both_ends
 from examples.conversation.both_ends import BothEnds
 from examples.conversation.job import STEPS, JobOptions, Turn, run_job
+from examples.conversation.result_file import to_json
 from examples.conversation.runner_process import RunnerFailedError
+from kvstored.evidence import gather_provenance, started_as
 from kvstored_client import RAW
 
 GIB = 1024**3
@@ -50,6 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--document-tokens", type=int, default=5000)
     parser.add_argument("--new-tokens", type=int, default=64, help="generated in each turn")
     parser.add_argument("--device-gib", type=float, default=2.0, help="size of each of 2 devices")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured there")
     return parser
 
 
@@ -133,6 +137,8 @@ def faults(turns: list[Turn]) -> list[str]:
 def main() -> int:
     """Exit status 0; 1 when tokens differ or an end did nothing; 2 when it cannot run."""
     arguments = make_parser().parse_args()
+    # Whoever ends it ends its daemon with it: by the way that leads out of all blocks.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     folder = arguments.folder.resolve()
     options = JobOptions(
         folder=folder,
@@ -144,6 +150,8 @@ def main() -> int:
         mode=arguments.mode,
         codec=arguments.codec,
     )
+    # As the run begins.
+    provenance = gather_provenance(started_as())
     console = Console()
     shutil.rmtree(folder / "store", ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
@@ -164,6 +172,8 @@ def main() -> int:
     except (BenchmarkError, ModelError, RunnerFailedError) as error:
         console.print(f"[red]the demo could not run:[/red] {error}")
         return 2
+    if arguments.json is not None:
+        arguments.json.write_text(to_json(result, provenance))
     turns = result.turns
     console.print(make_table(turns))
     console.print(
@@ -179,7 +189,9 @@ def main() -> int:
             "The states of every turn were stored while it ran. Turns 2 and 3 restored their "
             "history instead of computing it, and generated the same tokens as without a store."
         )
-    console.print(f"Model, devices, index and daemon log are in {folder}; remove it when done.")
+    console.print(
+        f"Model, devices, index and daemon log are in {arguments.folder}; remove it when done."
+    )
     return 1 if problems else 0
 
 

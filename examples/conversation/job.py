@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.daemon_process import DaemonOptions, DaemonProcess
 from benchmarks.document import document_tokens, random_model
+from benchmarks.kit.daemon_process import DaemonOptions, DaemonProcess
 from engine_adapters.restore import Mode
-from engine_adapters.runner.tokenizer import Tokenizer
+from engine_adapters.runner.model.tokenizer import Tokenizer
 from examples.conversation.both_ends import (
     BothEnds,
     LastTurn,

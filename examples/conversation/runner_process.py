@@ -37,13 +37,18 @@ class TurnResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreUse:
-    """Which daemon a turn uses, and how."""
+    """Which daemon a turn uses, and how.
+
+    ``least_wait_s`` is waited for it in any case; None: as long as the runner thinks fit, which
+    computes what comes too slowly.
+    """
 
     socket: Path
     mode: str
     codec: str
     profile: Path
     saves: bool = True
+    least_wait_s: float | None = None
 
 
 def calibrate(*, model: Path, store: StoreUse) -> None:
@@ -76,6 +81,8 @@ def run_turn(
             options += ["--profile", str(store.profile)]
         if not store.saves:
             options.append("--no-save")
+        if store.least_wait_s is not None:
+            options += ["--least-wait", str(store.least_wait_s)]
     output = run_process(
         "--json",
         *("--model", str(model)),

@@ -8,11 +8,11 @@ from kvstored.cli.errors import EXIT_FAILED
 from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Report, progress_bar, write_report
 from kvstored.config import Config, load_config
-from kvstored.store.check import check_store
-from kvstored.store.check_report import CheckReport
-from kvstored.store.device_set import DeviceSet, open_device_set
-from kvstored.store.index import Index
-from kvstored.store.index_probe import probe_in_child
+from kvstored.store.check.check_report import CheckReport
+from kvstored.store.check.offline_check import check_store
+from kvstored.store.index.index import Index
+from kvstored.store.index.probe import probe_in_child
+from kvstored.store.space.device_set import DeviceSet, open_device_set
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:

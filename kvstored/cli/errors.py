@@ -4,9 +4,9 @@ from kvstored.config import ConfigError
 from kvstored.io.device import DeviceError
 from kvstored.io.open_engine import EngineUnavailableError
 from kvstored.server.listen import ListenError
-from kvstored.store.device_set import DeviceSetError
-from kvstored.store.index import IndexFailure
-from kvstored.store.recover import RecoverError
+from kvstored.store.index.index import IndexFailure
+from kvstored.store.space.device_set import DeviceSetError
+from kvstored.store.start.recover import RecoverError
 
 
 class CommandError(Exception):

@@ -1,17 +1,19 @@
 """``kvstored format``: makes the configured devices a new, empty device set."""
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 
 from kvstored.cli.errors import CommandError
 from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Report, progress_bar, write_report
 from kvstored.config import load_config
-from kvstored.store.device_set import format_device_set
-from kvstored.store.index_aside import UNFINISHED_FILE
-from kvstored.store.index_damage_mark import DAMAGE_FILE
-from kvstored.store.index_environment import DATA_FILE, LOCK_FILE
-from kvstored.store.index_service import CLEAN_FILE
-from kvstored.store.index_snapshot import SNAPSHOT_FILE
+from kvstored.store.index.aside import UNFINISHED_FILE
+from kvstored.store.index.damage_mark import DAMAGE_FILE
+from kvstored.store.index.environment import DATA_FILE, LOCK_FILE
+from kvstored.store.index.service import CLEAN_FILE
+from kvstored.store.index.snapshot import SNAPSHOT_FILE
+from kvstored.store.space.device_set import format_device_set
 
 INDEX_FILES = (CLEAN_FILE, SNAPSHOT_FILE, DATA_FILE, LOCK_FILE, DAMAGE_FILE, UNFINISHED_FILE)
 
@@ -24,9 +26,21 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     add_json_option(verb)
 
 
+def check_folders(devices: Sequence[Path], config: Path) -> None:
+    """Raises CommandError for a device in a folder that does not exist."""
+    for device in devices:
+        if not device.parent.is_dir():
+            raise CommandError(
+                f"{device} cannot be made: there is no folder {device.parent}; make it, or correct "
+                "store.devices, whose relative paths are relative to the folder of the "
+                f"configuration file, {config.absolute().parent}"
+            )
+
+
 def run(options: argparse.Namespace) -> int:
     """Formats every device of ``[store]``; a daemon that uses one of them keeps it busy."""
     store = load_config(options.config).store
+    check_folders(store.devices, options.config)
     if not options.force and (store.index / DATA_FILE).exists():
         raise CommandError(
             f"{store.index} holds the index of a store; format with --force to lose it, or name "

@@ -36,7 +36,7 @@ def decode(layout_id: bytes, value: bytes) -> StateLayout:
         raise FormatError(f"layout record version {version}, expected {VERSION}")
     try:
         message = common_pb2.StateLayout.FromString(body[_VERSION.size :])
-        layout = StateLayout.from_proto(message)
+        layout = StateLayout.from_proto(message, is_stored=True)
     except (DecodeError, LayoutError) as error:
         raise FormatError(f"layout record: {error}") from error
     if layout.layout_id != layout_id:

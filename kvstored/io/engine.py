@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Protocol
 
 from kvstored.io.device import DeviceError
@@ -15,16 +15,29 @@ class Operation(Enum):
     WRITE = "write"
 
 
-class Traffic(IntEnum):
-    """For whom a request runs, the most urgent first.
+class Foreground(Enum):
+    """What clients ask for, the most urgent first: what one waits for, and what was put."""
 
-    READ is what a client waits for, WRITE is what was put; BACKGROUND is everything that
-    nobody waits for: promotion, a second look at damage, scrub.
+    READ = "read"
+    WRITE = "write"
+
+
+class Background(Enum):
+    """Work that nobody waits for, the most urgent first.
+
+    Every kind is traffic of its own with a share of its own, so that none can take what
+    another needs: PROMOTION brings chunks into DRAM, SCRUB verifies what is stored, second
+    looks at damage included. ``SchedulePolicy`` gives a new member its share.
     """
 
-    READ = 0
-    WRITE = 1
-    BACKGROUND = 2
+    PROMOTION = "promotion"
+    SCRUB = "scrub"
+
+
+Traffic = Foreground | Background
+"""The class by which a request is scheduled."""
+TRAFFIC: tuple[Traffic, ...] = (*Foreground, *Background)
+"""All classes, the most urgent first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +45,9 @@ class IoRequest:
     """One transfer between memory and one device.
 
     ``done`` is called exactly once, on an engine thread, with the error or None; it
-    must not block and must not raise. Until then the buffers belong to the engine.
+    must not block and must not raise. Until then the buffers belong to the engine. Whether
+    a client waits for a request is told by what it does, unless it is ``background``, or
+    ``is_awaited``: a write that is as urgent as a read.
     """
 
     device_index: int
@@ -40,14 +55,16 @@ class IoRequest:
     buffers: tuple[memoryview, ...]
     offset: int
     done: Callable[[DeviceError | None], None]
-    is_background: bool = False
+    background: Background | None = None
+    is_awaited: bool = False
 
     @property
     def traffic(self) -> Traffic:
         """The class by which the request is scheduled."""
-        if self.is_background:
-            return Traffic.BACKGROUND
-        return Traffic.READ if self.operation is Operation.READ else Traffic.WRITE
+        if self.background is not None:
+            return self.background
+        is_urgent = self.is_awaited or self.operation is Operation.READ
+        return Foreground.READ if is_urgent else Foreground.WRITE
 
 
 class IoEngine(Protocol):

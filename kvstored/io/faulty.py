@@ -6,7 +6,7 @@ from enum import Enum
 from threading import Lock
 
 from kvstored.io.device import Device, DeviceError
-from kvstored.io.faults.passing import PassingDevice
+from kvstored.io.passing import PassingDevice
 
 
 class DeviceCall(Enum):

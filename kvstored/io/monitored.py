@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from kvstored.io.device import Device, DeviceError, KernelFile
+from kvstored.io.passing import PassingDevice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +22,11 @@ class DeviceCounters:
     """A sticky error was seen: the device has failed stop."""
 
 
-class MonitoredDevice:
-    """Implements ``Device`` around ``inner`` and counts every call. Thread-safe as ``inner``."""
+class MonitoredDevice(PassingDevice):
+    """Counts every call of ``inner``; the counters stay readable after ``close``."""
 
     def __init__(self, inner: Device) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._lock = Lock()
         self._read_bytes = 0
         self._written_bytes = 0
@@ -34,21 +35,6 @@ class MonitoredDevice:
         self._flush_requests = 0
         self._errors = 0
         self._failed = False
-
-    @property
-    def name(self) -> str:
-        """Name of the inner device."""
-        return self._inner.name
-
-    @property
-    def capacity_bytes(self) -> int:
-        """Capacity of the inner device."""
-        return self._inner.capacity_bytes
-
-    @property
-    def alignment_bytes(self) -> int:
-        """Alignment of the inner device."""
-        return self._inner.alignment_bytes
 
     def snapshot(self) -> DeviceCounters:
         """All counters at one moment."""
@@ -66,7 +52,7 @@ class MonitoredDevice:
     def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Reads and counts; raises DeviceError."""
         try:
-            self._inner.readv(buffers, offset)
+            self.inner.readv(buffers, offset)
         except DeviceError as error:
             self._count("read", 0, error)
             raise
@@ -75,7 +61,7 @@ class MonitoredDevice:
     def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Writes and counts; raises DeviceError."""
         try:
-            self._inner.writev(buffers, offset)
+            self.inner.writev(buffers, offset)
         except DeviceError as error:
             self._count("write", 0, error)
             raise
@@ -84,7 +70,7 @@ class MonitoredDevice:
     def flush(self) -> None:
         """Flushes and counts; raises DeviceError."""
         try:
-            self._inner.flush()
+            self.inner.flush()
         except DeviceError as error:
             self._count_error(error)
             raise
@@ -94,7 +80,7 @@ class MonitoredDevice:
 
     def kernel_file(self) -> KernelFile | None:
         """The file of the inner device, with every transfer counted."""
-        file = self._inner.kernel_file()
+        file = self.inner.kernel_file()
         if file is None:
             return None
 
@@ -103,10 +89,6 @@ class MonitoredDevice:
             file.settled(operation, byte_count, error)
 
         return KernelFile(file.descriptor, admit=file.admit, settled=settled)
-
-    def close(self) -> None:
-        """Closes the inner device; the counters stay readable."""
-        self._inner.close()
 
     def _count(self, operation: str, byte_count: int, error: DeviceError | None) -> None:
         with self._lock:

@@ -2,6 +2,7 @@
 
 import errno
 import mmap
+from collections.abc import Callable
 
 # Missing from the mmap module of Python 3.11; the value is fixed by the Linux ABI (5.14).
 _MADV_POPULATE_WRITE = 23
@@ -17,12 +18,25 @@ def advise_huge_pages(area: mmap.mmap) -> None:
             raise
 
 
-def populate(area: mmap.mmap, *, step_bytes: int) -> None:
+class AbandonedError(Exception):
+    """Nobody wants the memory any more."""
+
+
+def _never() -> bool:
+    return False
+
+
+def populate(
+    area: mmap.mmap, *, step_bytes: int, is_abandoned: Callable[[], bool] = _never
+) -> None:
     """Makes every page resident; raises OSError when the system lacks the memory.
 
-    The interpreter lock is held during each step.
+    The interpreter lock is held during each step. ``is_abandoned`` is asked before each: raises
+    AbandonedError once it says so.
     """
     for start in range(0, len(area), step_bytes):
+        if is_abandoned():
+            raise AbandonedError
         byte_count = min(step_bytes, len(area) - start)
         try:
             area.madvise(_MADV_POPULATE_WRITE, start, byte_count)

@@ -1,4 +1,4 @@
-"""Which of the requests that wait for one device may start: reads, writes, background.
+"""Which of the requests that wait for one device may start: reads, writes, kinds of background.
 
 Pure: time comes in as seconds on any monotonic clock.
 
@@ -29,10 +29,11 @@ for ``SILENCE_S`` is not active, so that a transfer that hangs holds nobody else
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from kvstored.io.engine import Operation, Traffic
+from kvstored.io.engine import TRAFFIC, Background, Foreground, Operation, Traffic
 
 REQUEST_COST_BYTES = 64 * 1024
 """What a request costs besides its bytes."""
@@ -47,6 +48,11 @@ IN_FLIGHT_BEFORE_QUIET = 2
 SILENCE_S = 0.1
 """A class whose requests neither start nor end for so long is not active."""
 
+READ_SHARE_MIN = 1e-6
+"""Less is what rounding leaves."""
+BACKGROUND_PARTS: dict[Background, float] = {Background.PROMOTION: 0.6, Background.SCRUB: 0.4}
+"""How kinds of background divide what they have together, in the order of the enum."""
+
 ItemT = TypeVar("ItemT")
 
 
@@ -54,18 +60,32 @@ ItemT = TypeVar("ItemT")
 class SchedulePolicy:
     """Shares of each device's time, between 0 and 1; what they leave belongs to reads.
 
-    A written byte takes the device ``write_cost`` times as long as one that is read.
+    ``background_share`` is divided between the kinds of background as BACKGROUND_PARTS says;
+    kinds in ``background_shares`` have that share instead. A written byte takes the device
+    ``write_cost`` times as long as one that is read.
     """
 
     write_share: float
     background_share: float
     write_cost: float
+    background_shares: Mapping[Background, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if min(self.write_share, self.background_share, self.write_cost) <= 0:
+        given = (self.write_share, self.background_share, *self.background_shares.values())
+        if min(self.write_cost, *given) <= 0:
             raise ValueError(f"shares and costs must be above 0: {self}")
-        if self.write_share + self.background_share >= 1:
+        if self.shares[Foreground.READ] < READ_SHARE_MIN:
             raise ValueError(f"the shares leave nothing to reads: {self}")
+
+    @property
+    def shares(self) -> dict[Traffic, float]:
+        """The share of every class, the most urgent first; all together they are 1."""
+        background: dict[Traffic, float] = {
+            kind: self.background_shares.get(kind, part * self.background_share)
+            for kind, part in BACKGROUND_PARTS.items()
+        }
+        read_share = 1 - self.write_share - sum(background.values())
+        return {Foreground.READ: read_share, Foreground.WRITE: self.write_share, **background}
 
     def cost_bytes(self, operation: Operation, byte_count: int) -> float:
         """What a request costs, in bytes of reading."""
@@ -137,13 +157,13 @@ class Schedule(Generic[ItemT]):
         self._depth = depth
         self._running = 0
         self._waiting = 0
-        read_share = 1 - policy.write_share - policy.background_share
-        shares = (read_share, policy.write_share, policy.background_share)
-        self._classes: list[_Class[ItemT]] = []
-        for traffic, share in zip(Traffic, shares, strict=True):
-            above = tuple(self._classes)
-            self._classes.append(_Class(traffic, above=above, share=share, depth=depth))
-        self._below_reads = self._classes[:0:-1]
+        shares = policy.shares
+        self._classes: dict[Traffic, _Class[ItemT]] = {}
+        for traffic in TRAFFIC:
+            above = tuple(self._classes.values())
+            own: _Class[ItemT] = _Class(traffic, above=above, share=shares[traffic], depth=depth)
+            self._classes[traffic] = own
+        self._below_reads = tuple(self._classes.values())[:0:-1]
 
     @property
     def is_idle(self) -> bool:
@@ -169,7 +189,7 @@ class Schedule(Generic[ItemT]):
             if own.waiting and own.may_pay(now_s):
                 own.pay(own.waiting[0][1])
                 return self._start(own, now_s)
-        for own in self._classes:
+        for own in self._classes.values():
             if own.waiting and (not own.above or own.may_start_free(now_s)):
                 return self._start(own, now_s)
         return None

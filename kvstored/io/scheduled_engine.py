@@ -77,7 +77,8 @@ class ScheduledEngine:
                     buffers=request.buffers,
                     offset=request.offset,
                     done=partial(self._ended, grant),
-                    is_background=request.is_background,
+                    background=request.background,
+                    is_awaited=request.is_awaited,
                 )
             )
         if is_early:

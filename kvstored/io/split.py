@@ -28,7 +28,8 @@ def submit_in_parts(engine: IoEngine, request: IoRequest) -> None:
                 buffers=(buffer[start:end],),
                 offset=request.offset + start,
                 done=countdown.ended,
-                is_background=request.is_background,
+                background=request.background,
+                is_awaited=request.is_awaited,
             )
         )
 

@@ -6,6 +6,7 @@ from threading import Lock
 from typing import Protocol
 
 from kvstored.io.device import Device
+from kvstored.io.passing import PassingDevice
 
 
 class Clock(Protocol):
@@ -57,11 +58,11 @@ class RateLimit:
             self._lateness_s = lateness_s
 
 
-class ThrottledDevice:
-    """Implements ``Device`` around ``inner`` with a rate of its own for reads and for writes.
+class ThrottledDevice(PassingDevice):
+    """Gives ``inner`` a rate of its own for reads and for writes.
 
     A transfer ends no earlier than its limit allows; flushes are not limited. The
-    rates are bytes per second, over all threads together. Thread-safe as ``inner``.
+    rates are bytes per second, over all threads together.
     """
 
     def __init__(
@@ -72,44 +73,18 @@ class ThrottledDevice:
         write_bytes_per_s: float,
         clock: Clock = time,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._reads = RateLimit(read_bytes_per_s, clock)
         self._writes = RateLimit(write_bytes_per_s, clock)
-
-    @property
-    def name(self) -> str:
-        """Name of the inner device."""
-        return self._inner.name
-
-    @property
-    def capacity_bytes(self) -> int:
-        """Capacity of the inner device."""
-        return self._inner.capacity_bytes
-
-    @property
-    def alignment_bytes(self) -> int:
-        """Alignment of the inner device."""
-        return self._inner.alignment_bytes
 
     def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Reads at the limited rate; raises DeviceError."""
         end_s = self._reads.reserve(sum(buffer.nbytes for buffer in buffers))
-        self._inner.readv(buffers, offset)
+        self.inner.readv(buffers, offset)
         self._reads.wait_until(end_s)
 
     def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Writes at the limited rate; raises DeviceError."""
         end_s = self._writes.reserve(sum(buffer.nbytes for buffer in buffers))
-        self._inner.writev(buffers, offset)
+        self.inner.writev(buffers, offset)
         self._writes.wait_until(end_s)
-
-    def flush(self) -> None:
-        """Flushes the inner device; raises DeviceError."""
-        self._inner.flush()
-
-    def kernel_file(self) -> None:
-        """None: the limit lies in the methods of this wrapper."""
-
-    def close(self) -> None:
-        """Closes the inner device."""
-        self._inner.close()

@@ -8,7 +8,8 @@ from kvstored.server import fields
 from kvstored.server.calls import Services, session_call
 from kvstored.server.errors import refuse
 from kvstored.server.session import Session
-from kvstored.tiers.status import ChunkStatus
+from kvstored.server.waits import deadline_in
+from kvstored.tiers.chunks.status import ChunkStatus
 from kvstored_contract.limits import KEY_BYTES
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc
@@ -32,7 +33,9 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         _ = request
         check_admin(session)
         services = self.services
-        stats = await services.in_call_thread(session, services.store.stats)
+        stats = await services.in_call_thread(
+            session, deadline_in(), services.store.inspection.stats
+        )
         return admin_pb2.StatsReply(
             epoch=stats.epoch,
             uptime_ms=int((time.monotonic() - self._started_at) * 1000),
@@ -59,7 +62,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         limit = fields.bounded(request.limit, "limit", least=1, most=LIST_CHUNKS_MAX)
         services = self.services
         chunks, is_truncated = await services.in_call_thread(
-            session, services.store.list_chunks, key_prefix, limit
+            session, deadline_in(), services.store.inspection.list_chunks, key_prefix, limit
         )
         return admin_pb2.ListChunksReply(
             chunks=[chunk_info(chunk) for chunk in chunks], truncated=is_truncated
@@ -73,7 +76,9 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         check_admin(session)
         key_prefix = hex_prefix(request.key_prefix)
         services = self.services
-        detail = await services.in_call_thread(session, services.store.inspect, key_prefix)
+        detail = await services.in_call_thread(
+            session, deadline_in(), services.store.inspection.inspect, key_prefix
+        )
         if detail is None:
             refuse(Reason.NOT_STORED, f"no stored chunk has a key that begins with {key_prefix!r}")
         return admin_pb2.InspectReply(

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Callable
 
 from kvstored.io.memory_group import group_room_bytes
 from kvstored.io.resident import advise_huge_pages, populate
@@ -14,6 +15,10 @@ GROUP_SPARE_BYTES = 32 * 1024 * 1024
 # The interpreter lock is held during one step.
 _POPULATE_BYTES = 4 * 1024 * 1024
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+def _never() -> bool:
+    return False
 
 
 class Arena:
@@ -28,18 +33,23 @@ class Arena:
     ``huge_pages`` allows it.
     """
 
-    def __init__(self, byte_count: int, *, huge_pages: bool) -> None:
-        """Raises OSError when the system lacks the memory, ValueError for a bad size."""
+    def __init__(
+        self, byte_count: int, *, huge_pages: bool, is_abandoned: Callable[[], bool] = _never
+    ) -> None:
+        """Raises OSError when the system lacks the memory, ValueError for a bad size.
+
+        Where ``is_abandoned`` says so meanwhile, nothing is left behind and AbandonedError raised.
+        """
         if byte_count < ALIGNMENT_BYTES or byte_count % ALIGNMENT_BYTES:
             raise ValueError(f"an arena has a multiple of {ALIGNMENT_BYTES} bytes: {byte_count}")
         self.byte_count = byte_count
         self.is_on_huge_pages = True
         may_ask = huge_pages and byte_count % HUGE_PAGE_BYTES == 0
-        memory = _on_huge_pages(byte_count) if may_ask else None
+        memory = _on_huge_pages(byte_count, is_abandoned) if may_ask else None
         if memory is None:
             self.is_on_huge_pages = False
             _check_room(byte_count)
-            memory = _resident(byte_count, 0)
+            memory = _resident(byte_count, 0, is_abandoned)
         self.descriptor, area = memory
         self.view = memoryview(area)
 
@@ -59,23 +69,32 @@ def _check_room(byte_count: int) -> None:
         raise OSError(errno.ENOMEM, "the memory limit of the daemon's control group is near")
 
 
-def _on_huge_pages(byte_count: int) -> tuple[int, mmap.mmap] | None:
+def _on_huge_pages(
+    byte_count: int, is_abandoned: Callable[[], bool]
+) -> tuple[int, mmap.mmap] | None:
     """Memory from the system's pool of huge pages; None when that has not enough."""
     try:
-        return _resident(byte_count, os.MFD_HUGETLB | os.MFD_HUGE_2MB)
+        return _resident(byte_count, os.MFD_HUGETLB | os.MFD_HUGE_2MB, is_abandoned)
     except OSError:
         return None
 
 
-def _resident(byte_count: int, flags: int) -> tuple[int, mmap.mmap]:
+def _resident(
+    byte_count: int, flags: int, is_abandoned: Callable[[], bool]
+) -> tuple[int, mmap.mmap]:
     """A sealed memfd and its mapping with every page resident."""
     descriptor = os.memfd_create("kvstored-arena", flags | os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, byte_count)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
         area = mmap.mmap(descriptor, byte_count)
-        advise_huge_pages(area)
-        populate(area, step_bytes=_POPULATE_BYTES)
+        try:
+            advise_huge_pages(area)
+            populate(area, step_bytes=_POPULATE_BYTES, is_abandoned=is_abandoned)
+        except BaseException:
+            # The memory is free at once, and not when the error is forgotten.
+            area.close()
+            raise
     except BaseException:
         os.close(descriptor)
         raise

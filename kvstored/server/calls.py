@@ -1,24 +1,16 @@
-"""What every call of every service goes through: authentication and refusals."""
+"""What the methods of all services share: the store, its threads, and whose call it is."""
 
 import asyncio
-import functools
-import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import NoReturn, ParamSpec, Protocol, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar, cast
 
 import grpc
 
-from kvstored.server.errors import RefusedError, refusal_of
 from kvstored.server.session import Session
 from kvstored.server.session_table import SessionTable
-from kvstored.tiers.hierarchy import TieredStore
-from kvstored_contract.reasons import REASON_METADATA, TOKEN_METADATA, Reason
-
-LOGGER = logging.getLogger(__name__)
-DETAILS_CHARACTERS_MAX = 500
-"""A sentence may repeat what the client sent; gRPC tears down a call whose status is long."""
+from kvstored.tiers.tiered_store import TieredStore
 
 Arguments = ParamSpec("Arguments")
 ResultT = TypeVar("ResultT")
@@ -69,33 +61,52 @@ class Services:
     async def in_put_thread(
         self,
         session: Session,
+        deadline: float,
         function: Callable[Arguments, ResultT],
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> ResultT:
-        """Runs a blocking function on a thread for puts, within the session's share."""
-        return await session.put_threads.run(self.put_executor, function, *args, **kwargs)
+        """Runs a function that blocks for room on a thread for puts, to its end.
+
+        The session's share of threads is waited for until the deadline, which the function
+        has as well.
+        """
+        return await session.put_threads.run(deadline, self.put_executor, function, *args, **kwargs)
+
+    async def in_large_put_thread(
+        self, session: Session, deadline: float, function: Callable[[], ResultT]
+    ) -> ResultT:
+        """As ``in_put_thread``, on the session's thread for puts of many chunks."""
+        return await session.large_put_threads.run(deadline, self.put_executor, function)
+
+    async def in_large_thread(
+        self, session: Session, deadline: float, function: Callable[[], ResultT]
+    ) -> ResultT:
+        """Runs a look-up of many chunks on the session's thread for those, to its end.
+
+        What it does to the arena or to pins must not be left undone.
+        """
+        return await session.large_threads.run(deadline, self.call_executor, function)
 
     async def in_call_thread(
         self,
         session: Session,
+        deadline: float,
         function: Callable[Arguments, ResultT],
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> ResultT:
-        """Runs a blocking function on a thread for other calls, within the session's share."""
-        return await session.call_threads.run(self.call_executor, function, *args, **kwargs)
+        """Runs a blocking function on a thread for other calls, within the session's share.
+
+        Raises RefusedError at the deadline; the function goes on then, so that what it changes
+        is changed as a whole.
+        """
+        return await session.call_threads.run_until(
+            deadline, self.call_executor, function, *args, **kwargs
+        )
 
 
-class Servicer(Protocol):
-    """A servicer whose methods ``session_call`` wraps."""
-
-    @property
-    def services(self) -> Services:
-        """The shared parts."""
-
-
-ServicerT = TypeVar("ServicerT", bound=Servicer)
+ServicerT = TypeVar("ServicerT")
 RequestT = TypeVar("RequestT")
 ReplyT = TypeVar("ReplyT")
 
@@ -103,54 +114,12 @@ ReplyT = TypeVar("ReplyT")
 def session_call(
     method: Callable[[ServicerT, RequestT, Session], Awaitable[ReplyT]],
 ) -> Callable[[ServicerT, RequestT, grpc.aio.ServicerContext[RequestT, ReplyT]], Awaitable[ReplyT]]:
-    """Makes a gRPC method of one that takes the caller's session.
+    """Marks a gRPC method that takes the caller's session in the place of gRPC's context.
 
-    Refusals become a status code with the reason as trailing metadata; every other
-    error is logged with its cause and told to the client as INTERNAL.
+    ``admission`` calls it so, and tells the client what it raises.
     """
-
-    @functools.wraps(method)
-    async def call(
-        self: ServicerT, request: RequestT, context: grpc.aio.ServicerContext[RequestT, ReplyT]
-    ) -> ReplyT:
-        try:
-            session = self.services.sessions.find(token_of(context))
-            with self.services.calls:
-                return await method(self, request, session)
-        except Exception as error:
-            refusal = refusal_of(error)
-            if refusal is not None:
-                await abort(context, refusal)
-            LOGGER.exception("%s failed", method.__qualname__)
-            await context.abort(
-                grpc.StatusCode.INTERNAL,
-                "a fault of the daemon; its log has the cause",
-                ((REASON_METADATA, Reason.INTERNAL.name),),
-            )
-            raise
-
-    return call
-
-
-async def outcome(future: Future[ResultT]) -> ResultT:
-    """Awaits a future of the store; a client that gives up does not cancel it."""
-    if future.done():
-        return future.result()
-    return await asyncio.shield(asyncio.wrap_future(future))
-
-
-async def abort(
-    context: grpc.aio.ServicerContext[RequestT, ReplyT], refusal: RefusedError
-) -> NoReturn:
-    """Ends a call with a refusal's status, sentence and reason."""
-    details = str(refusal)[:DETAILS_CHARACTERS_MAX]
-    await context.abort(refusal.status, details, refusal.metadata)
-    raise refusal
-
-
-def token_of(context: grpc.aio.ServicerContext[RequestT, ReplyT]) -> str:
-    """The token that a call carries; empty without one."""
-    for key, value in context.invocation_metadata() or ():
-        if key == TOKEN_METADATA and isinstance(value, str):
-            return value
-    return ""
+    return cast(
+        "Callable[[ServicerT, RequestT, grpc.aio.ServicerContext[RequestT, ReplyT]], "
+        "Awaitable[ReplyT]]",
+        method,
+    )

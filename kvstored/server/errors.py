@@ -4,15 +4,16 @@ from typing import NoReturn
 
 import grpc
 
-from kvstored.store.placement import PlacementError
-from kvstored.store.sequence_table import SequenceStorageError
-from kvstored.store.sequences import (
+from kvstored.store.read.placement import PlacementError
+from kvstored.store.sequences.rules import (
+    SequenceBusyError,
     SequenceConflictError,
     SequenceExistsError,
     SequenceLimitError,
     SequenceUnknownError,
 )
-from kvstored.tiers.requests import LayoutRefusedError
+from kvstored.store.sequences.sequence_table import SequenceStorageError
+from kvstored.tiers.chunks.requests import LayoutRefusedError
 from kvstored_contract.layout import LayoutError
 from kvstored_contract.reasons import REASON_METADATA, Reason
 
@@ -43,6 +44,7 @@ _REASON_OF_ERROR: dict[type[Exception], Reason] = {
     LayoutError: Reason.LAYOUT_INVALID,
     LayoutRefusedError: Reason.LAYOUT_INVALID,
     PlacementError: Reason.ARENA_RANGE,
+    SequenceBusyError: Reason.DEADLINE,
     SequenceConflictError: Reason.SEQUENCE_CONFLICT,
     SequenceExistsError: Reason.SEQUENCE_EXISTS,
     SequenceLimitError: Reason.LIMIT_EXCEEDED,

@@ -1,14 +1,16 @@
 """Validation of request fields. Pure: a value, or RefusedError with one sentence."""
 
+from array import array
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import TypeVar
 
 from kvstored.format.geometry import LengthBounds
 from kvstored.server.errors import refuse
-from kvstored.store.append_rows import completed_chunks
-from kvstored.store.placement import Placement
-from kvstored.tiers.requests import AppendItem, NewChunk
+from kvstored.store.read.placement import Placement
+from kvstored.store.write.append_rows import completed_chunks
+from kvstored.tiers.chunks.requests import AppendItem, NewChunk
+from kvstored.turnstile import TURNSTILE
 from kvstored_contract.board import WORD_BYTES, board_bytes
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.limits import (
@@ -16,6 +18,8 @@ from kvstored_contract.limits import (
     CHUNKS_PER_CALL_MAX,
     ITEMS_PER_APPEND_MAX,
     KEY_BYTES,
+    NOTE_BYTES_MAX,
+    NOTES_BYTES_PER_CALL_MAX,
     ROWS_PER_APPEND_MAX,
     SEQUENCE_NAME_BYTES_MAX,
     SLICE_LENGTHS_PER_CALL_MAX,
@@ -27,16 +31,20 @@ from kvstored_protos.v1 import common_pb2, store_pb2
 TOKENS_MAX = 2**48
 """Positions of tokens stay far below what arithmetic on them could overflow."""
 
+PART_NUMBERS = 4096
+"""Numbers that are converted in one step of the interpreter."""
+
 EnumT = TypeVar("EnumT", bound=IntEnum)
 
 
 def checked_keys(keys: Sequence[bytes]) -> tuple[bytes, ...]:
     """At least one chunk key and at most CHUNKS_PER_CALL_MAX."""
     check_chunk_count(len(keys))
-    for index, key in enumerate(keys):
-        if len(key) != KEY_BYTES:
-            refuse(Reason.FIELD_INVALID, f"key {index} has {len(key)} bytes; a key has {KEY_BYTES}")
-    return tuple(keys)
+    checked = tuple(keys)
+    for index, length in enumerate(map(len, checked)):
+        if length != KEY_BYTES:
+            refuse(Reason.FIELD_INVALID, f"key {index} has {length} bytes; a key has {KEY_BYTES}")
+    return checked
 
 
 def check_chunk_count(chunk_count: int) -> None:
@@ -61,9 +69,18 @@ def new_chunks(
             f"the put has {lengths_count} lengths of slices; at most "
             f"{SLICE_LENGTHS_PER_CALL_MAX} go into one call: put fewer chunks at once",
         )
+    _check_notes([len(part.note) for part in chunks])
     parsed = tuple(
-        NewChunk(part.key, part.parent_key, part.token_count, part.stripe, tuple(part.slice_bytes))
-        for part in chunks
+        NewChunk(
+            one.key,
+            one.parent_key,
+            one.token_count,
+            one.stripe,
+            tuple(one.slice_bytes),
+            one.note,
+        )
+        for part in TURNSTILE.parts(chunks)
+        for one in part
     )
     checked_keys([chunk.key for chunk in parsed])
     bounds = LengthBounds.of(layout) if layout.is_encoded else None
@@ -84,6 +101,21 @@ def new_chunks(
         if problem is not None:
             refuse(Reason.FIELD_INVALID, f"chunk {index} cannot be stored: {problem}")
     return parsed
+
+
+def _check_notes(lengths: Sequence[int]) -> None:
+    for index, length in enumerate(lengths):
+        if length > NOTE_BYTES_MAX:
+            refuse(
+                Reason.LIMIT_EXCEEDED,
+                f"the note of chunk {index} has {length} bytes; it has at most {NOTE_BYTES_MAX}",
+            )
+    if sum(lengths) > NOTES_BYTES_PER_CALL_MAX:
+        refuse(
+            Reason.LIMIT_EXCEEDED,
+            f"the put has {sum(lengths)} bytes of notes; at most {NOTES_BYTES_PER_CALL_MAX} go "
+            "into one call: put fewer chunks at once",
+        )
 
 
 def _lengths_problem(bounds: LengthBounds | None, lengths: tuple[int, ...]) -> str | None:
@@ -201,10 +233,21 @@ def checked_placement(
         base=message.base,
         layer_stride=message.layer_stride,
         chunk_stride=message.chunk_stride,
-        block_offsets=tuple(message.block_offsets),
+        block_offsets=in_parts(message.block_offsets),
     )
     placement.check(arena_bytes=arena_bytes, chunk_count=chunk_count, slice_bytes=slice_bytes)
     return placement
+
+
+def in_parts(values: Sequence[int]) -> "array[int]":
+    """The numbers of a repeated field; no step of it keeps other threads waiting for long.
+
+    As an array they are gone at once when they are not needed any more.
+    """
+    numbers = array("Q")
+    for part in TURNSTILE.parts(values, PART_NUMBERS):
+        numbers.extend(part)
+    return numbers
 
 
 def board_range(

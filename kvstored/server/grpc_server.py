@@ -5,8 +5,8 @@ from pathlib import Path
 import grpc
 
 from kvstored.server.admin_servicer import AdminServicer
+from kvstored.server.admission import admission_registry
 from kvstored.server.calls import Services
-from kvstored.server.decoding import decoding_registry
 from kvstored.server.listen import (
     ListenError,
     SocketPermissions,
@@ -47,7 +47,7 @@ async def start_grpc_server(
         # So many that a session's own limit refuses it before the server refuses others.
         maximum_concurrent_rpcs=services.sessions.calls_max + CALLS_WITHOUT_SESSION_MAX,
     )
-    registry = decoding_registry(server, services.sessions)
+    registry = admission_registry(server, services)
     session_pb2_grpc.add_SessionServiceServicer_to_server(
         SessionServicer(services, epoch=epoch), registry
     )

@@ -33,24 +33,24 @@ class LeaseTable:
         self.chunk_count += len(lease.chunks)
         return lease_id
 
-    def release(self, lease_id: int) -> tuple[ChunkId, ...] | None:
-        """Ends one lease; returns its chunks, or None when there is no such lease."""
+    def release(self, lease_id: int) -> Lease | None:
+        """Ends and returns one lease; None when there is no such lease."""
         lease = self._leases.pop(lease_id, None)
         if lease is None:
             return None
         self.chunk_count -= len(lease.chunks)
-        return lease.chunks
+        return lease
 
-    def expire(self, now: float) -> tuple[ChunkId, ...]:
-        """Ends what is due at ``now`` and returns its chunks."""
+    def expire(self, now: float) -> tuple[Lease, ...]:
+        """Ends and returns what is due at ``now``."""
         due = [key for key, lease in self._leases.items() if lease.expires_at <= now]
-        chunks = tuple(chunk for key in due for chunk in self._leases.pop(key).chunks)
-        self.chunk_count -= len(chunks)
-        return chunks
+        leases = tuple(self._leases.pop(key) for key in due)
+        self.chunk_count -= sum(len(lease.chunks) for lease in leases)
+        return leases
 
-    def clear(self) -> tuple[ChunkId, ...]:
-        """Ends all leases and returns their chunks."""
-        chunks = tuple(chunk for lease in self._leases.values() for chunk in lease.chunks)
+    def clear(self) -> tuple[Lease, ...]:
+        """Ends and returns all leases."""
+        leases = tuple(self._leases.values())
         self._leases.clear()
         self.chunk_count = 0
-        return chunks
+        return leases

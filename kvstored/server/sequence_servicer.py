@@ -1,15 +1,24 @@
 """The sequence service: named lists of chunks with an open tail."""
 # ruff: noqa: N802 - the contract names the methods
 
+import math
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec
 
 from kvstored.server import fields
 from kvstored.server.calls import Services, session_call
+from kvstored.server.errors import RefusedError, refuse
 from kvstored.server.session import Session
-from kvstored.store.sequence_state import SequenceState
-from kvstored.tiers.sequences import Caller, Sequences
-from kvstored_protos.v1 import sequence_pb2, sequence_pb2_grpc
+from kvstored.server.waits import deadline_in
+from kvstored.store.sequences.sequence_state import SequenceState
+from kvstored.tiers.sequences.sequences import Caller, Sequences
+from kvstored_contract.limits import DEADLINE_MS_MAX
+from kvstored_contract.reasons import Reason
+from kvstored_protos.v1 import common_pb2, sequence_pb2, sequence_pb2_grpc
+
+COMMIT_GRACE_S = 1.0
+"""What the commit of a flush that its deadline cut short may take before the answer is given
+without it."""
 
 Arguments = ParamSpec("Arguments")
 Verb = Callable[Concatenate[Caller, str, Arguments], SequenceState]
@@ -64,10 +73,17 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
         self, request: sequence_pb2.ForkSequenceRequest, session: Session
     ) -> sequence_pb2.Sequence:
         """Copies the front of a sequence, or all of it, under a new name."""
+        deadline = deadline_in()
         name = fields.sequence_name(request.name)
         new_name = fields.sequence_name(request.new_name, "new_name")
         state = await self.services.in_call_thread(
-            session, self._sequences.fork, caller(session), name, new_name, request.keep_chunks
+            session,
+            deadline,
+            self._sequences.fork,
+            caller(session, deadline),
+            name,
+            new_name,
+            request.keep_chunks,
         )
         return self._answer(session, new_name, state)
 
@@ -97,22 +113,49 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
     async def Flush(
         self, request: sequence_pb2.FlushSequenceRequest, session: Session
     ) -> sequence_pb2.Sequence:
-        """Makes a sequence with its tail durable."""
-        return await self._run(
-            session,
-            self._sequences.flush,
-            fields.sequence_name(request.name),
-            fields.checked_keys([request.tail_key])[0] if request.tail_key else b"",
-            request.expected_tokens,
+        """Makes a sequence with its tail durable, as far as that can be done in time."""
+        name = fields.sequence_name(request.name)
+        tail_key = fields.checked_keys([request.tail_key])[0] if request.tail_key else b""
+        deadline = deadline_in(
+            fields.bounded(request.deadline_ms, "deadline_ms", least=0, most=DEADLINE_MS_MAX)
         )
+        who, verbs = caller(session, deadline), self._sequences
+        try:
+            state = await self.services.in_call_thread(
+                session,
+                deadline + COMMIT_GRACE_S,
+                verbs.flush,
+                who,
+                name,
+                tail_key,
+                request.expected_tokens,
+            )
+        except RefusedError as refusal:
+            glanced = verbs.glance(who, name)
+            if refusal.reason is not Reason.DEADLINE or glanced is None:
+                raise
+            state = glanced
+        answer = self._answer(session, name, state)
+        if state.durable_tokens < request.expected_tokens:
+            if not request.deadline_ms:
+                refuse(
+                    Reason.DEADLINE,
+                    f"{state.durable_tokens} of {request.expected_tokens} tokens are durable; "
+                    "the others follow: flush again",
+                )
+            answer.reason = common_pb2.REASON_DEADLINE
+        return answer
 
     @session_call
     async def Delete(
         self, request: sequence_pb2.SequenceRequest, session: Session
     ) -> sequence_pb2.DeleteSequenceReply:
         """Deletes a sequence; its chunks stay."""
+        deadline = deadline_in()
         name = fields.sequence_name(request.name)
-        await self.services.in_call_thread(session, self._sequences.delete, caller(session), name)
+        await self.services.in_call_thread(
+            session, deadline, self._sequences.delete, caller(session, deadline), name
+        )
         return sequence_pb2.DeleteSequenceReply()
 
     @session_call
@@ -121,7 +164,10 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
     ) -> sequence_pb2.ListSequencesReply:
         """Names all sequences of the namespace."""
         _ = request
-        names = await self.services.in_call_thread(session, self._sequences.list, caller(session))
+        deadline = deadline_in()
+        names = await self.services.in_call_thread(
+            session, deadline, self._sequences.list, caller(session, deadline)
+        )
         return sequence_pb2.ListSequencesReply(names=names)
 
     async def _run(
@@ -133,19 +179,24 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
         **kwargs: Arguments.kwargs,
     ) -> sequence_pb2.Sequence:
         """Runs a verb of one sequence on a thread and answers what it is then."""
-        state = await self.services.in_call_thread(
-            session, verb, caller(session), name, *args, **kwargs
-        )
-        return self._answer(session, name, state)
+        deadline = deadline_in()
+
+        def run() -> sequence_pb2.Sequence:
+            # Answered here, too: there may be many keys.
+            return self._answer(
+                session, name, verb(caller(session, deadline), name, *args, **kwargs)
+            )
+
+        return await self.services.in_call_thread(session, deadline, run)
 
     def _answer(self, session: Session, name: str, state: SequenceState) -> sequence_pb2.Sequence:
         is_ephemeral = self._sequences.is_ephemeral(caller(session), name)
         return to_proto(name, state, is_ephemeral=is_ephemeral)
 
 
-def caller(session: Session) -> Caller:
-    """Whose sequences are meant."""
-    return Caller(session.namespace_id, session.identity.session_id)
+def caller(session: Session, deadline: float = math.inf) -> Caller:
+    """Whose sequences are meant, and until when they are waited for."""
+    return Caller(session.namespace_id, session.identity.session_id, deadline)
 
 
 def to_proto(name: str, state: SequenceState, *, is_ephemeral: bool) -> sequence_pb2.Sequence:

@@ -16,10 +16,11 @@ from kvstored.server.calls import CallsInProgress, Services
 from kvstored.server.grpc_server import grpc_target, start_grpc_server
 from kvstored.server.listen import SocketPermissions, bound_listener, passed_listener
 from kvstored.server.notify import Notifier
+from kvstored.server.session import LARGE_CALLS_PER_SESSION
 from kvstored.server.session_socket import SessionSocket
 from kvstored.server.session_table import SessionLimits, SessionTable
 from kvstored.server.thread_share import THREADS_PER_SESSION
-from kvstored.tiers.hierarchy import TieredStore
+from kvstored.tiers.tiered_store import TieredStore
 
 LOGGER = logging.getLogger(__name__)
 DRAIN_S = 5.0
@@ -46,7 +47,10 @@ class Server:
         self._options = options
         self._notifier = notifier
         self._sessions = SessionTable(
-            options.limits, unpin=store.unpin, cancel=store.cancel, end=store.end_session
+            options.limits,
+            unpin=store.unpin,
+            cancel=store.read_path.cancel,
+            end=store.open_sequences.end_session,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -56,7 +60,7 @@ class Server:
         """
         options = self._options
         # So that every session finds its share. A thread is made when none is idle.
-        thread_count = THREADS_PER_SESSION * options.limits.sessions_max
+        thread_count = (THREADS_PER_SESSION + LARGE_CALLS_PER_SESSION) * options.limits.sessions_max
         with (
             ThreadPoolExecutor(thread_count, thread_name_prefix="kvstored-put") as puts,
             ThreadPoolExecutor(thread_count, thread_name_prefix="kvstored-call") as calls,

@@ -12,12 +12,15 @@ from kvstored.server.bell import Bell
 from kvstored.server.errors import refuse
 from kvstored.server.leases import Lease, LeaseTable
 from kvstored.server.thread_share import ThreadShare
-from kvstored.store.read_stream import ReadStream
+from kvstored.store.read.read_stream import ReadStream
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
 
 CALLS_PER_SESSION_MAX = 512
 """Calls in progress, those that wait for a thread or for the rest of their message included."""
+LARGE_CALLS_PER_SESSION = 1
+"""Look-ups of many chunks that are worked on at once, and as many puts of many: they compute, and
+so keep the interpreter from others, which more of them would do more often."""
 LEASES_PER_SESSION_MAX = 4096
 LAYOUTS_PER_SESSION_MAX = 256
 READS_PER_SESSION_MAX = 256
@@ -59,6 +62,8 @@ class Session:
         self.leases = LeaseTable()
         self.put_threads = ThreadShare()
         self.call_threads = ThreadShare()
+        self.large_threads = ThreadShare(LARGE_CALLS_PER_SESSION)
+        self.large_put_threads = ThreadShare(LARGE_CALLS_PER_SESSION)
         self._call_count = 0
         self._cancel = cancel
         self._layouts: dict[bytes, StateLayout] = {}
@@ -186,8 +191,8 @@ class Session:
 
     def begin_close(self) -> None:
         """Refuses new transfers and threads, and cancels the reads in flight."""
-        self.put_threads.close()
-        self.call_threads.close()
+        for share in self._thread_shares:
+            share.close()
         with self._lock:
             self._closing = True
             reads = tuple(self._reads)
@@ -199,7 +204,11 @@ class Session:
         self.forget_finished_reads()
         with self._lock:
             is_arena_used = bool(self._reads) or self._transfer_count > 0
-        return not is_arena_used and self.put_threads.is_idle and self.call_threads.is_idle
+        return not is_arena_used and all(share.is_idle for share in self._thread_shares)
+
+    @property
+    def _thread_shares(self) -> tuple[ThreadShare, ...]:
+        return (self.put_threads, self.call_threads, self.large_threads, self.large_put_threads)
 
     def release(self) -> None:
         """Gives up arena and bell; the session must be idle."""

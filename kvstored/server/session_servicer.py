@@ -4,6 +4,7 @@
 from kvstored import package_version
 from kvstored.server.calls import Services, session_call
 from kvstored.server.session import Session
+from kvstored.server.waits import deadline_in
 from kvstored_contract.layout import StateLayout
 from kvstored_protos.v1 import session_pb2, session_pb2_grpc
 
@@ -24,7 +25,9 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         layout = StateLayout.from_proto(request.layout)
         session.check_layout_limit(layout)
         services = self.services
-        await services.in_call_thread(session, services.store.register_layout, layout)
+        await services.in_call_thread(
+            session, deadline_in(), services.store.register_layout, layout
+        )
         return session_pb2.RegisterLayoutReply(layout_id=session.add_layout(layout))
 
     @session_call

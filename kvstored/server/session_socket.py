@@ -94,9 +94,7 @@ class SessionSocket:
                 hello = await _receive_hello(connection)
             grant = self._grant(connection)
             _check_hello(hello)
-            session = await self._sessions.open(
-                grant, client_name=hello.client_name, arena_bytes=hello.arena_bytes
-            )
+            session = await self._open(connection, grant, hello)
         except RefusedError as refusal:
             LOGGER.warning("a client was refused: %s", refusal)
             welcome = session_pb2.Welcome(
@@ -114,6 +112,29 @@ class SessionSocket:
             "huge pages" if session.arena.is_on_huge_pages else "pages of 4 KiB",
         )
         return session
+
+    async def _open(
+        self, connection: socket.socket, grant: Grant, hello: session_pb2.Hello
+    ) -> Session:
+        """Opens the session, for as long as the client waits for it.
+
+        To make a large arena takes a while; one whose client has gone would keep memory from the
+        next attempt. Raises RefusedError, HandshakeError.
+        """
+        opening = asyncio.ensure_future(
+            self._sessions.open(grant, client_name=hello.client_name, arena_bytes=hello.arena_bytes)
+        )
+        leaving = asyncio.ensure_future(_end_of_file(connection))
+        try:
+            await asyncio.wait((opening, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if opening.done():
+                # Who has left nevertheless is met by whoever waits for that from here on.
+                return opening.result()
+            raise HandshakeError("the client left before its arena was made")
+        finally:
+            opening.cancel()
+            leaving.cancel()
+            await asyncio.gather(opening, leaving, return_exceptions=True)
 
     def _grant(self, connection: socket.socket) -> Grant:
         credentials = peer_credentials(connection)

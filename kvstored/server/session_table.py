@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from kvstored.format.identity import ChunkId
@@ -12,8 +14,11 @@ from kvstored.server.access import Grant
 from kvstored.server.arena import Arena
 from kvstored.server.bell import Bell
 from kvstored.server.errors import refuse
+from kvstored.server.leases import Lease
 from kvstored.server.session import CALLS_PER_SESSION_MAX, Session, SessionIdentity
-from kvstored.store.read_stream import ReadStream
+from kvstored.server.slices import SLICE_ITEMS
+from kvstored.store.read.read_stream import ReadStream
+from kvstored.turnstile import TURNSTILE
 from kvstored_contract.layout import align_up
 from kvstored_contract.reasons import Reason
 
@@ -51,7 +56,7 @@ class SessionUsage:
 class SessionTable:
     """Belongs to the event loop.
 
-    ``unpin`` returns the chunks of ended leases, ``cancel`` gives up a read, ``end`` hears,
+    ``unpin`` returns chunks of ended leases, ``cancel`` gives up a read, ``end`` hears,
     on a thread of its own, which session's calls are all over.
     """
 
@@ -72,6 +77,11 @@ class SessionTable:
         self._session_count = 0
         self._arenas_bytes = 0
         self._draining = False
+        # An end waits for those who hold its sequences: it must not keep others from a thread.
+        self._ends = ThreadPoolExecutor(limits.sessions_max, thread_name_prefix="kvstored-end")
+        self._unpinning = ThreadPoolExecutor(1, thread_name_prefix="kvstored-unpin")
+        self._returning: set[asyncio.Future[None]] = set()
+        """Pins on their way back, kept so that none is forgotten."""
 
     @property
     def session_count(self) -> int:
@@ -98,16 +108,28 @@ class SessionTable:
         """Creates a session with an arena of at least ``arena_bytes``.
 
         Sessions that are being closed still count against the limits, because their
-        memory does. Raises RefusedError.
+        memory does. Raises RefusedError. One that is cancelled stops to make the arena, which
+        counts until it is given back.
         """
         arena_bytes = align_up(arena_bytes)
         self._check_limits(arena_bytes)
         self._session_count += 1
         self._arenas_bytes += arena_bytes
-        try:
-            arena, bell = await asyncio.to_thread(
-                _make_channel, arena_bytes, huge_pages=grant.huge_pages
+        abandoned = threading.Event()
+        making = asyncio.ensure_future(
+            asyncio.to_thread(
+                _make_channel,
+                arena_bytes,
+                huge_pages=grant.huge_pages,
+                is_abandoned=abandoned.is_set,
             )
+        )
+        try:
+            arena, bell = await asyncio.shield(making)
+        except asyncio.CancelledError:
+            abandoned.set()
+            making.add_done_callback(lambda made: self._discard(made, arena_bytes))
+            raise
         except BaseException as error:
             self._give_back(arena_bytes)
             # Threads that cannot be started are a RuntimeError.
@@ -143,12 +165,13 @@ class SessionTable:
         if self._by_token.pop(session.identity.token, None) is None:
             return
         session.begin_close()
-        self._unpin(session.leases.clear())
+        await self.give_back(session.leases.clear())
         # Transfers end on threads that know no event loop.
         while not session.is_idle():  # noqa: ASYNC110
             await asyncio.sleep(CLOSE_POLL_S)
         try:
-            await asyncio.to_thread(self._end, session.identity.session_id)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._ends, self._end, session.identity.session_id)
         finally:
             # Whatever went wrong there, nothing uses the memory any more.
             session.release()
@@ -166,13 +189,32 @@ class SessionTable:
         """Returns the pins of leases that are due, for ever."""
         while True:
             await asyncio.sleep(TICK_S)
-            self.tick(time.monotonic())
+            await self.tick(time.monotonic())
 
-    def tick(self, now: float) -> None:
+    async def tick(self, now: float) -> None:
         """Ends the leases that are due at ``now`` and forgets finished reads."""
-        for session in self._by_token.values():
-            self._unpin(session.leases.expire(now))
+        for session in tuple(self._by_token.values()):
             session.forget_finished_reads()
+            await self.give_back(session.leases.expire(now))
+
+    async def give_back(self, leases: Iterable[Lease]) -> None:
+        """Returns the pins of leases that have ended: all of them, also when it is cancelled."""
+        returning = asyncio.ensure_future(self._give_back_pins(leases))
+        self._returning.add(returning)
+        returning.add_done_callback(self._returning.discard)
+        await asyncio.shield(returning)
+
+    async def _give_back_pins(self, leases: Iterable[Lease]) -> None:
+        loop = asyncio.get_running_loop()
+        for lease in leases:
+            if len(lease.chunks) <= SLICE_ITEMS:
+                self._unpin(lease.chunks)
+            else:
+                await loop.run_in_executor(self._unpinning, self._unpin_many, lease.chunks)
+
+    def _unpin_many(self, chunks: Sequence[ChunkId]) -> None:
+        for part in TURNSTILE.parts(chunks):
+            self._unpin(part)
 
     def _check_limits(self, arena_bytes: int) -> None:
         limits = self._limits
@@ -196,16 +238,29 @@ class SessionTable:
                 f"({limits.arenas_bytes_max} bytes)",
             )
 
+    def _discard(self, made: asyncio.Future[tuple[Arena, Bell]], arena_bytes: int) -> None:
+        """What was made for nobody is given back."""
+        if not made.cancelled() and made.exception() is None:
+            arena, bell = made.result()
+            bell.close()
+            arena.close()
+        self._give_back(arena_bytes)
+
     def _give_back(self, arena_bytes: int) -> None:
         self._session_count -= 1
         self._arenas_bytes -= arena_bytes
 
 
-def _make_channel(arena_bytes: int, *, huge_pages: bool) -> tuple[Arena, Bell]:
-    """What a session shares with its client; raises OSError and leaves nothing behind."""
+def _make_channel(
+    arena_bytes: int, *, huge_pages: bool, is_abandoned: Callable[[], bool]
+) -> tuple[Arena, Bell]:
+    """What a session shares with its client.
+
+    Raises OSError, or AbandonedError, and leaves nothing behind.
+    """
     bell = Bell()
     try:
-        return Arena(arena_bytes, huge_pages=huge_pages), bell
+        return Arena(arena_bytes, huge_pages=huge_pages, is_abandoned=is_abandoned), bell
     except BaseException:
         bell.close()
         raise

@@ -1,36 +1,41 @@
 """The store service: put, match, read, pin, delete."""
 # ruff: noqa: N802 - the contract names the methods
 
-import math
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
 
 from kvstored.format.identity import ChunkId
 from kvstored.server import fields
-from kvstored.server.calls import Services, outcome, session_call
+from kvstored.server.calls import Services, session_call
 from kvstored.server.errors import RefusedError, refuse
 from kvstored.server.leases import Lease
+from kvstored.server.pinned import Pinned, matched_chunks, pinned_chunks
 from kvstored.server.session import Session
-from kvstored.store.placement import Placement, PlacementError
-from kvstored.store.plan import Order
-from kvstored.store.read_stream import ReadStream
-from kvstored.tiers.requests import (
+from kvstored.server.slices import in_slices
+from kvstored.server.store_requests import append_request, put_request, read_request
+from kvstored.server.waits import all_settled, deadline_in, is_done_by, outcome
+from kvstored.store.read.read_stream import ReadStream
+from kvstored.tiers.chunks.requests import (
     AppendOutcome,
-    AppendRequest,
-    NewChunk,
-    PutOutcome,
-    PutRequest,
+    ChangesAnswer,
     PutTicket,
-    ReadRequest,
 )
-from kvstored_contract.board import Board
-from kvstored_contract.layout import StateLayout
 from kvstored_contract.limits import DEADLINE_MS_MAX, LEASE_MS_MAX
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import common_pb2, store_pb2, store_pb2_grpc
 
 INLINE_CHUNKS_MAX = 256
-"""Look-ups of so few chunks are quicker than a change of thread."""
+"""Look-ups of so few chunks in memory are quicker than a change of thread; puts of more are large
+calls."""
+INLINE_READ_CHUNKS_MAX = 16
+"""Reads of so few chunks are planned on the event loop: more of them might wait for the index's
+pages, one after the other."""
+INLINE_BLOCKS_MAX = 256
+"""Block offsets of a read that is planned there."""
+ResultT = TypeVar("ResultT")
 _DURABLE = store_pb2.Ack.Value("ACK_DURABLE")
 _STAGED = store_pb2.Ack.Value("ACK_STAGED")
 
@@ -43,44 +48,63 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
 
     @session_call
     async def Put(self, request: store_pb2.PutRequest, session: Session) -> store_pb2.PutReply:
-        """Stores chunks that lie in the arena."""
+        """Stores chunks that lie in the arena.
+
+        A durable one waits for the devices until its deadline; what is only staged by then is
+        told as such.
+        """
         if request.ack not in (_STAGED, _DURABLE):
             refuse(Reason.FIELD_INVALID, f"ack is {request.ack}; it must be STAGED or DURABLE")
-        put = put_request(request, session)
+        is_durable = request.ack == _DURABLE
+        deadline_ms = fields.bounded(
+            request.deadline_ms, "deadline_ms", least=0, most=DEADLINE_MS_MAX
+        )
+        deadline = time.monotonic() + deadline_ms / 1000
         services = self.services
 
-        def run() -> list[PutTicket]:
+        def run() -> tuple[list[PutTicket], Future[None]]:
+            put = put_request(request, session, deadline=deadline)
             with session.transfer():
-                return services.store.put(put)
+                tickets = services.store.put_path.put(put)
+            return tickets, all_settled(
+                ticket.durable for ticket in tickets if is_durable and ticket.durable is not None
+            )
 
-        tickets = await services.in_put_thread(session, run)
-        is_durable = request.ack == _DURABLE
-        return store_pb2.PutReply(
-            results=[await put_result(ticket, is_durable=is_durable) for ticket in tickets]
-        )
+        if len(request.chunks) <= INLINE_CHUNKS_MAX:
+            tickets, settled = await services.in_put_thread(session, deadline, run)
+        else:
+            tickets, settled = await services.in_large_put_thread(session, deadline, run)
+        await is_done_by(settled, deadline)
+        reply = store_pb2.PutReply()
+        async for part in in_slices(tickets):
+            reply.results.extend(put_result(ticket, is_durable=is_durable) for ticket in part)
+        return reply
 
     @session_call
     async def Append(
         self, request: store_pb2.AppendRequest, session: Session
     ) -> store_pb2.AppendReply:
         """Adds the rows of one step to open sequences."""
-        append = append_request(request, session)
+        deadline = deadline_in(
+            fields.bounded(request.deadline_ms, "deadline_ms", least=0, most=DEADLINE_MS_MAX)
+        )
         services = self.services
 
         def run() -> list[AppendOutcome]:
+            append = append_request(request, session, deadline=deadline)
             with session.transfer():
-                return services.store.append(append)
+                return services.store.append_path.append(append)
 
-        outcomes = await services.in_put_thread(session, run)
-        return store_pb2.AppendReply(
-            results=[
+        reply = store_pb2.AppendReply()
+        async for part in in_slices(await services.in_put_thread(session, deadline, run)):
+            reply.results.extend(
                 store_pb2.AppendResult(
                     length_tokens=result.length_tokens,
                     reason=common_pb2.Reason.ValueType(result.reason),
                 )
-                for result in outcomes
-            ]
-        )
+                for result in part
+            )
+        return reply
 
     @session_call
     async def Match(
@@ -91,47 +115,57 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
         lease_ms = fields.bounded(request.lease_ms, "lease_ms", least=0, most=LEASE_MS_MAX)
         if not request.keys:
             return store_pb2.MatchReply()
-        keys = fields.checked_keys(request.keys)
-        matched = await self._look_up(session, keys)
-        if lease_ms == 0 or matched == 0:
-            return store_pb2.MatchReply(matched_chunks=matched)
-        pinned = await self._pin(session, keys[:matched])
+        deadline = deadline_in()
+        services = self.services
+
+        def look_up() -> tuple[bytes, ...]:
+            keys = fields.checked_keys(request.keys)
+            return keys[: matched_chunks(services.store, session.namespace_id, keys)]
+
+        keys = await self._run(session, deadline, len(request.keys), look_up)
+        if lease_ms == 0 or not keys:
+            return store_pb2.MatchReply(matched_chunks=len(keys))
         # A chunk may have been evicted between the look-up and the pin.
-        present = {chunk.key for chunk in pinned}
-        matched = next((i for i, key in enumerate(keys[:matched]) if key not in present), matched)
-        lease_id = self._lease(session, pinned, lease_ms)
-        return store_pb2.MatchReply(matched_chunks=matched, lease_id=lease_id)
+        pinned = await self._pin(session, deadline, keys)
+        lease_id = await self._lease(session, pinned.chunks, lease_ms)
+        return store_pb2.MatchReply(matched_chunks=pinned.prefix_length, lease_id=lease_id)
 
     @session_call
     async def Read(self, request: store_pb2.ReadRequest, session: Session) -> store_pb2.ReadReply:
         """Starts a read; its progress is on the board."""
-        read = read_request(request, session)
-        session.check_read_limit(len(read.keys))
+        deadline_ms = fields.bounded(
+            request.deadline_ms, "deadline_ms", least=1, most=DEADLINE_MS_MAX
+        )
+        deadline = time.monotonic() + deadline_ms / 1000
 
         def run() -> ReadStream:
+            read = read_request(request, session, deadline=deadline)
+            session.check_read_limit(len(read.keys))
             with session.transfer():
-                stream = self.services.store.read(read)
+                stream = self.services.store.read_path.read(read)
                 session.add_read(stream, len(read.keys))
                 return stream
 
-        if len(read.keys) <= INLINE_CHUNKS_MAX:
+        is_small = len(request.destination.block_offsets) <= INLINE_BLOCKS_MAX
+        if is_small and len(request.keys) <= INLINE_READ_CHUNKS_MAX:
             stream = run()
         else:
-            stream = await self.services.in_call_thread(session, run)
-        return store_pb2.ReadReply(dram_chunks=stream.dram_chunks, nvme_chunks=stream.nvme_chunks)
+            # To its end: the arena is not the client's again before.
+            stream = await self.services.in_large_thread(session, deadline, run)
+        return store_pb2.ReadReply(
+            dram_chunks=stream.task.dram_chunks, nvme_chunks=stream.task.nvme_chunks
+        )
 
     @session_call
     async def Pin(self, request: store_pb2.PinRequest, session: Session) -> store_pb2.PinReply:
         """Pins those of the chunks that are stored."""
         session.layout(request.layout_id)
         lease_ms = fields.bounded(request.lease_ms, "lease_ms", least=1, most=LEASE_MS_MAX)
-        keys = fields.checked_keys(request.keys)
-        pinned = await self._pin(session, keys)
-        present = {chunk.key for chunk in pinned}
+        pinned = await self._pin(session, deadline_in(), request.keys)
         return store_pb2.PinReply(
-            lease_id=self._lease(session, pinned, lease_ms),
-            pinned_chunks=len(pinned),
-            is_pinned=[key in present for key in keys],
+            lease_id=await self._lease(session, pinned.chunks, lease_ms),
+            pinned_chunks=len(pinned.chunks),
+            is_pinned=pinned.are_pinned,
         )
 
     @session_call
@@ -139,10 +173,10 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
         self, request: store_pb2.UnpinRequest, session: Session
     ) -> store_pb2.UnpinReply:
         """Ends a lease early."""
-        chunks = session.leases.release(request.lease_id)
-        if chunks is None:
+        lease = session.leases.release(request.lease_id)
+        if lease is None:
             refuse(Reason.LEASE_UNKNOWN, f"lease {request.lease_id} is unknown or has expired")
-        self.services.store.unpin(chunks)
+        await self.services.sessions.give_back([lease])
         return store_pb2.UnpinReply()
 
     @session_call
@@ -150,175 +184,101 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
         self, request: store_pb2.DeleteRequest, session: Session
     ) -> store_pb2.DeleteReply:
         """Deletes chunks and answers when that is durable."""
-        keys = fields.checked_keys(request.keys)
+        deadline = deadline_in()
         services = self.services
-        deletion = await services.in_call_thread(
-            session, services.store.delete, session.namespace_id, keys
-        )
-        return store_pb2.DeleteReply(deleted_chunks=await outcome(deletion))
 
-    async def _look_up(self, session: Session, keys: tuple[bytes, ...]) -> int:
-        services = self.services
-        if len(keys) <= INLINE_CHUNKS_MAX:
-            return services.store.match(session.namespace_id, keys)
-        return await services.in_call_thread(
-            session, services.store.match, session.namespace_id, keys
-        )
+        def delete() -> Future[int]:
+            return services.store.delete(session.namespace_id, fields.checked_keys(request.keys))
 
-    async def _pin(self, session: Session, keys: tuple[bytes, ...]) -> tuple[ChunkId, ...]:
-        """Pins on the event loop, so that no pin can be lost with a cancelled call."""
-        return self.services.store.pin(session.namespace_id, keys)
+        deletion = await services.in_call_thread(session, deadline, delete)
+        return store_pb2.DeleteReply(deleted_chunks=await outcome(deletion, deadline))
 
-    def _lease(self, session: Session, chunks: tuple[ChunkId, ...], lease_ms: int) -> int:
+    @session_call
+    async def Changes(
+        self, request: store_pb2.ChangesRequest, session: Session
+    ) -> store_pb2.ChangesReply:
+        """Tells which chunks of the caller's namespace came and went."""
+        store = self.services.store
+
+        def look() -> ChangesAnswer:
+            return store.changes(
+                session.namespace_id,
+                fields.checked_keys(request.keys) if request.keys else (),
+                epoch=request.epoch,
+                after_sequence=request.after_sequence,
+            )
+
+        answer = await self.services.in_large_thread(session, deadline_in(), look)
+        return changes_reply(answer)
+
+    async def _run(
+        self, session: Session, deadline: float, chunk_count: int, look: Callable[[], ResultT]
+    ) -> ResultT:
+        """Looks chunks up: here where they are few, else on a thread."""
+        if chunk_count <= INLINE_CHUNKS_MAX:
+            return look()
+        return await self.services.in_large_thread(session, deadline, look)
+
+    async def _pin(self, session: Session, deadline: float, keys: Sequence[bytes]) -> Pinned:
+        """Pins chunks; what nobody waits for any more by then is unpinned again."""
+        store = self.services.store
+        taken: Future[Pinned] = Future()
+
+        def pin() -> Pinned:
+            pinned = pinned_chunks(store, session.namespace_id, fields.checked_keys(keys))
+            taken.set_result(pinned)
+            return pinned
+
+        try:
+            return await self._run(session, deadline, len(keys), pin)
+        except BaseException:
+            taken.add_done_callback(lambda done: store.unpin(done.result().chunks))
+            raise
+
+    async def _lease(self, session: Session, chunks: tuple[ChunkId, ...], lease_ms: int) -> int:
         if not chunks:
             return 0
         lease = Lease(chunks=chunks, expires_at=time.monotonic() + lease_ms / 1000)
         try:
             return session.add_lease(lease)
         except RefusedError:
-            self.services.store.unpin(chunks)
+            await self.services.sessions.give_back([lease])
             raise
 
 
-def put_request(request: store_pb2.PutRequest, session: Session) -> PutRequest:
-    """The put that a message asks for; raises RefusedError or PlacementError."""
-    layout = session.layout(request.layout_id)
-    fields.check_chunk_count(len(request.chunks))
-    chunks = fields.new_chunks(request.chunks, layout=layout)
-    deadline_ms = fields.bounded(request.deadline_ms, "deadline_ms", least=0, most=DEADLINE_MS_MAX)
-    return PutRequest(
-        namespace_id=session.namespace_id,
-        layout=layout,
-        chunks=chunks,
-        source=session.arena.view,
-        placement=source_placement(request.source, session=session, layout=layout, chunks=chunks),
-        deadline=time.monotonic() + deadline_ms / 1000,
-        is_wanted=session.is_open,
+def changes_reply(answer: ChangesAnswer) -> store_pb2.ChangesReply:
+    """The changes as they travel."""
+    span = answer.span
+    return store_pb2.ChangesReply(
+        epoch=answer.epoch,
+        last_sequence=span.last_sequence,
+        lost=span.is_lost,
+        changes=[
+            store_pb2.Change(
+                kind=store_pb2.ChangeKind.ValueType(change.kind.value),
+                key=change.key,
+                note=change.note,
+            )
+            for change in span.changes
+        ],
+        has_more=span.has_more,
+        is_stored=answer.are_stored,
     )
 
 
-def append_request(request: store_pb2.AppendRequest, session: Session) -> AppendRequest:
-    """The append that a message asks for; raises RefusedError or LayoutError."""
-    layout = session.layout(request.layout_id)
-    items = fields.append_items(request, layout)
-    arena = session.arena
-    start, end = fields.snapshot_range(request, layout=layout, arena_bytes=arena.byte_count)
-    return AppendRequest(
-        namespace_id=session.namespace_id,
-        session_id=session.identity.session_id,
-        layout=layout,
-        row_count=request.row_count,
-        source=arena.view[start:end],
-        items=items,
-    )
-
-
-def source_placement(
-    message: common_pb2.Placement,
-    *,
-    session: Session,
-    layout: StateLayout,
-    chunks: Sequence[NewChunk],
-) -> Placement:
-    """A placement that holds for every length of chunk in the put.
-
-    The longest chunk reaches farthest, the shortest has the smallest pieces, and all can be
-    cut into equal pieces where their greatest common divisor can. Encoded slices are in one
-    piece each.
-    """
-    if layout.is_encoded:
-        slices = zip(*(chunk.slice_bytes for chunk in chunks), strict=True)
-        return whole_placement(
-            message, session=session, chunk_count=len(chunks), slice_bytes=list(map(max, slices))
-        )
-    token_counts = [chunk.token_count for chunk in chunks]
-    layers = range(layout.layer_count)
-    for token_count in {min(token_counts), max(token_counts)}:
-        placement = fields.checked_placement(
-            message,
-            arena_bytes=session.arena.byte_count,
-            chunk_count=len(chunks),
-            slice_bytes=[layout.slice_bytes(layer, token_count) for layer in layers],
-        )
-    pieces, unit = placement.pieces_per_slice(len(chunks)), math.gcd(*token_counts)
-    if any(layout.slice_bytes(layer, unit) % pieces for layer in layers):
-        raise PlacementError(f"a slice cannot be cut into {pieces} equal pieces")
-    return placement
-
-
-def whole_placement(
-    message: common_pb2.Placement, *, session: Session, chunk_count: int, slice_bytes: list[int]
-) -> Placement:
-    """A placement of encoded slices, which cannot be cut."""
-    placement = fields.checked_placement(
-        message,
-        arena_bytes=session.arena.byte_count,
-        chunk_count=chunk_count,
-        slice_bytes=slice_bytes,
-    )
-    if placement.pieces_per_slice(chunk_count) > 1:
-        raise PlacementError("a slice of a codec cannot be cut into pieces")
-    return placement
-
-
-def read_request(request: store_pb2.ReadRequest, session: Session) -> ReadRequest:
-    """The read that a message asks for; raises RefusedError or PlacementError."""
-    layout = session.layout(request.layout_id)
-    keys = fields.checked_keys(request.keys)
-    fields.check_layers(request.first_layer, request.layer_count, layout)
-    deadline_ms = fields.bounded(request.deadline_ms, "deadline_ms", least=1, most=DEADLINE_MS_MAX)
-    arena = session.arena
-    layers = range(request.first_layer, request.first_layer + request.layer_count)
-    slice_bytes = [layout.slice_bytes(layer) for layer in layers]
-    if layout.is_encoded:
-        placement = whole_placement(
-            request.destination, session=session, chunk_count=len(keys), slice_bytes=slice_bytes
-        )
-    else:
-        placement = fields.checked_placement(
-            request.destination,
-            arena_bytes=arena.byte_count,
-            chunk_count=len(keys),
-            slice_bytes=slice_bytes,
-        )
-    start, end = fields.board_range(
-        request.board_offset,
-        arena_bytes=arena.byte_count,
-        chunk_count=len(keys),
-        layer_count=request.layer_count,
-        has_lengths=layout.is_encoded,
-    )
-    return ReadRequest(
-        namespace_id=session.namespace_id,
-        layout=layout,
-        keys=keys,
-        order=fields.enum_value(Order, request.order, "order"),
-        first_layer=request.first_layer,
-        layer_count=request.layer_count,
-        arena=arena.view,
-        takes_transfers=arena.is_on_huge_pages,
-        placement=placement,
-        board=Board(
-            arena.view[start:end],
-            chunk_count=len(keys),
-            layer_count=request.layer_count,
-            has_lengths=layout.is_encoded,
-        ),
-        notify=session.bell.ring,
-        window_bytes=request.window_bytes,
-        deadline=time.monotonic() + deadline_ms / 1000,
-    )
-
-
-async def put_result(ticket: PutTicket, *, is_durable: bool) -> store_pb2.PutResult:
-    """The answer for one chunk; waits until it is durable where that was asked for."""
+def put_result(ticket: PutTicket, *, is_durable: bool) -> store_pb2.PutResult:
+    """The answer for one chunk, as durable as it is now where that was asked for."""
     reason = ticket.reason
-    put_outcome = ticket.outcome
+    put_outcome = store_pb2.PutOutcome.ValueType(ticket.outcome.value)
     if is_durable and ticket.durable is not None:
-        reason = await outcome(ticket.durable)
-        if reason is not Reason.UNSPECIFIED:
-            put_outcome = PutOutcome.REJECTED
-    return store_pb2.PutResult(
-        outcome=store_pb2.PutOutcome.ValueType(put_outcome.value),
-        reason=common_pb2.Reason.ValueType(reason),
-    )
+        if not ticket.durable.done():
+            put_outcome, reason = store_pb2.PUT_OUTCOME_STAGED, Reason.DEADLINE
+        elif (reason := ticket.durable.result()) is not Reason.UNSPECIFIED:
+            put_outcome = store_pb2.PUT_OUTCOME_REJECTED
+    return _result(put_outcome, reason)
+
+
+@functools.cache
+def _result(outcome: store_pb2.PutOutcome.ValueType, reason: Reason) -> store_pb2.PutResult:
+    """One message for all chunks that are answered the same; nobody may change it."""
+    return store_pb2.PutResult(outcome=outcome, reason=common_pb2.Reason.ValueType(reason))

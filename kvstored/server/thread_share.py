@@ -2,11 +2,13 @@
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import ParamSpec, TypeVar
 
 from kvstored.server.errors import refuse
+from kvstored.server.waits import outcome
 from kvstored_contract.reasons import Reason
 
 THREADS_PER_SESSION = 4
@@ -41,13 +43,45 @@ class ThreadShare:
 
     async def run(
         self,
+        deadline: float,
         executor: Executor,
         function: Callable[Arguments, ResultT],
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> ResultT:
-        """Runs ``function`` on a thread of ``executor``; raises RefusedError when closed."""
-        await self._slots.acquire()
+        """Runs ``function`` on a thread of ``executor`` and waits until it returns.
+
+        Only the wait for a thread ends at the ``deadline``: the function uses what must not
+        be given back before, and has a deadline of its own. Raises RefusedError when there was
+        no thread in time, or when closed.
+        """
+        future = await self._begun(deadline, executor, function, *args, **kwargs)
+        return await asyncio.wrap_future(future)
+
+    async def run_until(
+        self,
+        deadline: float,
+        executor: Executor,
+        function: Callable[Arguments, ResultT],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> ResultT:
+        """As ``run``, but raises RefusedError too when the function is not over in time.
+
+        It goes on then, and its thread counts until it has returned.
+        """
+        future = await self._begun(deadline, executor, function, *args, **kwargs)
+        return await outcome(future, deadline)
+
+    async def _begun(
+        self,
+        deadline: float,
+        executor: Executor,
+        function: Callable[Arguments, ResultT],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> "Future[ResultT]":
+        await self._take_slot(deadline)
         try:
             if self._closed:
                 refuse(Reason.TOKEN_UNKNOWN, "the session is closed; connect again")
@@ -62,7 +96,18 @@ class ThreadShare:
             loop.call_soon_threadsafe(self._give_back)
 
         future.add_done_callback(ended)
-        return await asyncio.wrap_future(future)
+        return future
+
+    async def _take_slot(self, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await self._slots.acquire()
+        except TimeoutError:
+            refuse(
+                Reason.DEADLINE,
+                "other calls of this session had all of its threads until the deadline; make "
+                "fewer at once, or give them more time",
+            )
 
     def _give_back(self) -> None:
         self._busy_count -= 1

@@ -1,1 +1,7 @@
-"""The chunk store on devices: allocation, index, commit, plans, reads and writes."""
+"""The chunk store on devices: where chunks lie, what vouches for them, how they come and go.
+
+In reading order: which space there is (``space``), what is stored where (``index``), how chunks
+are read (``read``) and written (``write``), what sequences are and how they are kept
+(``sequences``), how a start finds everything again (``start``), and the offline check (``check``).
+Each room imports only rooms named before it.
+"""

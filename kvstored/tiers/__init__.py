@@ -1,1 +1,6 @@
-"""Places with a capacity and a speed, and the decisions about what lies where."""
+"""Places with a capacity and a speed, and the decisions about what lies where.
+
+In reading order: the tiers put together (``tiered_store``); chunks in DRAM and on the way to and
+from the devices (``chunks``); sequences in use (``sequences``); which chunks came and went
+(``changes``); the online scrub (``scrub``); and what goes first when a tier is full (``policy``).
+"""

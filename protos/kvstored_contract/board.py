@@ -1,4 +1,4 @@
-"""The board: words in the arena through which both sides of a read see progress.
+"""The board: words in the arena through which both sides of a read see progress. Pure.
 
 A board begins at an 8-byte aligned arena offset and holds a head of eight
 little-endian 64-bit words followed by one state byte for each slice of the read,

@@ -1,4 +1,4 @@
-"""Chunk keys: 32 bytes that name the content of a chunk by how it came to be."""
+"""Chunk keys: 32 bytes that name the content of a chunk by how it came to be. Pure."""
 
 import struct
 from collections.abc import Sequence
@@ -37,15 +37,17 @@ def independent_key(*, namespace: str, layout_id: bytes, token_ids: Sequence[int
     )
 
 
-def prefix_keys(*, namespace: str, layout: StateLayout, token_ids: Sequence[int]) -> list[bytes]:
+def prefix_keys(
+    *, namespace: str, layout: StateLayout, token_ids: Sequence[int], parent: bytes = b""
+) -> list[bytes]:
     """Keys of all complete chunks of ``token_ids``, each chained to the one before it.
 
     ``namespace`` is the session's, narrowed by the client's salt. Tokens behind the
-    last complete chunk have no key.
+    last complete chunk have no key. ``parent`` is the key of the chunk before the first
+    token, empty where there is none.
     """
     layout_id = layout.layout_id
     keys: list[bytes] = []
-    parent = b""
     for start in range(0, len(token_ids) - layout.chunk_tokens + 1, layout.chunk_tokens):
         parent = chunk_key(
             namespace=namespace,

@@ -1,9 +1,9 @@
-"""State layouts: how the attention state of one model is cut into chunks and slices."""
+"""State layouts: how the attention state of one model is cut into chunks and slices. Pure."""
 
 import hashlib
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from enum import IntEnum
 
 from kvstored_contract.limits import (
@@ -21,6 +21,17 @@ RAW = "raw"
 """The codec of a layout whose slices are the states themselves."""
 
 _CODEC_NAME = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{CODEC_NAME_BYTES_MAX - 1}}}")
+
+_DTYPE = re.compile(
+    r"(?:bfloat|float|int|uint|fp|nvfp|mxfp)[1-9]\d{0,2}(?:_[a-z0-9_]+)?|[fiu][1248]?|bytes"
+)
+"""Kind of number and bits, with the variant behind them, as PyTorch and engines write them
+(``bfloat16``, ``float8_e4m3fn``, ``fp8_ds_mla``); numpy's codes; and what has no numbers."""
+
+
+def is_dtype(name: str) -> bool:
+    """Whether a layout may name this dtype."""
+    return _DTYPE.fullmatch(name) is not None
 
 
 class StateKind(IntEnum):
@@ -48,10 +59,19 @@ class LayerState:
     """State of one layer: its kind and the bytes that one token takes (0 for NONE).
 
     In a layout with a codec, ``token_bytes * chunk_tokens`` bounds the bytes of a slice.
+    Raises LayoutError for a size that no layer has.
     """
 
     kind: StateKind
     token_bytes: int
+
+    def __post_init__(self) -> None:
+        is_possible = 0 <= self.token_bytes <= TOKEN_BYTES_MAX
+        if not is_possible or (self.token_bytes == 0) != (self.kind is StateKind.NONE):
+            raise LayoutError(
+                f"a layer of kind {self.kind.name} cannot have {self.token_bytes} bytes a token; "
+                f"it has 1 to {TOKEN_BYTES_MAX}, and 0 if its kind is NONE"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +108,8 @@ class StateLayout:
     values (weights revision, architecture, rope parameters, adapter version).
     ``codec`` names how slices are encoded. All but RAW give every slice a length of its
     own, which is all that the store knows of a codec.
-    Raises LayoutError for a layout that no store accepts.
+    Raises LayoutError for a layout that no store accepts. One that ``is_stored`` already was
+    accepted by an earlier release, which asked less of its names.
     """
 
     model: str
@@ -98,16 +119,19 @@ class StateLayout:
     rotary: Rotary = Rotary.UNROTATED
     shard: Shard = Shard()
     codec: str = RAW
+    is_stored: InitVar[bool] = False
     layout_id: bytes = field(init=False, repr=False, compare=False)
     """SHA-256 over every property, each field length-prefixed (32 bytes)."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, is_stored: bool) -> None:
         for name, text in (("model", self.model), ("dtype", self.dtype)):
             if len(text.encode()) > LAYOUT_TEXT_BYTES_MAX:
                 raise LayoutError(
                     f"{name} has {len(text.encode())} bytes; at most {LAYOUT_TEXT_BYTES_MAX} "
                     "are stored, so use a digest"
                 )
+        if not is_stored:
+            self._check_names()
         if not _CODEC_NAME.fullmatch(self.codec):
             raise LayoutError(
                 f"a codec is named by 1 to {CODEC_NAME_BYTES_MAX} lower-case letters, digits, "
@@ -119,16 +143,21 @@ class StateLayout:
             raise LayoutError(
                 f"chunk_tokens must be 1 to {CHUNK_TOKENS_MAX}, not {self.chunk_tokens}"
             )
-        for index, layer in enumerate(self.layers):
-            is_possible = 0 <= layer.token_bytes <= TOKEN_BYTES_MAX
-            if not is_possible or (layer.token_bytes == 0) != (layer.kind is StateKind.NONE):
-                raise LayoutError(
-                    f"layer {index} of kind {layer.kind.name} cannot have "
-                    f"{layer.token_bytes} bytes a token"
-                )
         if all(layer.kind is StateKind.NONE for layer in self.layers):
             raise LayoutError("a layout must store at least one layer")
         object.__setattr__(self, "layout_id", self._digest())
+
+    def _check_names(self) -> None:
+        if not self.model:
+            raise LayoutError(
+                "model is empty: without a fingerprint of the weights two models would share "
+                "chunks, so name one"
+            )
+        if not is_dtype(self.dtype):
+            raise LayoutError(
+                f"{self.dtype!r} is no dtype; write it as PyTorch does, like bfloat16 or "
+                "float8_e4m3fn"
+            )
 
     @property
     def layer_count(self) -> int:
@@ -200,13 +229,17 @@ class StateLayout:
         )
 
     @classmethod
-    def from_proto(cls, message: common_pb2.StateLayout) -> "StateLayout":
+    def from_proto(
+        cls, message: common_pb2.StateLayout, *, is_stored: bool = False
+    ) -> "StateLayout":
         """Parses and validates a message; raises LayoutError."""
         try:
             layers = tuple(
                 LayerState(StateKind(layer.kind), layer.token_bytes) for layer in message.layers
             )
             rotary = Rotary(message.rotary)
+        except LayoutError:
+            raise
         except ValueError as error:
             raise LayoutError(str(error)) from error
         return cls(
@@ -222,6 +255,7 @@ class StateLayout:
                 pipeline_layer_count=message.shard.pipeline_layer_count,
             ),
             codec=message.codec or RAW,
+            is_stored=is_stored,
         )
 
 

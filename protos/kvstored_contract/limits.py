@@ -1,4 +1,4 @@
-"""Every limit that both sides know, in one place."""
+"""Every limit that both sides know, in one place. Pure."""
 
 PROTOCOL_VERSION = 2
 """Version of the session handshake and of the board; must be equal on both sides."""
@@ -48,6 +48,12 @@ BLOCKS_PER_CALL_MAX = 262_144
 SLICE_LENGTHS_PER_CALL_MAX = 262_144
 """Lengths of encoded slices in one put: chunks times layers."""
 
+NOTE_BYTES_MAX = 32 * 1024
+"""Length of the note that may come with a chunk."""
+
+NOTES_BYTES_PER_CALL_MAX = 2 * 1024 * 1024
+"""Bytes of all notes in one put."""
+
 PIECE_BYTES_MIN = 64
 """Length of the pieces that blocks cut a slice into: each costs a copy of its own."""
 
@@ -58,7 +64,10 @@ LEASE_MS_MAX = 600_000
 """Longest lease."""
 
 DEADLINE_MS_MAX = 600_000
-"""Longest deadline of a put or a read."""
+"""Longest deadline of a call."""
+
+CALL_DEADLINE_MS = 8000
+"""The deadline of a call that names none; clients wait a little longer for its answer."""
 
 CLIENT_NAME_BYTES_MAX = 100
 """Length of the name that a client gives itself."""

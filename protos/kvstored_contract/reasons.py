@@ -1,4 +1,4 @@
-"""Why a call, or one chunk of it, was not served: the closed enum of ``common.proto``."""
+"""Why a call, or one chunk of it, was not served: the closed enum of ``common.proto``. Pure."""
 
 from enum import IntEnum
 

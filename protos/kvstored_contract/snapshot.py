@@ -1,4 +1,4 @@
-"""The states of one engine step as they lie in the arena: what an append takes rows from."""
+"""The states of one engine step as they lie in the arena: what an append takes rows from. Pure."""
 
 from dataclasses import dataclass, field
 

@@ -11,10 +11,15 @@ from benchmarks.benchmark import Settings
 from benchmarks.engines import BENCHMARK, Scale, measure
 from benchmarks.interleave import Rounds
 from benchmarks.workload import MIB
+from tests.support.scale import Scale as Size
+from tests.support.scale import at
+from tests.support.sharing import HUGE_PAGES
 
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 
 
+@HUGE_PAGES
+@at(Size.QUICK)
 @needs_fio
 def test_every_way_is_measured_beside_fio(tmp_path: Path) -> None:
     settings = Settings(quick=True, folder=tmp_path, seed=1, console=Console(file=io.StringIO()))

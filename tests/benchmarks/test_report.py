@@ -5,8 +5,10 @@ import pytest
 from rich.console import Console
 
 from benchmarks.report import Report, Series, Summary
+from kvstored.evidence import gather_provenance
 
 RATIO = Series(key="read_vs_fio", unit="ratio", samples=(0.9, 1.5, 1.0), is_figure=True)
+PROVENANCE = gather_provenance("python -m benchmarks storage --quick")
 RATE = Series(key="read_gb_per_s", unit="GB/s", samples=(2.0, 4.0))
 
 
@@ -14,7 +16,7 @@ def report(*series: Series) -> Report:
     return Report(
         benchmark="storage",
         quick=True,
-        command="python -m benchmarks storage --quick",
+        provenance=PROVENANCE,
         series=series,
     )
 
@@ -39,11 +41,11 @@ def test_a_series_without_samples_is_refused() -> None:
         Series(key="read_vs_fio", unit="ratio", samples=())
 
 
-def test_the_json_has_figures_and_all_samples() -> None:
+def test_the_json_has_its_provenance_figures_and_all_samples() -> None:
     assert json.loads(report(RATE, RATIO).to_json()) == {
         "benchmark": "storage",
         "quick": True,
-        "command": "python -m benchmarks storage --quick",
+        **PROVENANCE.to_document(),
         "figures": {"read_vs_fio": 1.0},
         "samples": {"read_vs_fio": [0.9, 1.5, 1.0], "read_gb_per_s": [2.0, 4.0]},
     }

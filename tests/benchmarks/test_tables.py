@@ -1,13 +1,10 @@
-"""The tables of documents, and that those in the repository show the results beside them."""
+"""Tables and links of documents are written from results."""
 
 import json
 from pathlib import Path
 
-import pytest
-
 from benchmarks.tables import filled, main
 
-DOCUMENTS = (Path(__file__).parents[2] / "docs" / "performance.md",)
 RESULTS = {
     "command": "python -m benchmarks one",
     "figures": {"speed": 3.0},
@@ -22,7 +19,7 @@ def test_figures_come_first_and_of_the_rest_what_matches(tmp_path: Path) -> None
     document.write_text("a\n<!-- results one noise_* -->\nold\n<!-- end -->\nb\n")
     main([str(document)])
     assert document.read_text() == (
-        "a\n<!-- results one noise_* -->\n\nMade by `python -m benchmarks one`:\n\n"
+        "a\n<!-- results one noise_* -->\n\nMade by `python -m benchmarks one`, commit unknown:\n\n"
         "| | value | median | min | max | samples |\n|---|---|---|---|---|---|\n"
         "| **`speed`** | 3.000 | 2.000 | 1.000 | 9.000 | 3 |\n"
         "| `noise_b` |  | 1.000 | 1.000 | 1.000 | 1 |\n"
@@ -31,8 +28,15 @@ def test_figures_come_first_and_of_the_rest_what_matches(tmp_path: Path) -> None
     assert filled(document.read_text(), tmp_path / "results") == document.read_text()
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_documents_show_the_results_beside_them(document: Path) -> None:
+def test_a_link_to_a_result_says_what_it_measured(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    measured = {**RESULTS, "commit": "0123456789ab", "is_clean": False}
+    (tmp_path / "docs" / "results" / "one.json").write_text(json.dumps(measured))
+    document = tmp_path / "README.md"
+    document.write_text("see [it](docs/results/one.txt)\n<!-- results one -->\n<!-- end -->\n")
+    main([str(document)])
     text = document.read_text()
-    assert "<!-- results" in text
-    assert filled(text, document.parent / "results") == text
+    assert "see [one.txt, commit 0123456789ab, not clean](docs/results/one.txt)\n" in text
+    assert "Made by `python -m benchmarks one`, commit 0123456789ab, not clean:" in text
+    main([str(document)])
+    assert document.read_text() == text

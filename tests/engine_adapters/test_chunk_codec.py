@@ -10,7 +10,7 @@ from torch import Tensor
 from engine_adapters.chunk_codec import ChunkCodec
 from engine_adapters.codecs.errors import CodecError, PayloadError, StatesError
 from engine_adapters.codecs.registry import CODEC_NAMES
-from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import (
     RAW,
     Ack,
@@ -232,6 +232,8 @@ def test_the_runner_s_formats_name_their_shapes() -> None:
     payloads = codec.encode(slices)
     assert codec.slice_bytes(payloads) == tuple(map(len, payloads))
     assert payloads[0] == b""
-    out = torch.empty(shapes[2], dtype=DTYPE)
+    original = slices[2]
+    assert original is not None
+    out = torch.empty_like(original)
     codec.decode(2, payloads[2], out)
-    assert torch.allclose(out, slices[2], atol=0.1)
+    assert torch.allclose(out, original, atol=0.1)

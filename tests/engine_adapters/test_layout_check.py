@@ -31,10 +31,10 @@ def messages(caplog: pytest.LogCaptureFixture) -> Messages:
     ("layout", "setting"), [(OF_MANY_BYTES, "slab_bytes"), (ENCODED, "read_bytes_max")]
 )
 def test_refused_layout_is_told_once(
-    daemon: DaemonProcess, messages: Messages, layout: StateLayout, setting: str
+    shared_daemon: DaemonProcess, messages: Messages, layout: StateLayout, setting: str
 ) -> None:
     """Bug: every save and look-up failed by itself, and the engine went on trying."""
-    with Client(daemon.socket_path, arena_bytes="1MiB") as client:
+    with Client(shared_daemon.socket_path, arena_bytes="1MiB") as client:
         assert client.available()
         check = LayoutCheck(client, [SMALL, layout], LOGGER)
         assert check.is_refused()
@@ -45,8 +45,8 @@ def test_refused_layout_is_told_once(
         assert client.counters == {"connects": 1}
 
 
-def test_layout_that_fits_is_not_told(daemon: DaemonProcess, messages: Messages) -> None:
-    with Client(daemon.socket_path, arena_bytes="1MiB", strict=True) as client:
+def test_layout_that_fits_is_not_told(shared_daemon: DaemonProcess, messages: Messages) -> None:
+    with Client(shared_daemon.socket_path, arena_bytes="1MiB", strict=True) as client:
         assert client.available()
         assert not LayoutCheck(client, [SMALL], LOGGER).is_refused()
         assert messages() == []
@@ -71,9 +71,9 @@ def test_a_new_format_was_not_asked(daemon: DaemonProcess, messages: Messages) -
         assert messages() == [refusal_of(OF_MANY_BYTES)]
 
 
-def test_two_checks_of_one_client(daemon: DaemonProcess, messages: Messages) -> None:
+def test_two_checks_of_one_client(shared_daemon: DaemonProcess, messages: Messages) -> None:
     """Bug: a layout was taken for refused when another one was meanwhile."""
-    with Client(daemon.socket_path, arena_bytes="1MiB") as client:
+    with Client(shared_daemon.socket_path, arena_bytes="1MiB") as client:
         assert client.available()
         checks = [LayoutCheck(client, [layout], LOGGER) for layout in (SMALL, ENCODED)] * 8
         with ThreadPoolExecutor(len(checks)) as pool:

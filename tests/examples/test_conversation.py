@@ -1,5 +1,6 @@
 """``make demo`` on a small scale, and what it calls a failure."""
 
+import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from examples.conversation.__main__ import faults, main, make_meeting_table, mak
 from examples.conversation.both_ends import BothEnds
 from examples.conversation.job import Turn
 from examples.conversation.runner_process import StoreUse, TurnResult, calibrate
+from tests.support.scale import Scale, at
 
 
 def result(
@@ -113,17 +115,28 @@ def calibrated_for_the_store(*, model: Path, store: StoreUse) -> None:
     save_profile(store.profile, dear)
 
 
+@at(Scale.QUICK)
 def test_the_demo_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(job, "calibrate", calibrated_for_the_store)
     options = ["--document-tokens", "300", "--new-tokens", "4", "--device-gib", "0.25"]
-    arguments = ["demo", "--folder", str(tmp_path / "demo"), "--kv-heads", "2", *options]
+    file = tmp_path / "demo.json"
+    folder = ("--folder", str(tmp_path / "demo"))
+    arguments = ["demo", *folder, "--kv-heads", "2", "--json", str(file), *options]
     monkeypatch.setattr(sys, "argv", arguments)
     assert main() == 0
     assert "generated the same tokens as without a store" in " ".join(
         capsys.readouterr().out.split()
     )
+    measured = json.loads(file.read_text())
+    assert measured["commit"]
+    assert [turn["number"] for turn in measured["turns"]] == [1, 2, 3]
+    last = measured["turns"][-1]
+    assert last["gain"] == last["recomputed"]["ttft_s"] / last["stored"]["ttft_s"]
+    assert last["stored"]["restored_tokens"] > 0
+    assert measured["both_ends"]["loaded"]["restored_tokens"] > 0
+    assert "generated_ids" not in last["stored"]
 
 
 def test_a_model_that_is_none_is_one_sentence(

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.faults.result_file import ROOT, write_result
+from kvstored.evidence import NO_CHECKOUT
+from kvstored.evidence.checkout import ROOT
+from tests.faults.result_file import write_result
 
 
 def test_a_result_names_its_command_and_its_commit(tmp_path: Path) -> None:
-    """Fails where ``_command`` leaves out the module or ``_commit`` looks at another folder."""
+    """Fails where ``started_as`` leaves out the module or git looks at another folder."""
     arguments = ["-m", "tests.faults.media", "--count", "20", "--seed", "5", "--json", "a file"]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     subprocess.run(
@@ -25,7 +27,8 @@ def test_a_result_names_its_command_and_its_commit(tmp_path: Path) -> None:
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert result["commit"].removesuffix("-dirty") == (head.stdout[:12] or "not from a clone")
+    assert result["commit"] == (head.stdout[:12] or NO_CHECKOUT)
+    assert result["libraries"]["lmdb"]
     assert result["flips"] >= 20
 
 

@@ -18,9 +18,10 @@ import pytest
 from kvstored_client import (
     Client,
 )
-from tests.faults.seeds import seed
-from tests.support.daemon import MIB, DaemonProcess
+from tests.support.daemon import MIB, DaemonProcess, Overrides
 from tests.support.numbered_chunks import CHUNK_BYTES, is_put, is_served, key_of
+from tests.support.scale import Scale, at
+from tests.support.seeds import seed
 from tests.support.waiting import wait_until
 
 HEADER_BYTES = 4096
@@ -34,7 +35,7 @@ def scrubbing_daemon(
     folder: Path, *, device_bytes: int = 128 * MIB, **scrub: object
 ) -> Iterator[tuple[DaemonProcess, Client]]:
     """A daemon whose passes begin five times a second, and a client of it."""
-    overrides = {
+    overrides: Overrides = {
         "store": {"device_bytes": device_bytes},
         "dram": {"capacity_bytes": 16 * MIB},
         "scrub": {
@@ -123,6 +124,7 @@ def test_every_damage_is_found_within_a_pass_and_nothing_else(tmp_path: Path) ->
         assert all(is_served(client, number) for number in range(CHUNKS))
 
 
+@at(Scale.QUICK)
 def test_damage_outside_of_chunks_is_reported_and_mended_by_a_start(tmp_path: Path) -> None:
     with scrubbing_daemon(tmp_path) as (daemon, client):
         put(client, 0)
@@ -157,6 +159,7 @@ def damage_index_entry(daemon: DaemonProcess, number: int) -> None:
         flip(path, start + len(key) + 8, 3)
 
 
+@at(Scale.QUICK)
 def test_a_damaged_index_entry_is_found_and_mended_by_the_next_put(tmp_path: Path) -> None:
     damaged, others = 7_654_321, range(8)
     with scrubbing_daemon(tmp_path) as (daemon, client):
@@ -182,6 +185,7 @@ def test_a_damaged_index_entry_is_found_and_mended_by_the_next_put(tmp_path: Pat
         assert all(is_served(client, number) for number in (*others, damaged))
 
 
+@at(Scale.QUICK)
 def test_a_scrubbed_store_under_puts_reads_and_evictions_serves_right_bytes(
     tmp_path: Path,
 ) -> None:
@@ -225,6 +229,7 @@ def test_a_scrubbed_store_under_puts_reads_and_evictions_serves_right_bytes(
         assert check.returncode == 0, check.stdout
 
 
+@at(Scale.QUICK)
 def test_the_rate_is_kept(tmp_path: Path) -> None:
     rate = 4 * MIB
     with scrubbing_daemon(tmp_path, bytes_per_s_max=rate) as (_, client):

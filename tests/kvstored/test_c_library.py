@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-from kvstored import c_library
 from kvstored.c_library import VARIABLE, restart_tuned, return_free_memory, tuned_environment
 
 COPIES = "glibc.cpu.x86_non_temporal_threshold=0x100000"
@@ -31,7 +30,7 @@ def test_what_a_person_has_set_stays() -> None:
 
 def test_the_command_is_run_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[tuple[str, list[str], dict[str, str]]] = []
-    monkeypatch.setattr(c_library.os, "execve", lambda *run: runs.append(run))
+    monkeypatch.setattr(os, "execve", lambda *run: runs.append(run))
     monkeypatch.delenv(VARIABLE, raising=False)
     restart_tuned()
     assert runs == [(sys.executable, sys.orig_argv, {**os.environ, VARIABLE: f"{COPIES}:{HEAPS}"})]

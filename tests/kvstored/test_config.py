@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvstored.config import Config, ConfigError, load_config
+from kvstored.io.engine import Background
 
 MINIMAL = """
 [store]
@@ -95,6 +96,8 @@ def test_tenants(config_path: Path) -> None:
         (MINIMAL + "[io]\ndevice_bytes_per_s_max = 0\n", "io.device_bytes_per_s_max"),
         (MINIMAL + "[io]\nwrite_share = 0\n", "io.write_share"),
         (MINIMAL + "[io]\nbackground_share = 1\n", "io.background_share"),
+        (MINIMAL + "[io.background_shares]\nnothing = 0.1\n", "io.background_shares.nothing"),
+        (MINIMAL + "[io.background_shares]\nscrub = 0.9\n", "leave nothing to reads"),
         (MINIMAL + "[io]\nwrite_share = 0.95\n", "leave nothing to reads"),
         (MINIMAL + "[io]\nwrite_cost = 0\n", "io.write_cost"),
         (MINIMAL + "[server]\nsocket_mode = '999'\n", "server.socket_mode"),
@@ -134,3 +137,11 @@ def test_no_file(tmp_path: Path) -> None:
         load_config(tmp_path / "absent.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path)
+
+
+def test_kinds_of_background_may_have_shares_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "kvstored.toml"
+    path.write_text(MINIMAL + "[io.background_shares]\nscrub = 0.01\n")
+    shares = load_config(path).io.schedule_policy.shares
+    assert shares[Background.SCRUB] == 0.01
+    assert shares[Background.PROMOTION] == pytest.approx(0.03)

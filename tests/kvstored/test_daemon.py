@@ -16,11 +16,11 @@ import pytest
 from kvstored.config import SESSIONS_MAX
 from kvstored.daemon import open_store
 from kvstored.server.thread_share import THREADS_PER_SESSION
-from kvstored.store.committer import Commit
-from kvstored.store.device_set import format_device_set
-from kvstored.store.index import READERS_MAX, Index, IndexChange
-from kvstored.store.index_service import CLEAN_FILE
-from kvstored.store.index_snapshot import SNAPSHOT_FILE
+from kvstored.store.index.index import READERS_MAX, Index, IndexChange
+from kvstored.store.index.service import CLEAN_FILE
+from kvstored.store.index.snapshot import SNAPSHOT_FILE
+from kvstored.store.space.device_set import format_device_set
+from kvstored.store.write.committer import Commit
 from tests.faults.power.chunks import (
     DEVICE_BYTES,
     SLAB_BYTES,
@@ -54,9 +54,16 @@ def fresh(tmp_path: Path) -> Iterator[DaemonProcess]:
     """Configured, neither formatted nor started."""
     folder = tmp_path / "fresh"
     folder.mkdir()
-    process = DaemonProcess(folder)
+    process = DaemonProcess(folder, from_command=True)
     yield process
     process.close()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    """Formatted and started as a user does it."""
+    with DaemonProcess(tmp_path, from_command=True) as process:
+        yield process
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

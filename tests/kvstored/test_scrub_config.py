@@ -10,7 +10,7 @@ import pytest
 
 from kvstored.config import ConfigError, load_config
 from kvstored.daemon import tier_limits
-from kvstored.tiers.scrub_pace import ScrubLimits
+from kvstored.tiers.scrub.scrub_pace import ScrubLimits
 
 MINIMAL = """
 [store]

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kvstored_client.arena import Arena
-from kvstored_client.presence import Presence
-from kvstored_client.progress import ReadProgress
+from kvstored_client.session.arena import Arena
+from kvstored_client.session.presence import Presence
+from kvstored_client.verbs.progress import ReadProgress
 from kvstored_contract.board import Board
 
 CHUNKS, LAYERS = 3, 2

@@ -1,4 +1,4 @@
-"""A fake daemon and clients of it."""
+"""A store in memory behind a socket, and clients of it."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from kvstored_client import AsyncClient, Client, LayerState, StateKind, StateLayout
-from tests.kvstored_client.fake_daemon import FakeDaemon
+from kvstored_client.testing import MemoryDaemon, MemoryStore
 
 ARENA_BYTES = 1 << 20
 PAYLOAD_BYTES = ARENA_BYTES - ARENA_BYTES // 16
@@ -30,26 +30,30 @@ def layout() -> StateLayout:
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
-    daemon = FakeDaemon(tmp_path)
-    yield daemon
-    daemon.stop()
+def memory() -> MemoryStore:
+    return MemoryStore()
 
 
 @pytest.fixture
-def client(daemon: FakeDaemon) -> Iterator[Client]:
+def daemon(memory: MemoryStore, tmp_path: Path) -> Iterator[MemoryDaemon]:
+    with MemoryDaemon(memory, tmp_path) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def client(daemon: MemoryDaemon) -> Iterator[Client]:
     with Client(daemon.socket_path, arena_bytes=ARENA_BYTES, reconnect_interval_s=0) as client:
         yield client
 
 
 @pytest.fixture
-def strict_client(daemon: FakeDaemon) -> Iterator[Client]:
+def strict_client(daemon: MemoryDaemon) -> Iterator[Client]:
     with Client(daemon.socket_path, arena_bytes=ARENA_BYTES, strict=True) as client:
         yield client
 
 
 @pytest_asyncio.fixture
-async def async_client(daemon: FakeDaemon) -> AsyncIterator[AsyncClient]:
+async def async_client(daemon: MemoryDaemon) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(
         daemon.socket_path, arena_bytes=ARENA_BYTES, reconnect_interval_s=0
     ) as client:

@@ -49,12 +49,6 @@ TOKENS = list(range(CHUNKS * LAYOUT.chunk_tokens))
 STORED_LAYERS = [0, 1, 3]
 
 
-@pytest.fixture(scope="module")
-def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    with DaemonProcess(tmp_path_factory.mktemp("daemon")) as process:
-        yield process
-
-
 @pytest.fixture
 def client(shared_daemon: DaemonProcess, request: pytest.FixtureRequest) -> Iterator[Client]:
     """A strict client in a namespace of the test's own."""
@@ -186,7 +180,7 @@ def test_slices_in_blocks_of_the_engine(client: Client) -> None:
 
 def test_a_short_chunk(client: Client) -> None:
     source = region_of(client, 1)
-    key = b"s" * 32
+    (key,) = client.prefix_keys(LAYOUT, TOKENS[: LAYOUT.chunk_tokens])
     chunk = NewChunk(key=key, token_count=10)
     placement = Placement.contiguous(source, LAYOUT)
     assert client.put(LAYOUT, [chunk], placement).stored_count == 1
@@ -214,7 +208,8 @@ def test_missing_chunks_are_missing(client: Client) -> None:
     assert lease is not None
     assert lease.chunk_count == CHUNKS
     assert lease.release()
-    assert client.delete([keys[3], b"n" * 32]) == 1
+    (absent,) = client.prefix_keys(LAYOUT, TOKENS[1 : 1 + LAYOUT.chunk_tokens])
+    assert client.delete([keys[3], absent]) == 1
     assert client.match(LAYOUT, keys).chunk_count == 3
     target = region_of(client)
     with client.read(LAYOUT, keys, Placement.contiguous(target, LAYOUT)) as read:
@@ -225,36 +220,41 @@ def test_missing_chunks_are_missing(client: Client) -> None:
     assert report.resident.count(False) == 1
 
 
-def test_other_salts_see_nothing(client: Client, shared_daemon: DaemonProcess) -> None:
+def test_other_salts_see_nothing(
+    client: Client, shared_daemon: DaemonProcess, request: pytest.FixtureRequest
+) -> None:
     store(client)
-    with Client(shared_daemon.socket_path, arena_bytes=4096, salt="other") as other:
+    salt = f"{request.node.name}-other"
+    with Client(shared_daemon.socket_path, arena_bytes=4096, salt=salt) as other:
         keys = other.prefix_keys(LAYOUT, TOKENS)
         assert len(keys) == CHUNKS
         assert other.match(LAYOUT, keys).chunk_count == 0
 
 
-def test_sequences(client: Client) -> None:
+def test_sequences(client: Client, request: pytest.FixtureRequest) -> None:
+    """Names are the daemon's: a salt narrows keys only."""
     keys, _ = store(client)
+    talk, branch = f"{request.node.name}-talk", f"{request.node.name}-branch"
     sequences = client.sequences
-    assert sequences.create("talk", LAYOUT) is not None
+    assert sequences.create(talk, LAYOUT) is not None
     with pytest.raises(SequenceExistsError):
-        sequences.create("talk", LAYOUT)
-    assert sequences.append("talk", keys[:4], expected_chunks=0) is not None
+        sequences.create(talk, LAYOUT)
+    assert sequences.append(talk, keys[:4], expected_chunks=0) is not None
     with pytest.raises(SequenceConflictError):
-        sequences.append("talk", keys[4:], expected_chunks=0)
-    fork = sequences.fork("talk", "branch", keep_chunks=3)
+        sequences.append(talk, keys[4:], expected_chunks=0)
+    fork = sequences.fork(talk, branch, keep_chunks=3)
     assert fork is not None
     assert fork.keys == tuple(keys[:3])
-    front = sequences.truncate_front("branch", 1)
+    front = sequences.truncate_front(branch, 1)
     assert front is not None
     assert (front.keys, front.dropped_chunks) == (tuple(keys[1:3]), 1)
-    back = sequences.truncate_back("branch", 1)
+    back = sequences.truncate_back(branch, 1)
     assert back is not None
     assert back.keys == (keys[1],)
-    assert sequences.get("branch") == back
-    assert sequences.list() == ["branch", "talk"]
-    assert sequences.delete("branch")
-    assert sequences.get("branch") is None
+    assert sequences.get(branch) == back
+    assert [name for name in sequences.list() if name in (talk, branch)] == [branch, talk]
+    assert sequences.delete(branch)
+    assert sequences.get(branch) is None
 
 
 def test_refusals_are_typed(client: Client, shared_daemon: DaemonProcess) -> None:
@@ -273,11 +273,10 @@ def test_refusals_are_typed(client: Client, shared_daemon: DaemonProcess) -> Non
     with pytest.raises(LayoutRefusedError):
         client.match(huge, [b"k" * 32])
     assert region.is_current
-    with (
-        Client(shared_daemon.socket_path, arena_bytes="8TiB", strict=True) as greedy,
-        pytest.raises(SessionRefusedError, match="arena"),
-    ):
-        greedy.allocate(1)
+    with Client(shared_daemon.socket_path, arena_bytes="8TiB", strict=True) as greedy:
+        with pytest.raises(SessionRefusedError, match="arena"):
+            greedy.allocate(1)
+        assert "is larger than server.arena_bytes_max" in greedy.refusal
 
 
 def test_admin(client: Client) -> None:
@@ -287,9 +286,11 @@ def test_admin(client: Client) -> None:
     assert client.admin.list_chunks(keys[1].hex()[:16]).chunks[0].key == keys[1]
 
 
-async def test_the_asyncio_facade(shared_daemon: DaemonProcess) -> None:
+async def test_the_asyncio_facade(
+    shared_daemon: DaemonProcess, request: pytest.FixtureRequest
+) -> None:
     async with AsyncClient(
-        shared_daemon.socket_path, arena_bytes=ARENA_BYTES, salt="aio", strict=True
+        shared_daemon.socket_path, arena_bytes=ARENA_BYTES, salt=request.node.name, strict=True
     ) as client:
         keys = await client.prefix_keys(LAYOUT, TOKENS)
         source = await client.allocate(Placement.contiguous_bytes(LAYOUT, CHUNKS))

@@ -33,17 +33,11 @@ LAYOUT = StateLayout(
 LENGTHS = (5000, 1)
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    with DaemonProcess(tmp_path_factory.mktemp("daemon")) as process:
-        yield process
-
-
 @pytest.fixture
-def client(daemon: DaemonProcess, request: pytest.FixtureRequest) -> Iterator[Client]:
+def client(shared_daemon: DaemonProcess, request: pytest.FixtureRequest) -> Iterator[Client]:
     """A strict client in a namespace of the test's own."""
     with Client(
-        daemon.socket_path, arena_bytes=ARENA_BYTES, salt=request.node.name, strict=True
+        shared_daemon.socket_path, arena_bytes=ARENA_BYTES, salt=request.node.name, strict=True
     ) as client:
         yield client
 
@@ -128,15 +122,18 @@ def test_rows_are_not_appended_to_encoded_chunks(client: Client) -> None:
         client.append(LAYOUT, region, 1, [item])
 
 
-def test_a_sequence_of_encoded_chunks_is_cut_between_them(client: Client) -> None:
+def test_a_sequence_of_encoded_chunks_is_cut_between_them(
+    client: Client, request: pytest.FixtureRequest
+) -> None:
+    name = request.node.name
     placement = Placement.contiguous(region_of(client), LAYOUT)
     keys = keys_of(client)
     for number in range(2):
         assert put(client, placement, number=number).stored_count == 1
-    client.sequences.create("s", LAYOUT, keys=keys)
+    client.sequences.create(name, LAYOUT, keys=keys)
     with pytest.raises(StoreError, match="cannot be cut"):
-        client.sequences.truncate_tokens("s", 1)
-    info = client.sequences.truncate_back("s", 1)
+        client.sequences.truncate_tokens(name, 1)
+    info = client.sequences.truncate_back(name, 1)
     assert info is not None
     assert info.keys == (keys[0],)
 
@@ -153,11 +150,11 @@ def test_slices_beyond_the_daemon_s_reads_are_refused(client: Client) -> None:
 
 
 def test_inspect_shows_the_codec_and_the_bytes_that_are_stored(
-    client: Client, daemon: DaemonProcess
+    client: Client, shared_daemon: DaemonProcess
 ) -> None:
     placement = Placement.contiguous(region_of(client), LAYOUT)
     assert put(client, placement).stored_count == 1
-    shown = daemon.run_verb("inspect", "--json", keys_of(client)[0].hex())
+    shown = shared_daemon.run_verb("inspect", "--json", keys_of(client)[0].hex())
     assert shown.returncode == 0, shown.stderr
     report = json.loads(shown.stdout)
     assert report["codec"] == "zstd"
@@ -165,14 +162,13 @@ def test_inspect_shows_the_codec_and_the_bytes_that_are_stored(
     assert report["extent_bytes"] < 4096 + sum(map(LAYOUT.slice_bytes, (0, 1)))
 
 
-async def test_tasks_read_encoded_chunks_too(client: Client, daemon: DaemonProcess) -> None:
+async def test_tasks_read_encoded_chunks_too(
+    client: Client, shared_daemon: DaemonProcess, request: pytest.FixtureRequest
+) -> None:
     placement = Placement.contiguous(region_of(client), LAYOUT)
     assert put(client, placement).stored_count == 1
     async with AsyncClient(
-        daemon.socket_path,
-        arena_bytes=ARENA_BYTES,
-        salt="test_tasks_read_encoded_chunks_too",
-        strict=True,
+        shared_daemon.socket_path, arena_bytes=ARENA_BYTES, salt=request.node.name, strict=True
     ) as tasks:
         region = await tasks.allocate(1 << 20)
         assert region is not None

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvstored_client import store_verbs
-from kvstored_client.arena import Arena
 from kvstored_client.errors import RegionStaleError, RequestInvalidError
-from kvstored_client.placement import Placement
-from kvstored_client.presence import Presence
-from kvstored_client.session import Session
+from kvstored_client.session.arena import Arena
+from kvstored_client.session.presence import Presence
+from kvstored_client.session.session import Session
 from kvstored_client.values import Ack, NewChunk, Order
+from kvstored_client.verbs import store_verbs
+from kvstored_client.verbs.placement import Placement
 from kvstored_contract.layout import StateLayout
 from kvstored_protos.v1 import session_pb2, store_pb2
 

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from kvstored_client.aio_transport import AioSignal
-from kvstored_client.presence import Presence
-from kvstored_client.transport import Signal
+from kvstored_client.aio.transport import AioSignal
+from kvstored_client.session.presence import Presence
+from kvstored_client.threads.transport import Signal
 
 
 class Board:

@@ -47,7 +47,7 @@ def test_clear_zeroes_everything() -> None:
     buffer = memoryview(bytearray(b"\xff" * board_bytes(chunk_count=2, layer_count=4)))
     Board(buffer, chunk_count=2, layer_count=4).clear()
     assert not any(buffer)
-    assert SliceState.PENDING == 0
+    assert SliceState.PENDING.value == 0
 
 
 def test_words_fit_into_the_head() -> None:

@@ -76,6 +76,15 @@ def test_each_complete_chunk_has_a_key_chained_to_the_one_before(token_ids: list
         parent = key
 
 
+@given(tokens, st.integers(0, 7))
+def test_keys_go_on_from_the_last_known_one(token_ids: list[int], known: int) -> None:
+    keys = prefix_keys(namespace="a", layout=LAYOUT, token_ids=token_ids)
+    known = min(known, len(keys))
+    parent = keys[known - 1] if known else b""
+    rest = token_ids[known * LAYOUT.chunk_tokens :]
+    assert keys[known:] == prefix_keys(namespace="a", layout=LAYOUT, token_ids=rest, parent=parent)
+
+
 @given(tokens, tokens, tokens)
 def test_keys_are_shared_exactly_as_far_as_the_tokens_are(
     common: list[int], first: list[int], second: list[int]

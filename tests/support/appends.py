@@ -2,11 +2,11 @@
 
 import time
 
-from kvstored.store.placement import Placement
-from kvstored.store.plan import Order
-from kvstored.store.sequence_state import SequenceState
-from kvstored.tiers.requests import AppendItem, AppendOutcome, AppendRequest, ReadRequest
-from kvstored.tiers.sequences import Caller
+from kvstored.store.read.placement import Placement
+from kvstored.store.read.plan import Order
+from kvstored.store.sequences.sequence_state import SequenceState
+from kvstored.tiers.chunks.requests import AppendItem, AppendOutcome, AppendRequest, ReadRequest
+from kvstored.tiers.sequences.sequences import Caller
 from kvstored_contract.board import SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.support.rows import MIXED, Rows
@@ -53,7 +53,7 @@ def append(
             )
         )
         row += len(part)
-    return opened.store.append(
+    return opened.store.append_path.append(
         AppendRequest(
             namespace_id=caller.namespace_id,
             session_id=caller.session_id,
@@ -61,6 +61,7 @@ def append(
             row_count=len(step),
             source=opened.arena[: len(snapshot)],
             items=tuple(items),
+            deadline=caller.deadline,
         )
     )
 
@@ -89,7 +90,7 @@ def slices_of(opened: StoreUnderTest, chunk_key: bytes, token_count: int) -> lis
     """A chunk read back."""
     board = new_board(1, MIXED.layer_count)
     stride = MIXED.layer_stride
-    opened.store.read(
+    opened.store.read_path.read(
         ReadRequest(
             namespace_id=NAMESPACE,
             layout=MIXED,

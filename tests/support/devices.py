@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.io.device import Device, DeviceError
-from kvstored.io.faults.passing import PassingDevice
+from kvstored.io.passing import PassingDevice
 from tests.support.waiting import PATIENCE_S
 
 WrapperT = TypeVar("WrapperT", bound=PassingDevice)

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from kvstored.tiers.scrub import Scrub
-from kvstored.tiers.scrub_pace import ScrubLimits
-from kvstored.tiers.status import ChunkStatus
+from kvstored.tiers.chunks.status import ChunkStatus
+from kvstored.tiers.scrub.scrub import Scrub
+from kvstored.tiers.scrub.scrub_pace import ScrubLimits
 from tests.support.stores import (
     StoreUnderTest,
     forget_dram,
@@ -32,7 +32,7 @@ def scrubbing(
     store = opened.store
     scrub = Scrub(
         store=store._store,
-        room=store._put_path._stager._room,
+        room=store.put_path._stager._room,
         engine=store._engine,
         counters=store._counters,
         limits=ScrubLimits(
@@ -46,7 +46,7 @@ def scrubbing(
 
 
 def counters(opened: StoreUnderTest) -> dict[str, int]:
-    return opened.store.stats().counters
+    return opened.stats().counters
 
 
 def one_pass(opened: StoreUnderTest) -> dict[str, int]:
@@ -70,7 +70,7 @@ def stored(opened: StoreUnderTest, numbers: list[int]) -> bytes:
 
 
 def place(opened: StoreUnderTest, number: int) -> ChunkStatus:
-    (status,), _ = opened.store.list_chunks(key(number).hex(), 1)
+    (status,), _ = opened.store.inspection.list_chunks(key(number).hex(), 1)
     return status
 
 
@@ -81,7 +81,7 @@ def flip(opened: StoreUnderTest, number: int, inside: int) -> None:
 
 
 def quarantined(opened: StoreUnderTest) -> set[bytes]:
-    statuses, _ = opened.store.list_chunks("", 1000)
+    statuses, _ = opened.store.inspection.list_chunks("", 1000)
     return {status.chunk.key for status in statuses if status.quarantined}
 
 

@@ -15,18 +15,19 @@ from kvstored.io.device import Device
 from kvstored.io.memory_device import MemoryDevice
 from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.thread_engine import ThreadEngine
-from kvstored.store.allocator import Allocator
-from kvstored.store.chunk_table import ChunkTable
-from kvstored.store.committer import CommitLimits
-from kvstored.store.device_set import DeviceSet
-from kvstored.store.index import Index
-from kvstored.store.placement import Placement
-from kvstored.store.plan import Order, PlanLimits
-from kvstored.store.read_stream import ReadStream
-from kvstored.store.reader import ReaderLimits
-from kvstored.store.slab_geometry import SlabGeometry
-from kvstored.tiers.hierarchy import RecoveredStore, TieredStore, TierLimits
-from kvstored.tiers.requests import NewChunk, PutRequest, PutTicket, ReadRequest
+from kvstored.store.index.index import Index
+from kvstored.store.read.placement import Placement
+from kvstored.store.read.plan import Order, PlanLimits
+from kvstored.store.read.read_stream import ReadStream
+from kvstored.store.read.reader import ReaderLimits
+from kvstored.store.space.allocator import Allocator
+from kvstored.store.space.chunk_table import ChunkTable
+from kvstored.store.space.device_set import DeviceSet
+from kvstored.store.space.slab_geometry import SlabGeometry
+from kvstored.store.write.committer import CommitLimits
+from kvstored.tiers.chunks.requests import NewChunk, PutRequest, PutTicket, ReadRequest
+from kvstored.tiers.chunks.status import StoreStats
+from kvstored.tiers.tiered_store import RecoveredStore, TieredStore, TierLimits
 from kvstored_contract.board import Board, board_bytes
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
@@ -93,7 +94,7 @@ class StoreUnderTest:
     ) -> list[PutTicket]:
         """Puts chunks whose payload lies at the start of the arena."""
         tokens = layout.chunk_tokens if token_count is None else token_count
-        return self.store.put(
+        return self.store.put_path.put(
             PutRequest(
                 namespace_id=NAMESPACE,
                 layout=layout,
@@ -106,6 +107,10 @@ class StoreUnderTest:
                 deadline=time.monotonic() + timeout_s,
             )
         )
+
+    def stats(self) -> StoreStats:
+        """The whole store at this moment."""
+        return self.store.inspection.stats()
 
     def read(
         self,
@@ -123,7 +128,7 @@ class StoreUnderTest:
         takes_transfers: bool = False,
     ) -> ReadStream:
         """Starts a read."""
-        return self.store.read(
+        return self.store.read_path.read(
             ReadRequest(
                 namespace_id=NAMESPACE,
                 layout=layout,

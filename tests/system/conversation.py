@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine_adapters.restore import ComputeCost, LoadCost
-from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.restore_report import RestoreReport
-from engine_adapters.runner.restorer import StateRestorer
-from engine_adapters.runner.save_queue import SaveReport
-from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.engine.restore_report import RestoreReport
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.save.save_queue import SaveReport
+from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import RAW, Client
 from tests.support.waiting import PATIENCE_S
 

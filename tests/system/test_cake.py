@@ -1,17 +1,18 @@
 """Restoring from both ends with a real daemon and a real runner."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from engine_adapters.restore import ComputeCost, LoadCost
-from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.request import Completion
-from engine_adapters.runner.save_queue import SaveReport
-from engine_adapters.runner.saver import StateSaver
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.restore.cake_restoration import CakeRestoration
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.save.save_queue import SaveReport
+from engine_adapters.runner.save.saver import StateSaver
 from kvstored_client import Client, Read
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -20,29 +21,17 @@ from tests.system.conversation import CHUNK_TOKENS, NEW_TOKENS, PROMPT_CHUNKS, L
 TOKEN_BUDGET = 32
 
 
-class Never:
-    """Stands for a read that was not asked for yet."""
-
-    finished = False
-
-
-NEVER = Never()
-
-
-class WatchedClient:
+class WatchedClient(Client):
     """A client that remembers its reads, and can do something before each."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.reads: list[Read] = []
-        self.before_read = lambda: None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
+        self.before_read: Callable[[], None] = lambda: None
 
     def read(self, *arguments: Any, **options: Any) -> Read:
         self.before_read()
-        read = self._client.read(*arguments, **options)
+        read = super().read(*arguments, **options)
         self.reads.append(read)
         return read
 
@@ -53,10 +42,15 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
 
 
 @pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[WatchedClient]:
-    with Client(daemon.socket_path, arena_bytes="32MiB", reconnect_interval_s=0.0) as client:
+def client(shared_daemon: DaemonProcess, request: pytest.FixtureRequest) -> Iterator[WatchedClient]:
+    with WatchedClient(
+        shared_daemon.socket_path,
+        arena_bytes="32MiB",
+        salt=request.node.name,
+        reconnect_interval_s=0.0,
+    ) as client:
         assert client.available()
-        yield WatchedClient(client)
+        yield client
 
 
 def restorer_of(laboratory: Laboratory, client: WatchedClient) -> CakeRestorer:
@@ -97,9 +91,12 @@ def run(
     def is_settled() -> bool:
         restorations = [request.restoration for request in engine._running.values()]
         is_planned = any(
-            each.plan is not None and each.is_loading for each in restorations if each is not None
+            each.plan is not None and each.is_loading
+            for each in restorations
+            if isinstance(each, CakeRestoration)
         )
-        return not is_planned or all(read.finished for read in client.reads or [NEVER])
+        is_read = bool(client.reads) and all(read.finished for read in client.reads)
+        return is_read or not is_planned
 
     completions: list[Completion] = []
     while not completions:
@@ -145,19 +142,20 @@ def test_gaps_are_stored_again(laboratory: Laboratory, client: WatchedClient) ->
 
 
 def test_a_daemon_that_hangs_stalls_nobody(
-    laboratory: Laboratory, client: WatchedClient, daemon: DaemonProcess
+    laboratory: Laboratory, client: WatchedClient, shared_daemon: DaemonProcess
 ) -> None:
     """It is stopped when it is asked to read, and goes on only when all tokens are there."""
     expected_ids = laboratory.run(client).generated_ids
-    assert daemon.process is not None
-    client.before_read = lambda: daemon.process.send_signal(signal.SIGSTOP)
+    process = shared_daemon.process
+    assert process is not None
+    client.before_read = lambda: process.send_signal(signal.SIGSTOP)
     restorer = restorer_of(laboratory, client)
     try:
         completion = run(laboratory, client, restorer, is_answered=False)
         # Before it goes on: then it may answer at any moment.
         assert client.reads == []
     finally:
-        daemon.process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGCONT)
     restorer.close()
     assert completion.generated_ids == expected_ids
     assert completion.restore.restored_tokens == 0

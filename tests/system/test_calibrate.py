@@ -8,12 +8,13 @@ import pytest
 
 from engine_adapters.restore import Mode, load_profile
 from engine_adapters.runner import __main__ as runner
-from engine_adapters.runner.fingerprint import model_fingerprint
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.profile_place import default_profile_path
-from engine_adapters.runner.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.calibrate.profile_place import default_profile_path
+from engine_adapters.runner.model.fingerprint import model_fingerprint
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
 from kvstored_client import Client
 from tests.support.daemon import DaemonProcess
+from tests.support.waiting import PATIENCE_S
 
 TEXT = "An extent is where one chunk lies; a slice is the smallest unit that is read. " * 12
 
@@ -84,12 +85,14 @@ def test_a_profile_is_measured_and_used(
 
 
 def test_auto_without_a_profile_says_what_it_assumes(
-    model: Path, daemon: DaemonProcess, call: CommandLine
+    model: Path, shared_daemon: DaemonProcess, call: CommandLine
 ) -> None:
-    turn = ("--model", model, "--prompt", TEXT, "--max-new-tokens", 3, "--json")
+    # So small a model computes in less time than the store may take to answer.
+    waiting = ("--least-wait", PATIENCE_S)
+    turn = ("--model", model, "--prompt", TEXT, "--max-new-tokens", 3, "--json", *waiting)
     outputs = []
     for _ in range(2):
-        status, output, error = call(*turn, "--socket", daemon.socket_path)
+        status, output, error = call(*turn, "--socket", shared_daemon.socket_path)
         assert status == 0
         assert "mode auto knows no costs of this model and takes hidden" in error
         assert error.count("\n") == 1
@@ -99,10 +102,14 @@ def test_auto_without_a_profile_says_what_it_assumes(
     assert outputs[0]["generated_ids"] == outputs[1]["generated_ids"]
 
 
-def test_recompute_uses_no_store(model: Path, daemon: DaemonProcess, call: CommandLine) -> None:
+def test_recompute_uses_no_store(
+    model: Path, shared_daemon: DaemonProcess, call: CommandLine
+) -> None:
     turn = ("--model", model, "--prompt", TEXT, "--max-new-tokens", 3, "--json")
     for _ in range(2):
-        status, output, _ = call(*turn, "--socket", daemon.socket_path, "--mode", "recompute")
+        status, output, _ = call(
+            *turn, "--socket", shared_daemon.socket_path, "--mode", "recompute"
+        )
         assert status == 0
         assert json.loads(output)["restored_tokens"] == 0
         assert json.loads(output)["schedule"] == "4 RE"

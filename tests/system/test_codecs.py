@@ -3,26 +3,29 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import hypothesis
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from engine_adapters.restore import ComputeCost, LayerSchedule, LoadCost, Source
-from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.kv_cache import KvCache
-from engine_adapters.runner.layer_loader import LayerLoader
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.request import Completion
-from engine_adapters.runner.restorer import StateRestorer
-from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.state_format import StateFormat
-from engine_adapters.runner.step import NullSink
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.model.step import NullSink
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.layer_loader import LayerLoader
+from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, StateKind
+from tests.support import labs
 from tests.support.daemon import DaemonProcess
+from tests.support.seeds import seed
 from tests.support.waiting import PATIENCE_S
 from tests.system.conversation import PROMPT_CHUNKS as LABORATORY_CHUNKS
 from tests.system.conversation import Laboratory
@@ -43,6 +46,8 @@ SCHEDULES = {
     "cake": LayerSchedule.of((Source.KV, LAYERS)),
     "cake of hidden states": LayerSchedule.of((Source.HIDDEN, LAYERS)),
 }
+MODES = sorted(SCHEDULES, key=["hcache", "cake"].__contains__, reverse=True)
+"""First those that have every kind of source."""
 LOSS_MAX = {"int8": 1 / 127, "int3": 1 / 7, "cachegen": 0.75}
 """Greatest error as a part of the range of a slice's values: a step, or half of it."""
 BYTES_MAX = {"zstd": 1.05, "int8": 0.3, "int3": 0.15, "cachegen": 0.15}
@@ -158,7 +163,7 @@ def save(model: Model, client: Client, state_format: StateFormat) -> Run:
     return computed
 
 
-@pytest.mark.parametrize("mode", SCHEDULES)
+@labs.ENCODED_MODES.first("mode", MODES, name=str)
 def test_without_a_loss_the_tokens_are_equal(
     mode: str, model: Model, client: Client, daemon: DaemonProcess
 ) -> None:
@@ -244,16 +249,23 @@ def laboratory(
     return Laboratory(folder, is_cake=True, codec=request.param)
 
 
-@settings(
-    max_examples=8,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(
-    damaged=st.sets(st.integers(0, LABORATORY_CHUNKS - 1), max_size=6),
-    place=st.integers(0, 2047),
-)
+@labs.DAMAGED_GAPS.sizes("examples")
 def test_damaged_chunks_are_gaps(
+    laboratory: Laboratory, daemon: DaemonProcess, examples: int
+) -> None:
+    @hypothesis.seed(seed())
+    @settings(max_examples=examples, phases=[Phase.generate])
+    @given(
+        damaged=st.sets(st.integers(0, LABORATORY_CHUNKS - 1), min_size=1, max_size=6),
+        place=st.integers(0, 2047),
+    )
+    def check(damaged: set[int], place: int) -> None:
+        check_gaps(laboratory, daemon, damaged, place)
+
+    check()
+
+
+def check_gaps(
     laboratory: Laboratory, daemon: DaemonProcess, damaged: set[int], place: int
 ) -> None:
     """Of both ends: the tokens are equal, and what was damaged is stored again."""

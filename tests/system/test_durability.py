@@ -13,6 +13,7 @@ import pytest
 from kvstored_client import (
     Client,
 )
+from tests.support import labs
 from tests.support.daemon import DaemonProcess
 from tests.support.numbered_chunks import is_put, is_served
 from tests.support.waiting import wait_until
@@ -20,7 +21,7 @@ from tests.support.waiting import wait_until
 PUTS_OF_A_WRITER = 250
 
 
-@pytest.mark.parametrize("puts_before_kill", [1, 7, 40])
+@labs.DURABLE_PUTS.first("puts_before_kill", [7, 1, 40], name=str)
 def test_sigkill_among_durable_puts_loses_nothing_that_was_acked(
     daemon: DaemonProcess, puts_before_kill: int
 ) -> None:
@@ -81,6 +82,10 @@ def tracers(pid: int) -> list[int]:
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_commit_order_as_the_kernel_sees_it(daemon: DaemonProcess, tmp_path: Path) -> None:
     """Slices written, device synced, index written, index synced; then the ack."""
+    daemon.terminate()
+    # What io_uring writes is no system call.
+    daemon.configure({"io": {"engine": "threads"}})
+    daemon.start()
     trace = tmp_path / "trace"
     names = "pwritev,pwrite64,pwritev2,writev,fdatasync,fsync"
     with Client(daemon.socket_path, arena_bytes="4MiB") as client:

@@ -3,14 +3,17 @@
 Every test runs a real daemon process and a real model runner.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvstored_client import Ack, Client, NewChunk, Placement
+from kvstored_client import Ack, Client, Lease, NewChunk, Placement
+from tests.support import labs
 from tests.support.daemon import DaemonProcess
+from tests.support.scale import Scale, at
 from tests.support.waiting import wait_until
 from tests.system.conversation import CHUNK_TOKENS, PROMPT_CHUNKS, Laboratory
 
@@ -18,15 +21,15 @@ PROMPT_TOKENS = CHUNK_TOKENS * PROMPT_CHUNKS
 HEADER_BYTES = 4096
 
 
-USES = {
+USES: dict[str, dict[str, Any]] = {
     "layers": {},
+    "cake, encoded": {"is_cake": True, "codec": "zstd"},
     "cake": {"is_cake": True},
     "layers, encoded": {"codec": "zstd"},
-    "cake, encoded": {"is_cake": True, "codec": "zstd"},
 }
 
 
-@pytest.fixture(scope="module", params=USES)
+@pytest.fixture(scope="module", params=labs.FAILING_USES.params(USES))
 def laboratory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Laboratory:
@@ -47,28 +50,24 @@ def client(daemon: DaemonProcess) -> Iterator[Client]:
         yield client
 
 
-class InterferingClient:
-    """A client to which something happens at a chosen call of a chosen verb."""
+def interfere_after(
+    patch: pytest.MonkeyPatch,
+    client: Client,
+    verb: str,
+    call: int,
+    interfere: Callable[[], object],
+) -> None:
+    """Something happens after a chosen call of a chosen verb of the client."""
+    method = getattr(client, verb)
+    calls = itertools.count(1)
 
-    def __init__(self, client: Client, verb: str, call: int, interfere: Callable[[], None]) -> None:
-        self._client = client
-        self._verb = verb
-        self._remaining = call
-        self._interfere = interfere
+    def interfered(*arguments: Any, **options: Any) -> Any:
+        result = method(*arguments, **options)
+        if next(calls) == call:
+            interfere()
+        return result
 
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._client, name)
-        if name != self._verb:
-            return attribute
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            result = attribute(*arguments, **options)
-            self._remaining -= 1
-            if self._remaining == 0:
-                self._interfere()
-            return result
-
-        return call
+    patch.setattr(client, verb, interfered)
 
 
 def test_stored_history_is_restored(
@@ -108,23 +107,31 @@ def test_daemon_absent(
 
 
 def test_daemon_killed_in_the_middle_of_a_restore(
-    laboratory: Laboratory, expected_ids: tuple[int, ...], daemon: DaemonProcess, client: Client
+    laboratory: Laboratory,
+    expected_ids: tuple[int, ...],
+    daemon: DaemonProcess,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     laboratory.run(client)
-    victim = InterferingClient(client, "read", 3, daemon.kill)
-    outcome = laboratory.run(victim, span_chunks=4)
+    interfere_after(monkeypatch, client, "read", 3, daemon.kill)
+    outcome = laboratory.run(client, span_chunks=4)
     assert outcome.generated_ids == expected_ids
     assert 0 < outcome.restore.restored_tokens < PROMPT_TOKENS
 
 
 def test_chunk_gone_between_pin_and_read(
-    laboratory: Laboratory, expected_ids: tuple[int, ...], daemon: DaemonProcess, client: Client
+    laboratory: Laboratory,
+    expected_ids: tuple[int, ...],
+    daemon: DaemonProcess,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     laboratory.run(client)
     gone = laboratory.keys(client)[10]
     with Client(daemon.socket_path) as other:
-        victim = InterferingClient(client, "pin", 1, lambda: other.delete([gone]))
-        outcome = laboratory.run(victim)
+        interfere_after(monkeypatch, client, "pin", 1, lambda: other.delete([gone]))
+        outcome = laboratory.run(client)
     assert outcome.generated_ids == expected_ids
     assert outcome.restore.restored_tokens == laboratory.restored_without(10)
 
@@ -165,7 +172,7 @@ def test_arena_that_is_full(
     while hoard[-1] is not None:
         hoard.append(client.allocate(step if len(hoard) < 31 else 4096))
     # Nothing can come: it waits that long, and then computes.
-    outcome = laboratory.run(client, timeout_s=5.0)
+    outcome = laboratory.run(client, timeout_s=1.0)
     assert outcome.generated_ids == expected_ids
     assert outcome.restore.restored_tokens == 0
     assert outcome.save.dropped_tokens > 0
@@ -183,8 +190,12 @@ def test_arena_smaller_than_the_history(
     assert outcome.restore.restored_tokens == PROMPT_TOKENS
 
 
+@at(Scale.QUICK)
 def test_chunks_evicted_between_pin_and_read(
-    laboratory: Laboratory, expected_ids: tuple[int, ...], tmp_path: Path
+    laboratory: Laboratory,
+    expected_ids: tuple[int, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A history that lost its lease is pushed out of DRAM and devices by other chunks."""
     mib = 1024 * 1024
@@ -201,21 +212,25 @@ def test_chunks_evicted_between_pin_and_read(
 
         def push_out() -> None:
             layout = laboratory.format.states
-            with other.allocate(laboratory.chunk_bytes) as region:
+            region = other.allocate(laboratory.chunk_bytes)
+            assert region is not None
+            with region:
                 source = Placement.contiguous(region, layout)
                 for number in range(2 * 16 * mib // laboratory.chunk_bytes):
                     chunk = NewChunk(key=number.to_bytes(32, "big"), token_count=CHUNK_TOKENS)
                     other.put(layout, [chunk], source, ack=Ack.DURABLE)
 
-        class LeaselessClient(InterferingClient):
-            def pin(self, *arguments: Any, **options: Any) -> Any:
-                lease = client.pin(*arguments, **options)
-                if lease is not None:
-                    lease.release()
-                push_out()
-                return lease
+        pin = client.pin
 
-        outcome = laboratory.run(LeaselessClient(client, "", 0, push_out))
+        def pin_in_vain(*arguments: Any, **options: Any) -> Lease | None:
+            lease = pin(*arguments, **options)
+            if lease is not None:
+                lease.release()
+            push_out()
+            return lease
+
+        monkeypatch.setattr(client, "pin", pin_in_vain)
+        outcome = laboratory.run(client)
         evicted = client.admin.stats().counters["evicted_chunks"]
     assert evicted > 0
     assert outcome.generated_ids == expected_ids

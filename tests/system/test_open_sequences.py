@@ -17,8 +17,6 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
-
 from kvstored_client import (
     AppendItem,
     AppendReport,
@@ -27,9 +25,11 @@ from kvstored_client import (
     SequenceInfo,
     StoreError,
 )
-from tests.faults.seeds import seed
+from tests.support import labs
 from tests.support.daemon import DaemonProcess
 from tests.support.rows import MIXED, TOKEN_IDS, Rows
+from tests.support.scale import Scale
+from tests.support.seeds import seed
 from tests.support.sequence_model import SequenceModel
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -307,14 +307,12 @@ class Walk:
         self.client.close()
 
 
-@pytest.mark.parametrize(
-    ("rounds", "steps"), [(6, 30), pytest.param(60, 100, marks=pytest.mark.long)]
-)
-def test_random_walk(tmp_path: Path, rounds: int, steps: int) -> None:
+@labs.WALKED_KILLS.scales("scale")
+def test_random_walk(tmp_path: Path, scale: Scale) -> None:
     with DaemonProcess(tmp_path, overrides={"dram": {"capacity_bytes": 24 << 20}}) as daemon:
         walk = Walk(daemon, random.Random(seed()))
-        for _ in range(rounds):
-            for _ in range(steps):
+        for _ in range(labs.WALKED_KILLS.size(scale)):
+            for _ in range(labs.WALK_STEPS.size(scale)):
                 walk.step()
             if walk.random.random() < 0.2:
                 walk.check_all()

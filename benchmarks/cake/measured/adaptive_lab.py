@@ -6,11 +6,11 @@ from functools import partial
 from benchmarks.cake.burst import spiked_burst
 from benchmarks.cake.measured.crowd import TOKEN_BUDGET, Crowd, CrowdRun
 from benchmarks.cake.measured.plots import plot_batches
-from benchmarks.cake.measured.stage import SlowDevice, Stage, save, slow_device
+from benchmarks.cake.measured.stage import Stage
 from benchmarks.cake.measured.step_timer import measured_cost
-from benchmarks.interleave import Alternative, Measured, interleave
+from benchmarks.interleave import Alternative, Measured
+from benchmarks.kit.slow_machine import SlowDevice
 from benchmarks.report import Series
-from benchmarks.scratch import scratch_folder
 from engine_adapters.restore import ComputeCost
 
 FIGURES = ("adaptive_finish_time_gain_pct",)
@@ -39,9 +39,7 @@ class AdaptiveLab:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._stored = stored = stage.history(stage.scale.long_tokens)
-        alone_s = min(
-            stored.take(None, token_budget=TOKEN_BUDGET).ttft_s for _ in range(BASE_REPEATS)
-        )
+        alone_s = stored.alone_s(TOKEN_BUDGET, repeats=BASE_REPEATS)
         self._bytes_per_s = stored.chunk_count * stored.chunk_bytes / (LOAD_SHARE * alone_s)
         generator = random.Random(f"{stage.settings.seed} burst")
         burst = spiked_burst(generator, [share * alone_s for share in SPIKES])
@@ -63,16 +61,13 @@ class AdaptiveLab:
         cost = measured_cost(
             stored.model, tokens=stored.token_count, token_budget=TOKEN_BUDGET, others_tokens=0
         )
-        with scratch_folder(self._stage.folder, 0) as folder:
-            save(stored, folder, USES)
-            with slow_device(folder, self._bytes_per_s) as device:
-                samples = interleave(
-                    [[Alternative(run=partial(self._run, device, use, cost)) for use in USES]],
-                    rounds=self._stage.scale.long_rounds,
-                    generator=self._stage.settings.random(),
-                    announce=lambda text: self._stage.announce(f"adaptive: {text}"),
-                    prepare=device.forget,
-                )
+        with self._stage.stored_slowly(stored, USES, self._bytes_per_s) as device:
+            samples = self._stage.interleave(
+                "adaptive",
+                [Alternative(run=partial(self._run, device, use, cost)) for use in USES],
+                rounds=self._stage.scale.long_rounds,
+                prepare=device.forget,
+            )
         self._draw()
         finishes = (samples[f"{_key(use)}_finish"] for use in USES)
         gains = tuple(

@@ -4,13 +4,12 @@ from functools import partial
 
 from benchmarks.cake.cell_setting import CellSetting
 from benchmarks.cake.cell_times import CellTimes
-from benchmarks.cake.measured.history import Restorer, StoredHistory, Taken
-from benchmarks.cake.measured.stage import SlowDevice, Stage
-from benchmarks.cake.traces import oracle_s
-from benchmarks.interleave import Alternative, Measured, Rounds, interleave
+from benchmarks.cake.measured.history import CakeHistory, Restorer, Taken
+from benchmarks.cake.measured.stage import Stage
+from benchmarks.interleave import Alternative, Measured, Rounds
+from benchmarks.kit.slow_machine import SlowDevice
 from engine_adapters.restore import ComputeCost
-from engine_adapters.restore.oracle import elapsed_s
-from engine_adapters.runner.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
 
 CAKE, LOAD, BESIDE = "cake", "load", "beside"
 USES = (CAKE, LOAD, BESIDE)
@@ -35,7 +34,7 @@ class CellLab:
         self,
         stage: Stage,
         setting: CellSetting,
-        stored: StoredHistory,
+        stored: CakeHistory,
         *,
         compute: ComputeCost,
         bytes_per_s: float,
@@ -66,17 +65,14 @@ class CellLab:
 
     def _rounds(self, device: SlowDevice, cake: CakeRestorer, rounds: Rounds) -> CellTimes:
         """Rounds of all three ways, and one of both sides beside each other."""
-        samples = interleave(
+        samples = self._stage.interleave(
+            self._setting.name,
             [
-                [
-                    Alternative(run=partial(self._cake, cake)),
-                    Alternative(run=partial(self._load, device)),
-                    Alternative(run=self._alone),
-                ]
+                Alternative(run=partial(self._cake, cake)),
+                Alternative(run=partial(self._load, device)),
+                Alternative(run=self._alone),
             ],
             rounds=rounds,
-            generator=self._stage.settings.random(),
-            announce=lambda text: self._stage.announce(f"{self._setting.name}: {text}"),
             prepare=device.forget,
         )
         # Each counted round by what its two baselines took in the same round.
@@ -116,12 +112,13 @@ class CellLab:
         return taken
 
     def _oracle_s(self, loaded: Taken, computed: Taken) -> float:
-        return self._met_s(computed, loaded.completion.restore.duration_s, _rest_s(loaded))
+        load_s = loaded.completion.restore.duration_s
+        return self._stored.oracle_s(computed, load_s=load_s, rest_s=_rest_s(loaded))
 
     def _nominal_oracle_s(self, loaded: Taken, computed: Taken) -> float:
         """As if the bytes that loading alone moved came at the device's rate, and cost no more."""
         load_s = loaded.completion.restore.device_bytes / self._bytes_per_s
-        return self._met_s(computed, load_s, _rest_s(loaded))
+        return self._stored.oracle_s(computed, load_s=load_s, rest_s=_rest_s(loaded))
 
     def _beside_oracle_s(self, device: SlowDevice, loaded: Taken) -> float:
         """By what computing and loading take at the same time, in threads of one process."""
@@ -131,18 +128,7 @@ class CellLab:
             token_budget=self._setting.token_budget,
             others_tokens=self._setting.others_tokens,
         )
-        return self._met_s(computed, load_s, _rest_s(loaded))
-
-    def _met_s(self, computed: Taken, load_s: float, rest_s: float) -> float:
-        """Where loading all chunks takes ``load_s``, each as long as the others."""
-        chunk_count = self._stored.chunk_count
-        return oracle_s(
-            computed.trace,
-            elapsed_s([load_s / chunk_count] * chunk_count),
-            chunk_tokens=self._stored.chunk_tokens,
-            alone_s=computed.ttft_s,
-            rest_s=rest_s,
-        )
+        return self._stored.oracle_s(computed, load_s=load_s, rest_s=_rest_s(loaded))
 
 
 def _rest_s(loaded: Taken) -> float:

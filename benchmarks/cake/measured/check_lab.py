@@ -4,13 +4,13 @@ import random
 import time
 from dataclasses import dataclass
 
-from benchmarks.cake.measured.stage import SlowDevice, Stage, save, slow_device
+from benchmarks.cake.measured.stage import Stage
 from benchmarks.cake.measured.step_timer import measured_cost
+from benchmarks.kit.slow_machine import SlowDevice
 from benchmarks.report import Series
-from benchmarks.scratch import scratch_folder
 from engine_adapters.restore import ComputeCost
-from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.engine import Engine
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
 
 FIGURES = ("check_overhead_pct", "check_whole_step_pct")
 """What looking costs without the forward pass, and by how much whole steps took longer."""
@@ -48,15 +48,13 @@ class CheckLab:
         )
         alone_s = cost.compute_s(0, stored.token_count, scale.check_step_tokens)
         pairs: list[tuple[_Timed, _Timed]] = []
-        with scratch_folder(self._stage.folder, 0) as folder:
-            save(stored, folder, [USE])
-            bytes_per_s = stored.chunk_bytes / (SLOWNESS * alone_s)
-            # One transfer at once: what is in flight has to end before the next prefill.
-            with slow_device(folder, bytes_per_s, depth=1) as device:
-                for number in range(1 + scale.check_passes):
-                    self._stage.announce(f"check: prefill {number} of {scale.check_passes}")
-                    found = self._prefill(device, cost, alone_s)
-                    pairs += found if number else []
+        bytes_per_s = stored.chunk_bytes / (SLOWNESS * alone_s)
+        # One transfer at once: what is in flight has to end before the next prefill.
+        with self._stage.stored_slowly(stored, [USE], bytes_per_s, depth=1) as device:
+            for number in range(1 + scale.check_passes):
+                self._stage.announce(f"check: prefill {number} of {scale.check_passes}")
+                found = self._prefill(device, cost, alone_s)
+                pairs += found if number else []
         return _series(pairs), True
 
     def _prefill(

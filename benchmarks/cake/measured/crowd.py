@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.cake.burst import ShortRequest
-from benchmarks.cake.measured.history import NEW_TOKENS, StoredHistory
+from benchmarks.cake.measured.history import NEW_TOKENS, CakeHistory
 from benchmarks.cake.measured.shared_model import StepRecord
-from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.request import Completion
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
 
 TOKEN_BUDGET = 512
 
@@ -35,7 +35,7 @@ class Crowd:
 
     def __init__(
         self,
-        stored: StoredHistory,
+        stored: CakeHistory,
         burst: Sequence[ShortRequest],
         prompts: Sequence[Sequence[int]],
     ) -> None:

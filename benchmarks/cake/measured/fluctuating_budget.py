@@ -3,8 +3,8 @@
 import random
 
 from benchmarks.cake.measured.shared_model import SharedModel
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.request import Completion
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.engine.request import Completion
 
 
 class FluctuatingBudget:

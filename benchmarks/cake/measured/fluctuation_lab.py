@@ -7,14 +7,14 @@ from benchmarks.cake.measured.fluctuating_budget import FluctuatingBudget
 from benchmarks.cake.measured.fluctuating_daemon import device_rate
 from benchmarks.cake.measured.history import Taken
 from benchmarks.cake.measured.plots import plot_pointers
-from benchmarks.cake.measured.stage import SlowDevice, Stage, save, slow_device
+from benchmarks.cake.measured.stage import Stage
 from benchmarks.cake.measured.step_timer import last_step_s, measured_cost
 from benchmarks.cake.traces import oracle_s
-from benchmarks.interleave import Alternative, Measured, interleave
+from benchmarks.interleave import Alternative, Measured
+from benchmarks.kit.slow_machine import SlowDevice
 from benchmarks.report import Series
-from benchmarks.scratch import scratch_folder
-from engine_adapters.runner.cake_restoration import PointerSample
-from engine_adapters.runner.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.cake_restoration import PointerSample
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
 
 FIGURES = ("fluctuation_vs_oracle",)
 STEP_TOKENS = 512
@@ -36,9 +36,7 @@ class FluctuationLab:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._stored = stored = stage.history(stage.scale.long_tokens)
-        whole_s = min(
-            stored.take(None, token_budget=STEP_TOKENS).ttft_s for _ in range(BASE_REPEATS)
-        )
+        whole_s = stored.alone_s(STEP_TOKENS, repeats=BASE_REPEATS)
         self._bytes_per_s_max = stored.chunk_count * stored.chunk_bytes / whole_s
         self._cost = measured_cost(
             stored.model,
@@ -56,10 +54,10 @@ class FluctuationLab:
 
     def measure(self) -> tuple[list[Series], bool]:
         """The series, and whether all tokens were equal; draws the last round."""
-        with scratch_folder(self._stage.folder, 0) as folder:
-            save(self._stored, folder, [USE])
-            with slow_device(folder, self._bytes_per_s_max, is_fluctuating=True) as device:
-                self._interleave(device)
+        with self._stage.stored_slowly(
+            self._stored, [USE], self._bytes_per_s_max, is_fluctuating=True
+        ) as device:
+            self._interleave(device)
         oracles_s = [
             self._oracle_s(traced.taken, computed)
             for traced, computed in zip(self._restored, self._computed, strict=True)
@@ -88,11 +86,10 @@ class FluctuationLab:
             self._round += 1
             device.forget()
 
-        interleave(
-            [[Alternative(run=partial(self._cake, restorer)), Alternative(run=self._alone)]],
+        self._stage.interleave(
+            "fluctuation",
+            [Alternative(run=partial(self._cake, restorer)), Alternative(run=self._alone)],
             rounds=self._stage.scale.long_rounds,
-            generator=self._stage.settings.random(),
-            announce=lambda text: self._stage.announce(f"fluctuation: {text}"),
             prepare=prepare,
         )
 

@@ -7,14 +7,15 @@ from benchmarks.cake.cell_setting import CellSetting
 from benchmarks.cake.cell_times import CellTimes, mean_speedup
 from benchmarks.cake.chosen_cells import chosen_tables
 from benchmarks.cake.measured.cell_lab import USES, CellLab
-from benchmarks.cake.measured.history import SAVING_BUDGET, StoredHistory
-from benchmarks.cake.measured.stage import Stage, save, slow_device
+from benchmarks.cake.measured.history import CakeHistory
+from benchmarks.cake.measured.stage import Stage, slow_machine
 from benchmarks.cake.measured.step_timer import measured_cost
 from benchmarks.cake.paper_tables import PaperTable
 from benchmarks.cake.show_measured import show_measured_table, show_times
 from benchmarks.report import Series, Summary
 from benchmarks.scratch import scratch_folder
 from engine_adapters.restore import ComputeCost
+from engine_adapters.runner.engine.engine import TOKEN_BUDGET
 
 FIGURES = (
     "cake_vs_oracle_median",
@@ -73,7 +74,9 @@ class _Grid:
             base_s = self._base_s()
             stored = self._stage.history(tokens, is_grouped=is_grouped, codec=codec)
             with scratch_folder(self._stage.folder, 0) as folder:
-                save(stored, folder, USES)
+                machine = slow_machine(folder)
+                with machine.saving() as client:
+                    stored.save(client, USES)
                 for setting in members:
                     bytes_per_s = setting.bytes_per_s(
                         self._base_bytes, base_s, value_bits=self._value_bits
@@ -85,17 +88,15 @@ class _Grid:
                         compute=self._cost(setting, stored),
                         bytes_per_s=bytes_per_s,
                     )
-                    with slow_device(folder, bytes_per_s) as device:
+                    with machine.restoring(bytes_per_s) as device:
                         found[setting] = lab.measure(device)
         return {setting: found[setting] for setting in chosen}
 
     def _base_s(self) -> float:
         """Computing the longest history of MHA alone, with a full budget, as it is now."""
-        return min(
-            self._base.take(None, token_budget=SAVING_BUDGET).ttft_s for _ in range(BASE_REPEATS)
-        )
+        return self._base.alone_s(TOKEN_BUDGET, repeats=BASE_REPEATS)
 
-    def _cost(self, setting: CellSetting, stored: StoredHistory) -> ComputeCost:
+    def _cost(self, setting: CellSetting, stored: CakeHistory) -> ComputeCost:
         """Measured once for each model, budget and share, at full length."""
         key = (setting.is_grouped, setting.token_budget, setting.others_tokens)
         if key not in self._costs:

@@ -5,25 +5,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from benchmarks.benchmark import BenchmarkError
 from benchmarks.cake.measured.shared_model import SharedModel, StepRecord
-from benchmarks.cake.traces import ComputeTrace
-from benchmarks.restore.measured.saved_history import SinkOfAll
+from benchmarks.cake.traces import ComputeTrace, oracle_s
+from benchmarks.kit.saved_history import SavedHistory, check_cold
 from engine_adapters.restore import ComputeCost, LoadCost
-from engine_adapters.runner.cake_restoration import PointerSample
-from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.request import Completion
-from engine_adapters.runner.restore_report import RestoreReport
-from engine_adapters.runner.restorer import StateRestorer
-from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.restore.testing.oracle import elapsed_s
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.engine.restore_report import RestoreReport
+from engine_adapters.runner.restore.cake_restoration import PointerSample
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.restorer import StateRestorer
 from kvstored_client import Client
 
 NEW_TOKENS = 4
 """Generated behind the history and compared."""
-
-SAVING_BUDGET = 512
 
 LOAD_TIMEOUT_S = 120.0
 """Loading everything from the slowest device on a busy machine is to end, not to be given up."""
@@ -84,58 +80,36 @@ class Taken:
         )
 
 
-class StoredHistory:
+class CakeHistory:
     """Random tokens whose states the store holds as keys and values. One thread only.
 
-    A ``use`` is a name: each has states of its own, because the daemon brings what is read
-    twice into DRAM.
+    A ``use`` is a name, as in ``SavedHistory``.
     """
 
     def __init__(
         self, model: SharedModel, history: Sequence[int], *, chunk_tokens: int, codec: str
     ) -> None:
         self.model = model
-        self._codec = codec
-        self.prompt = [*history, 0]
-        """One more token than the history, because the last one is never restored."""
         self.token_count = len(history)
-        self._chunk_tokens = chunk_tokens
-
-    @property
-    def chunk_tokens(self) -> int:
+        self.chunk_tokens = chunk_tokens
         """Of one fetch."""
-        return self._chunk_tokens
+        self._saved = SavedHistory(model, history, chunk_tokens=chunk_tokens, codec=codec)
+        self.prompt = self._saved.prompt
 
     @property
     def chunk_count(self) -> int:
         """Chunks of the history."""
-        return self.token_count // self._chunk_tokens
+        return self.token_count // self.chunk_tokens
 
     @property
     def chunk_bytes(self) -> int:
         """Of all layers of a chunk, encoded: what moves, or at most moves."""
-        return self._format("").layout.chunk_bytes()
+        return self._saved.format("").layout.chunk_bytes()
 
     def save(self, client: Client, uses: Sequence[str]) -> None:
         """Prefills the history once and stores it for each use; raises BenchmarkError."""
-        savers = [StateSaver(client, self._format(use)) for use in uses]
         self.model.begin()
-        engine = Engine(
-            self.model,
-            cache_tokens=len(self.prompt),
-            token_budget=SAVING_BUDGET,
-            requests_max=1,
-            sink=SinkOfAll(savers),
-        )
-        engine.add_request(self.prompt[:-1], new_tokens_max=1)
-        engine.run()
-        for saver in savers:
-            report = saver.finish()
-            saver.close()
-            if report.saved_tokens < self.token_count:
-                raise BenchmarkError(
-                    f"only {report.saved_tokens} of {self.token_count} tokens were saved"
-                )
+        self._saved.save(client, uses)
 
     def cake_restorer(
         self,
@@ -150,7 +124,7 @@ class StoredHistory:
         """What computes and loads at once; it expects the device's nominal rate at first."""
         return CakeRestorer(
             client,
-            self._format(use),
+            self._saved.format(use),
             self.model,
             compute=compute,
             load=LoadCost.of_bytes(self.chunk_bytes, bytes_per_s=bytes_per_s),
@@ -160,7 +134,7 @@ class StoredHistory:
 
     def load_restorer(self, client: Client, use: str) -> StateRestorer:
         """What loads everything."""
-        return StateRestorer(client, self._format(use), self.model, timeout_s=LOAD_TIMEOUT_S)
+        return StateRestorer(client, self._saved.format(use), self.model, timeout_s=LOAD_TIMEOUT_S)
 
     def take(
         self,
@@ -200,6 +174,10 @@ class StoredHistory:
         last = next(n for n, each in enumerate(steps) if each.stop_position == len(self.prompt))
         return Taken(completion=completion, started_s=started_s, steps=tuple(steps[: last + 1]))
 
+    def alone_s(self, token_budget: int, *, repeats: int) -> float:
+        """The least TTFT where nothing is loaded."""
+        return min(self.take(None, token_budget=token_budget).ttft_s for _ in range(repeats))
+
     def compute_beside_load(
         self, restorer: StateRestorer, *, token_budget: int, others_tokens: int
     ) -> tuple[Taken, float]:
@@ -215,16 +193,22 @@ class StoredHistory:
         self._check(restorer, report)
         return taken, report.duration_s
 
-    def _check(self, restorer: Restorer | None, report: RestoreReport) -> None:
-        if report.dram_bytes:
-            raise BenchmarkError(f"{report.dram_bytes} bytes came from DRAM")
-        if isinstance(restorer, StateRestorer) and report.restored_tokens < self.token_count:
-            raise BenchmarkError(
-                f"only {report.restored_tokens} of {self.token_count} tokens were loaded"
-            )
+    def oracle_s(self, computed: Taken, *, load_s: float, rest_s: float) -> float:
+        """Seconds to the first token with the best meeting point.
 
-    def _format(self, use: str) -> StateFormat:
-        states = StateFormat.of_model(
-            self.model, f"benchmark {use}", chunk_tokens=self._chunk_tokens
+        Where loading all chunks takes ``load_s``, each as long as the others, and ``rest_s``
+        follows a history that was loaded.
+        """
+        return oracle_s(
+            computed.trace,
+            elapsed_s([load_s / self.chunk_count] * self.chunk_count),
+            chunk_tokens=self.chunk_tokens,
+            alone_s=computed.ttft_s,
+            rest_s=rest_s,
         )
-        return states.encoded(self._codec)
+
+    def _check(self, restorer: Restorer | None, report: RestoreReport) -> None:
+        if isinstance(restorer, StateRestorer):
+            self._saved.check(report)
+        else:
+            check_cold(report)

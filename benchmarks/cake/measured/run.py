@@ -1,21 +1,18 @@
 """The measured parts one after the other."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
-import torch
-
 from benchmarks.benchmark import Settings
-from benchmarks.cake.measured import adaptive_lab, check_lab, fluctuation_lab, grid
+from benchmarks.cake.measured import adaptive_lab, check_lab, disturbed_lab, fluctuation_lab, grid
 from benchmarks.cake.measured.plots import check_plots
 from benchmarks.cake.measured.scale import FULL, QUICK, Scale
 from benchmarks.cake.measured.shared_model import SharedModel
 from benchmarks.cake.measured.stage import Stage
-from benchmarks.document import TOKENIZER_BYTES, corpus
+from benchmarks.kit.scratch_model import torch_threads, write_scratch_model
 from benchmarks.report import Series, Summary
 from benchmarks.scratch import scratch_folder
-from engine_adapters.runner.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.model.random_model import RandomModelShape
 
 SCRATCH_BYTES = 3_000_000_000
 EQUAL = "tokens_equal"
@@ -25,6 +22,7 @@ _MEASURES: dict[str, Callable[[Stage], tuple[list[Series], bool]]] = {
     "fluctuation": fluctuation_lab.measure,
     "adaptive": adaptive_lab.measure,
     "check": check_lab.measure,
+    "disturbed": disturbed_lab.measure,
 }
 
 PARTS: dict[str, tuple[str, ...]] = {
@@ -32,6 +30,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "fluctuation": (*fluctuation_lab.FIGURES, EQUAL),
     "adaptive": (*adaptive_lab.FIGURES, EQUAL),
     "check": check_lab.FIGURES,
+    "disturbed": (*disturbed_lab.FIGURES, EQUAL),
 }
 DRAWN = {"fluctuation", "adaptive"}
 """Parts that end with a picture."""
@@ -48,14 +47,12 @@ def measure(settings: Settings, scale: Scale, parts: Sequence[str]) -> tuple[Ser
     """Measures these parts; raises BenchmarkError."""
     if settings.plots is not None and DRAWN.intersection(parts):
         check_plots()
-    threads = torch.get_num_threads()
     series: list[Series] = []
     equal: list[float] = []
-    with ExitStack() as stack:
-        stack.callback(torch.set_num_threads, threads)
-        # A core stays free for the daemon, as beside an engine that computes on a GPU.
-        torch.set_num_threads(max(1, threads - 1))
-        folder = stack.enter_context(scratch_folder(settings.folder, SCRATCH_BYTES))
+    with (
+        torch_threads(spare_cores=1),
+        scratch_folder(settings.folder, SCRATCH_BYTES) as folder,
+    ):
         stage = Stage(
             settings=settings,
             scale=scale,
@@ -82,7 +79,7 @@ def measure(settings: Settings, scale: Scale, parts: Sequence[str]) -> tuple[Ser
 
 
 def _model(directory: Path, shape: RandomModelShape) -> SharedModel:
-    write_random_model(directory, shape, [corpus()[:TOKENIZER_BYTES]])
+    write_scratch_model(directory, shape)
     model = SharedModel.from_directory(directory)
     assert isinstance(model, SharedModel)
     return model

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.cake.chosen_cells import FULL_CHOICES, QUICK_CHOICES, Choice
 from benchmarks.interleave import Rounds
-from engine_adapters.runner.random_model import RandomModelShape
+from engine_adapters.runner.model.random_model import RandomModelShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +17,7 @@ class Scale:
     fetch. ``long_tokens`` has the history that is restored
     under fluctuation, and beside short requests: at full size so many that computing these
     takes about as large a part of it as the paper's (``adaptive_lab.SHORTS_OVER_LONG``).
+    ``disturbed_rounds`` are those beside a process that comes and goes.
     ``check_passes`` are prefills with and without the check of the board, in steps of
     ``check_step_tokens``.
     """
@@ -31,6 +32,7 @@ class Scale:
     has_cachegen: bool
     long_tokens: int
     long_rounds: Rounds
+    disturbed_rounds: Rounds
     check_passes: int
     check_step_tokens: int
 
@@ -59,6 +61,7 @@ FULL = Scale(
     has_cachegen=True,
     long_tokens=8192,
     long_rounds=Rounds(count=5, count_min=3, time_limit_s=75.0),
+    disturbed_rounds=Rounds(count=20, count_min=20, time_limit_s=150.0),
     check_passes=10,
     check_step_tokens=512,
 )
@@ -71,5 +74,6 @@ QUICK = replace(
     has_cachegen=False,
     long_tokens=4096,
     long_rounds=Rounds(count=2, count_min=2, time_limit_s=15.0),
+    disturbed_rounds=Rounds(count=4, count_min=2, time_limit_s=30.0),
     check_passes=3,
 )

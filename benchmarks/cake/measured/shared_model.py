@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine_adapters.runner.kv_cache import KvCache
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.model_config import ModelConfig
-from engine_adapters.runner.model_weights import ModelWeights
-from engine_adapters.runner.step import NullSink, Segment, StateSink
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.model_config import ModelConfig
+from engine_adapters.runner.model.model_weights import ModelWeights
+from engine_adapters.runner.model.step import NullSink, Segment, StateSink
 
 _OTHERS_ID = -2
 

@@ -6,8 +6,8 @@ import time
 from benchmarks.cake.measured.shared_model import SharedModel
 from benchmarks.cake.step_costs import TimedStep, fitted_cost
 from engine_adapters.restore import ComputeCost
-from engine_adapters.runner.kv_cache import KvCache
-from engine_adapters.runner.step import NullSink, Segment
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.model.step import NullSink, Segment
 
 _PLACES = 3
 _COUNT_PARTS = (1, 4)

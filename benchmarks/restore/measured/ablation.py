@@ -5,18 +5,16 @@ the others; each partition restores the same history in turn.
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
 
-import torch
 from rich.console import Console
 
 from benchmarks.benchmark import Settings
-from benchmarks.document import TOKENIZER_BYTES, corpus
 from benchmarks.interleave import Alternative, Measured, interleave, ratios
+from benchmarks.kit.scratch_model import scratch_model, torch_threads
 from benchmarks.report import Series, Summary
 from benchmarks.restore.measured.lab import history_of
 from benchmarks.restore.measured.machine import SettingMachine
@@ -28,20 +26,11 @@ from benchmarks.restore.measured.scale import (
     Scale,
 )
 from benchmarks.restore.show import new_table, show
+from benchmarks.restore.token_partition.partition import TokenPartition, predict_tokens_s
 from benchmarks.scratch import scratch_folder
-from engine_adapters.restore import (
-    LayerCosts,
-    LayerSchedule,
-    Mode,
-    Source,
-    TokenPartition,
-    predict_s,
-    predict_tokens_s,
-    schedule_for,
-)
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.random_model import write_random_model
-from engine_adapters.runner.state_format import CHUNK_TOKENS
+from engine_adapters.restore import LayerCosts, LayerSchedule, Mode, Source, predict_s, schedule_for
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.states.state_format import CHUNK_TOKENS
 
 BALANCED = "token_wise"
 ROUNDED = "token_wise_rounded"
@@ -97,13 +86,11 @@ def run(settings: Settings) -> tuple[Series, ...]:
 
 def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
     """Restores by each partition in every setting; raises BenchmarkError."""
-    threads = torch.get_num_threads()
     series: list[Series] = []
-    with ExitStack() as stack:
-        stack.callback(torch.set_num_threads, threads)
-        folder = stack.enter_context(scratch_folder(settings.folder, SCRATCH_BYTES))
-        write_random_model(folder / "model", scale.shape, [corpus()[:TOKENIZER_BYTES]])
-        model = Model.from_directory(folder / "model")
+    with (
+        torch_threads(),
+        scratch_model(settings, scale.shape, scratch_bytes=SCRATCH_BYTES) as (folder, model),
+    ):
         found = []
         for setting in scale.settings:
             with scratch_folder(folder, 0) as place:
@@ -164,14 +151,14 @@ def _measure(
     )
     with machine.saving() as client:
         runner.save(client)
-    with machine.restoring(bytes_per_s) as (client, restart):
+    with machine.restoring(bytes_per_s) as device:
 
         def restore(name: str) -> Measured:
-            return {name: runner.restore(client, name)}
+            return {name: runner.restore(device.client, name)}
 
         # A chunk that was read twice comes into DRAM: what follows must not meet it there.
         group = [
-            Alternative(prepare=restart, run=partial(restore, name))
+            Alternative(prepare=device.forget, run=partial(restore, name))
             for name in (LAYER_WISE, *TOKEN_WISE)
         ]
         seconds = interleave(
@@ -182,8 +169,8 @@ def _measure(
         )
         is_equal = True
         for name in seconds:
-            restart()
-            is_equal = is_equal and runner.check_continuation(client, name)
+            device.forget()
+            is_equal = is_equal and runner.check_continuation(device.client, name)
     return Found(partitions=partitions, seconds=seconds, is_equal=is_equal)
 
 

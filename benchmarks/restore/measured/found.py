@@ -26,7 +26,8 @@ SINGLE = (Mode.RECOMPUTE, Mode.KV, Mode.HIDDEN)
 class Found:
     """Seconds of each mode and the costs of one layer, one for each round.
 
-    ``waited_s`` is the part of those of ``hcache`` in which it could compute nothing.
+    ``waited_s`` is the part of those of ``hcache`` in which it could compute nothing,
+    ``recomputed_layers`` how many layers it recomputed.
     ``device_bytes_per_s`` is what the device was limited to, ``planned_project_s`` C_H when
     that was set. ``tokens_equal`` says whether all modes went on with the same tokens.
     """
@@ -35,6 +36,7 @@ class Found:
     schedules: Mapping[Mode, LayerSchedule]
     seconds: Mapping[Mode, tuple[float, ...]]
     waited_s: tuple[float, ...]
+    recomputed_layers: tuple[float, ...]
     costs: tuple[LayerCosts, ...]
     beside: tuple[BesideCosts, ...]
     device_bytes_per_s: float

@@ -7,15 +7,27 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.benchmark import Settings
+from benchmarks.core_split import CoreSplit
 from benchmarks.interleave import Alternative, Measured, interleave
+from benchmarks.kit.slow_machine import SlowDevice
 from benchmarks.restore.measured.beside import BesideCosts, beside
 from benchmarks.restore.measured.found import Found, rounds_of
 from benchmarks.restore.measured.machine import SettingMachine
 from benchmarks.restore.measured.modes import READ_SOURCES, ModeRunner
 from benchmarks.restore.measured.scale import MeasuredSetting, Scale
-from engine_adapters.restore import LAYER_MODES, LayerCosts, Mode, Source, schedule_for
-from engine_adapters.runner.model import Model
+from engine_adapters.restore import (
+    LAYER_MODES,
+    LayerCosts,
+    Mode,
+    Source,
+    schedule_for,
+    storing_schedule,
+    with_faster_reads,
+)
+from engine_adapters.runner.model.model import Model
 from kvstored_client import Client
+
+RECOMPUTED = "hcache_recomputed"
 
 
 class SettingLab:
@@ -28,9 +40,10 @@ class SettingLab:
         model: Model,
         folder: Path,
         settings: Settings,
+        split: CoreSplit | None = None,
     ) -> None:
         self._setting = setting
-        self._machine = SettingMachine(setting, model, folder)
+        self._machine = SettingMachine(setting, model, folder, split)
         self._scale = scale
         self._model = model
         self._settings = settings
@@ -42,17 +55,22 @@ class SettingLab:
         machine = self._machine
         costs = machine.nominal_costs(machine.computing())
         schedules = {mode: schedule_for(mode, costs, self._layers) for mode in LAYER_MODES}
-        runner = ModeRunner(self._model, self._history, schedules)
+        faster = with_faster_reads(costs)
+        stored = {
+            mode: storing_schedule(schedule, schedule_for(mode, faster, self._layers))
+            for mode, schedule in schedules.items()
+        }
+        runner = ModeRunner(self._model, self._history, stored, costs)
         with machine.saving() as client:
             plain = runner.save(client)
         # Saving takes minutes, and the speed drifts. Schedules hang on relations of costs, which
         # hardly do; the device's rate is set by the C_H of now.
         computing = machine.computing()
         bytes_per_s = machine.bytes_per_s(computing)
-        with machine.restoring(bytes_per_s) as (client, restart):
-            samples = self._interleaved(client, restart, runner)
+        with machine.restoring(bytes_per_s) as device:
+            samples = self._interleaved(device, runner)
             equal = all(
-                runner.continuation(client, mode) == plain
+                runner.continuation(device.client, mode) == plain
                 for mode in LAYER_MODES
                 if runner.stores(mode)
             )
@@ -61,6 +79,7 @@ class SettingLab:
             schedules=schedules,
             seconds={mode: samples[mode] for mode in LAYER_MODES},
             waited_s=samples[_waited(Mode.HCACHE)],
+            recomputed_layers=samples[RECOMPUTED],
             costs=rounds_of(LayerCosts, samples),
             beside=rounds_of(BesideCosts, samples),
             device_bytes_per_s=bytes_per_s,
@@ -70,22 +89,26 @@ class SettingLab:
         )
 
     def _interleaved(
-        self, client: Client, restart: Callable[[], None], runner: ModeRunner
+        self, device: SlowDevice, runner: ModeRunner
     ) -> Mapping[str, tuple[float, ...]]:
         """Seconds by mode and by the names of costs, one for each round."""
-        rounds_begun = 0
+        client, rounds_begun = device.client, 0
 
         def begin_round() -> None:
             nonlocal rounds_begun
             rounds_begun += 1
             # Nothing is read twice in one round.
-            restart()
+            device.forget()
             # What a daemon and a session do once, at their first request, is no restoration's.
             runner.ask_for_nothing(client)
 
         def restore(mode: Mode) -> Measured:
+            recomputed = runner.recomputed_layers(mode) if mode is Mode.HCACHE else 0
             report = runner.restore(client, mode)
-            return {mode: report.duration_s, _waited(mode): report.waited_s}
+            measured = {mode: report.duration_s, _waited(mode): report.waited_s}
+            if mode is Mode.HCACHE:
+                measured[RECOMPUTED] = recomputed
+            return measured
 
         def recompute() -> Measured:
             # The first round warms up. Saving has done so for this, and long ones take minutes.

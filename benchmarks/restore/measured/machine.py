@@ -1,28 +1,29 @@
 """What measurements of one setting share: a daemon with a slow device, and costs of a layer."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from benchmarks.benchmark import BenchmarkError
-from benchmarks.daemon_process import DaemonOptions, DaemonProcess
+from benchmarks.core_split import CoreSplit
+from benchmarks.kit.daemon_process import DaemonOptions
+from benchmarks.kit.slow_machine import SlowDevice, SlowMachine
 from benchmarks.restore.measured.scale import MeasuredSetting
 from engine_adapters.restore import LayerCosts
-from engine_adapters.runner.compute_costs import (
+from engine_adapters.runner.calibrate.compute_costs import (
     ComputeTimer,
     Loading,
     Projection,
     Recomputation,
 )
-from engine_adapters.runner.engine import TOKEN_BUDGET
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.restorer import SPAN_TOKENS
-from engine_adapters.runner.state_format import CHUNK_TOKENS, token_bytes
+from engine_adapters.runner.engine.engine import TOKEN_BUDGET
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.restorer import SPAN_TOKENS
+from engine_adapters.runner.states.state_format import CHUNK_TOKENS, token_bytes
 from kvstored_client import Client, StateKind
 
 MIB = 1024 * 1024
@@ -55,14 +56,33 @@ class SettingMachine:
     """The daemon of one setting, in a folder of its own, and this machine's costs.
 
     Torch has the threads of the setting from here on. Costs are timed right before they are
-    used, since a machine's speed drifts; those of a restoration are means of all layers.
+    used, since a machine's speed drifts; those of a restoration are means of all layers. With
+    ``split`` the daemon and the client's threads have a core, and the caller's thread another.
     """
 
-    def __init__(self, setting: MeasuredSetting, model: Model, folder: Path) -> None:
+    def __init__(
+        self,
+        setting: MeasuredSetting,
+        model: Model,
+        folder: Path,
+        split: CoreSplit | None = None,
+    ) -> None:
         torch.set_num_threads(setting.threads)
         self._setting = setting
         self._model = model
-        self._folder = folder
+        options = DaemonOptions(
+            folder=folder,
+            device_bytes=device_bytes(setting.token_count),
+            dram_bytes=SAVING_DRAM_BYTES,
+            arena_bytes_max=ARENA_BYTES,
+            device_count=1,
+            slab_bytes=SLAB_BYTES,
+            read_bytes_max=READ_BYTES_MAX,
+            split=split,
+        )
+        self._machine = SlowMachine(
+            options, restoring_dram_bytes=RESTORING_DRAM_BYTES, name="restore"
+        )
 
     @property
     def hidden_bytes(self) -> int:
@@ -124,7 +144,7 @@ class SettingMachine:
     def recomputing_s(self) -> float:
         """C_Token of one layer for the whole history."""
         timer = ComputeTimer(self._model, repeats=1)
-        (compute,) = timer.recompute([self._setting.token_count], step_tokens=TOKEN_BUDGET)
+        _, compute = timer.recompute([self._setting.token_count], step_tokens=TOKEN_BUDGET)
         return compute.seconds
 
     def nominal_costs(self, computing: Computing) -> LayerCosts:
@@ -139,40 +159,13 @@ class SettingMachine:
             load_s=computing.load_s,
         )
 
-    @contextmanager
-    def saving(self) -> Iterator[Client]:
+    def saving(self) -> AbstractContextManager[Client]:
         """A client of a daemon on new devices, with room in DRAM and at full speed."""
-        with DaemonProcess(self._options(SAVING_DRAM_BYTES)) as daemon, _client(daemon) as client:
-            yield client
+        return self._machine.saving()
 
-    @contextmanager
-    def restoring(self, bytes_per_s: float) -> Iterator[tuple[Client, Callable[[], None]]]:
-        """A client of a daemon on the same devices at that rate, and how to restart it.
-
-        Restarted it forgets what was read before.
-        """
-        limited = self._options(RESTORING_DRAM_BYTES, int(bytes_per_s))
-        with DaemonProcess(limited) as daemon, _client(daemon) as client:
-
-            def restart() -> None:
-                daemon.restart()
-                if not client.available():
-                    raise BenchmarkError("the daemon is not there after its restart")
-
-            yield client, restart
-
-    def _options(self, dram_bytes: int, bytes_per_s: int | None = None) -> DaemonOptions:
-        return DaemonOptions(
-            folder=self._folder,
-            device_bytes=device_bytes(self._setting.token_count),
-            dram_bytes=dram_bytes,
-            slab_bytes=SLAB_BYTES,
-            arena_bytes_max=ARENA_BYTES,
-            device_count=1,
-            device_bytes_per_s_max=bytes_per_s,
-            read_bytes_max=READ_BYTES_MAX,
-            is_formatted=bytes_per_s is not None,
-        )
+    def restoring(self, bytes_per_s: float) -> AbstractContextManager[SlowDevice]:
+        """The same devices at that rate."""
+        return self._machine.restoring(bytes_per_s)
 
 
 def _seconds(work: Callable[[], None], *, share: float) -> float:
@@ -186,12 +179,3 @@ def device_bytes(token_count: int) -> int:
     """Of a device with room for all layouts of a history of that many tokens."""
     chunks = -(-token_count // CHUNK_TOKENS)
     return DEVICE_BASE_BYTES + int(chunks * CHUNK_SLABS * SLAB_BYTES)
-
-
-def _client(daemon: DaemonProcess) -> Client:
-    return Client(
-        str(daemon.options.socket),
-        arena_bytes=str(ARENA_BYTES),
-        name="restore",
-        reconnect_interval_s=0.0,
-    )

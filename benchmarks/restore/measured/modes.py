@@ -4,16 +4,21 @@ import time
 from collections.abc import Mapping, Sequence
 
 from benchmarks.benchmark import BenchmarkError
-from benchmarks.restore.measured.saved_history import SavedHistory
-from engine_adapters.restore import LayerSchedule, Mode, Source
-from engine_adapters.runner.engine import TOKEN_BUDGET, Engine
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.read_ahead import ReadAhead
-from engine_adapters.runner.restore_report import RestoreReport
-from engine_adapters.runner.restorer import SPAN_TOKENS, StateRestorer
-from engine_adapters.runner.step import NullSink, Segment
+from benchmarks.kit.saved_history import SavedHistory
+from engine_adapters.reading.piece import pieces_of
+from engine_adapters.reading.read_options import ReadOptions
+from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.reading.stored_pieces import known
+from engine_adapters.restore import LayerCosts, LayerRates, LayerSchedule, Mode, Source
+from engine_adapters.runner.engine.engine import TOKEN_BUDGET, Engine
+from engine_adapters.runner.engine.restore_report import RestoreReport
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.step import NullSink, Segment
+from engine_adapters.runner.restore.restorer import SPAN_TOKENS, StateRestorer
+from engine_adapters.runner.states.mode_choice import MEASURED_MODES
+from engine_adapters.runner.states.state_format import token_bytes
 from engine_adapters.runner.turn import span_bytes_of
-from kvstored_client import Client, Order
+from kvstored_client import Client, Order, StateKind
 from kvstored_contract.limits import KEY_BYTES
 
 READ_SOURCES = (Source.HIDDEN, Source.KV)
@@ -28,10 +33,16 @@ class ModeRunner:
     """
 
     def __init__(
-        self, model: Model, history: Sequence[int], schedules: Mapping[Mode, LayerSchedule]
+        self,
+        model: Model,
+        history: Sequence[int],
+        schedules: Mapping[Mode, LayerSchedule],
+        costs: LayerCosts,
     ) -> None:
+        """``schedules`` say what is stored; modes that balance ``costs`` begin with these."""
         self._model = model
         self._history = history
+        self._schedules = schedules
         layers = model.config.layer_count
         self._saved = SavedHistory(
             model,
@@ -42,6 +53,16 @@ class ModeRunner:
             },
         )
         self._cache = model.make_cache(len(history) + NEW_TOKENS + 1)
+        self._rates = {
+            mode: LayerRates(
+                costs,
+                len(history),
+                hidden_bytes=token_bytes(model, StateKind.HIDDEN),
+                kv_bytes=token_bytes(model, StateKind.KV),
+            )
+            for mode in schedules
+            if mode in MEASURED_MODES
+        }
 
     def save(self, client: Client) -> tuple[int, ...]:
         """Prefills the history once and stores what each use needs; the tokens behind it."""
@@ -62,23 +83,23 @@ class ModeRunner:
         state_format = self._saved.format(_reading(source))
         layout = state_format.layout
         started_s = time.perf_counter()
-        ahead = ReadAhead(
+        keys = client.prefix_keys(layout, self._history)
+        reader = SpanReader(
             client,
             state_format,
-            client.prefix_keys(layout, self._history),
-            order=Order.LAYER_FIRST,
-            span_chunks=SPAN_TOKENS // layout.chunk_tokens,
+            known(pieces_of(keys, chunk_tokens=layout.chunk_tokens)),
+            ReadOptions(order=Order.LAYER_FIRST, span_chunks=SPAN_TOKENS // layout.chunk_tokens),
             remaining_s=lambda: READ_TIMEOUT_S,
-        )
+        ).load_prefix()
         try:
-            while (span := ahead.first()) is not None:
+            while (span := reader.first()) is not None:
                 for layer in range(layout.layer_count):
-                    ahead.advance()
+                    reader.advance()
                     if span.wait_layer(layer, READ_TIMEOUT_S) < span.chunk_count:
                         raise BenchmarkError("a chunk was lost while it was read")
-                ahead.pop()
+                reader.give_back(span)
         finally:
-            ahead.close()
+            reader.close()
         return (time.perf_counter() - started_s) / layout.layer_count
 
     def continuation(self, client: Client, mode: Mode) -> tuple[int, ...]:
@@ -117,7 +138,12 @@ class ModeRunner:
             self._model,
             span_bytes=span_bytes_of(state_format),
             timeout_s=READ_TIMEOUT_S,
+            layer_rates=self._rates.get(mode),
         )
+
+    def recomputed_layers(self, mode: Mode) -> int:
+        """How many layers the next restoration recomputes, by what the last ones measured."""
+        return self._rates[mode].recomputed_layers(self._schedules[mode])
 
     def _recompute(self) -> RestoreReport:
         started_s = time.perf_counter()

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
+from benchmarks.kit.saved_history import SavedHistory
 from benchmarks.restore.measured.modes import NEW_TOKENS
-from benchmarks.restore.measured.saved_history import SavedHistory
-from engine_adapters.restore import LayerSchedule, Source, TokenPartition
-from engine_adapters.runner.engine import TOKEN_BUDGET
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.restorer import StateRestorer
-from engine_adapters.runner.step import NullSink, Segment
-from engine_adapters.runner.token_partition_restorer import TokenPartitionRestorer
+from benchmarks.restore.token_partition.partition import TokenPartition
+from benchmarks.restore.token_partition.restorer import TokenPartitionRestorer
+from engine_adapters.restore import LayerSchedule, Source
+from engine_adapters.runner.engine.engine import TOKEN_BUDGET
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.step import NullSink, Segment
+from engine_adapters.runner.restore.restorer import StateRestorer
 from kvstored_client import Client
 
 LAYER_WISE = "layer_wise"

@@ -1,11 +1,11 @@
 """All settings one after the other, and the figures that come out of them."""
 
 from contextlib import ExitStack
-
-import torch
+from dataclasses import replace
 
 from benchmarks.benchmark import Settings
-from benchmarks.document import TOKENIZER_BYTES, corpus
+from benchmarks.core_split import core_split
+from benchmarks.kit.scratch_model import scratch_model, torch_threads
 from benchmarks.report import Series, Summary
 from benchmarks.restore.measured.found import Found
 from benchmarks.restore.measured.lab import SettingLab
@@ -14,8 +14,6 @@ from benchmarks.restore.measured.show import show_found
 from benchmarks.restore.measured.storage import kv_over_stored
 from benchmarks.scratch import scratch_folder
 from engine_adapters.restore import LAYER_MODES, LayerSchedule, Mode, Source
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.random_model import write_random_model
 
 FIGURES = (
     "hcache_vs_bound_max",
@@ -24,6 +22,12 @@ FIGURES = (
     "storage_per_token_kv_over_hcache_min",
     "storage_per_token_kv_over_hcache_max",
     "tokens_equal",
+)
+FIGURES_COMPUTE_RICH = ("hcache_vs_bound_max", "hcache_vs_best_single_max", "tokens_equal")
+FIGURES_SPLIT = (
+    "split_hcache_vs_bound_max",
+    "split_hcache_vs_best_single_max",
+    "split_tokens_equal",
 )
 FIGURES_CONTENDED = ("hcache_vs_bound_max", "hcache_vs_best_single_max", "tokens_equal")
 SCRATCH_BYTES = 9_000_000_000
@@ -40,23 +44,42 @@ def run_contended(settings: Settings) -> tuple[Series, ...]:
     return measure(settings, (QUICK if settings.quick else FULL).contended())
 
 
+def run_compute_rich(settings: Settings) -> tuple[Series, ...]:
+    """Those of its settings in which layers are worth recomputing."""
+    return measure(settings, (QUICK if settings.quick else FULL).compute_rich())
+
+
+def run_split(settings: Settings) -> tuple[Series, ...]:
+    """Bandwidths with a core for computing and one for everything else."""
+    found, _ = _found(settings, (QUICK if settings.quick else FULL).split())
+    figures = [one for one in figures_of(found, {}) if f"split_{one.key}" in FIGURES_SPLIT]
+    details = [series for one in found for series in details_of(one)]
+    return tuple(replace(one, key=f"split_{one.key}") for one in (*figures, *details))
+
+
 def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
     """Restores in every setting; raises BenchmarkError."""
-    threads = torch.get_num_threads()
+    found, stored = _found(settings, scale)
+    details = [series for one in found for series in details_of(one)]
+    return (*figures_of(found, stored), *details)
+
+
+def _found(settings: Settings, scale: Scale) -> tuple[list[Found], dict[str, float]]:
+    """Every setting's, and what each model's layouts take of a device."""
     with ExitStack() as stack:
-        stack.callback(torch.set_num_threads, threads)
-        folder = stack.enter_context(scratch_folder(settings.folder, SCRATCH_BYTES))
-        write_random_model(folder / "model", scale.shape, [corpus()[:TOKENIZER_BYTES]])
-        model = Model.from_directory(folder / "model")
+        split = stack.enter_context(core_split()) if scale.is_split else None
+        stack.enter_context(torch_threads())
+        folder, model = stack.enter_context(
+            scratch_model(settings, scale.shape, scratch_bytes=SCRATCH_BYTES)
+        )
         found = []
         for setting in scale.settings:
             with scratch_folder(folder, 0) as place:
-                found.append(SettingLab(setting, scale, model, place, settings).measure())
+                found.append(SettingLab(setting, scale, model, place, settings, split).measure())
             show_found(settings.console, found[-1])
         with scratch_folder(folder, 0) as place:
             stored = kv_over_stored(place)
-    details = [series for one in found for series in details_of(one)]
-    return (*figures_of(found, stored), *details)
+    return found, stored
 
 
 def figures_of(found: list[Found], stored: dict[str, float]) -> list[Series]:
@@ -98,6 +121,7 @@ def details_of(found: Found) -> list[Series]:
     samples += _layers("bound", found.bounds)
     samples += [
         ("hcache_vs_beside", "ratio", found.over_beside()),
+        ("hcache_recomputed_layers", "layers", found.recomputed_layers),
         ("hcache_waited_vs_bound", "ratio", found.waited_over_bound()),
         ("hcache_worked_vs_costs", "ratio", found.worked_over_costs()),
     ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from benchmarks.interleave import Rounds
-from engine_adapters.runner.random_model import RandomModelShape
+from engine_adapters.runner.model.random_model import RandomModelShape
 
 
 class Balance(Enum):
@@ -54,6 +54,20 @@ class Scale:
     shape: RandomModelShape
     settings: tuple[MeasuredSetting, ...]
     rounds: Rounds
+    is_split: bool = False
+    """Whether computing has a core for itself."""
+
+    def split(self) -> "Scale":
+        """With a core for each side: one length at all bandwidths, on one thread."""
+        alone = [one for one in self.settings if one.threads == one.balance_threads == 1]
+        tokens = {one.token_count for one in alone if one.bandwidth_share != 1.0}
+        chosen = tuple(one for one in alone if one.token_count in tokens)
+        return replace(self, settings=chosen, is_split=True)
+
+    def compute_rich(self) -> "Scale":
+        """With those settings only in which layers are worth recomputing."""
+        chosen = (one for one in self.settings if one.balance is Balance.COMPUTE_RICH)
+        return replace(self, settings=tuple(chosen))
 
     def contended(self) -> "Scale":
         """With those settings only in which reads and computation want the same cores."""

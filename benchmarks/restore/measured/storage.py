@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from benchmarks.benchmark import BenchmarkError
-from benchmarks.daemon_process import DaemonOptions, DaemonProcess
+from benchmarks.kit.daemon_process import DaemonOptions, served
 from benchmarks.restore.shapes import ModelShape
 from benchmarks.restore.table_3 import TABLE_3, schedule_of
 from engine_adapters.restore import LayerSchedule, Source
@@ -36,11 +36,7 @@ def kv_over_stored(folder: Path) -> dict[str, float]:
         arena_bytes_max=ARENA_BYTES,
         device_count=1,
     )
-    with (
-        DaemonProcess(options) as daemon,
-        Client(str(options.socket), arena_bytes=str(ARENA_BYTES), name="storage") as client,
-    ):
-        assert daemon.pid
+    with served(options, name="storage") as (_, client):
         return {
             printed.shape.name: _used_bytes(client, printed.shape, _kv(printed.shape))
             / _used_bytes(client, printed.shape, schedule_of(printed.shape))

@@ -5,8 +5,8 @@ from threading import Lock
 
 from kvstored.io.device import Device
 from kvstored.io.faults.overlay import Overlay
-from kvstored.io.faults.passing import PassingDevice
 from kvstored.io.memory import AlignedMemory
+from kvstored.io.passing import PassingDevice
 from kvstored.io.transfer import check_transfer
 
 PAGE_BYTES = 4096

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from threading import Lock
 
 from kvstored.io.device import Device, DeviceError
-from kvstored.io.faults.passing import PassingDevice
+from kvstored.io.passing import PassingDevice
 
 
 class Fuse:

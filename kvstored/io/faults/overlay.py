@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from threading import Lock
 
 from kvstored.io.device import Device
-from kvstored.io.faults.passing import PassingDevice
 from kvstored.io.memory import AlignedMemory
+from kvstored.io.passing import PassingDevice
 
 SECTOR_BYTES = 512
 """What a drive writes whole or not at all, at least."""

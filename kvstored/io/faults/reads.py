@@ -5,7 +5,7 @@ from threading import Lock
 
 from kvstored.io.device import Device
 from kvstored.io.faults.overlay import DamagedDevice, Overlay, read_bytes
-from kvstored.io.faults.passing import PassingDevice
+from kvstored.io.passing import PassingDevice
 
 
 class StaleReads(DamagedDevice):

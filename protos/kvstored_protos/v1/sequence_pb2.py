@@ -22,35 +22,36 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from kvstored_protos.v1 import common_pb2 as kvstored_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akvstored/v1/sequence.proto\x12\x0bkvstored.v1\"\xe8\x01\n\x08Sequence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tlayout_id\x18\x02 \x01(\x0c\x12\x0c\n\x04keys\x18\x03 \x03(\x0c\x12\x16\n\x0e\x64ropped_chunks\x18\x04 \x01(\x04\x12\x10\n\x08tail_key\x18\x05 \x01(\x0c\x12\x1b\n\x13\x64urable_tail_tokens\x18\x06 \x01(\r\x12\x13\n\x0btail_tokens\x18\x07 \x01(\r\x12\x15\n\rstaged_tokens\x18\x08 \x01(\x04\x12\x16\n\x0e\x64urable_tokens\x18\t \x01(\x04\x12\x0f\n\x07stopped\x18\n \x01(\x08\x12\x11\n\tephemeral\x18\x0b \x01(\x08\"Y\n\x15\x43reateSequenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tlayout_id\x18\x02 \x01(\x0c\x12\x11\n\tephemeral\x18\x03 \x01(\x08\x12\x0c\n\x04keys\x18\x04 \x03(\x0c\"J\n\x13\x41ppendChunksRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x17\n\x0f\x65xpected_chunks\x18\x03 \x01(\x04\"J\n\x13\x46orkSequenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08new_name\x18\x02 \x01(\t\x12\x13\n\x0bkeep_chunks\x18\x03 \x01(\x04\"Q\n\x17TruncateSequenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64rop_chunks\x18\x02 \x01(\x04\x12\x13\n\x0b\x64rop_tokens\x18\x03 \x01(\x04\"O\n\x14\x46lushSequenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08tail_key\x18\x02 \x01(\x0c\x12\x17\n\x0f\x65xpected_tokens\x18\x03 \x01(\x04\"\x1f\n\x0fSequenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14ListSequencesRequest\"#\n\x12ListSequencesReply\x12\r\n\x05names\x18\x01 \x03(\t\"\x15\n\x13\x44\x65leteSequenceReply2\x90\x05\n\x0fSequenceService\x12\x43\n\x06\x43reate\x12\".kvstored.v1.CreateSequenceRequest\x1a\x15.kvstored.v1.Sequence\x12:\n\x03Get\x12\x1c.kvstored.v1.SequenceRequest\x1a\x15.kvstored.v1.Sequence\x12G\n\x0c\x41ppendChunks\x12 .kvstored.v1.AppendChunksRequest\x1a\x15.kvstored.v1.Sequence\x12?\n\x04\x46ork\x12 .kvstored.v1.ForkSequenceRequest\x1a\x15.kvstored.v1.Sequence\x12L\n\rTruncateFront\x12$.kvstored.v1.TruncateSequenceRequest\x1a\x15.kvstored.v1.Sequence\x12K\n\x0cTruncateBack\x12$.kvstored.v1.TruncateSequenceRequest\x1a\x15.kvstored.v1.Sequence\x12\x41\n\x05\x46lush\x12!.kvstored.v1.FlushSequenceRequest\x1a\x15.kvstored.v1.Sequence\x12H\n\x06\x44\x65lete\x12\x1c.kvstored.v1.SequenceRequest\x1a .kvstored.v1.DeleteSequenceReply\x12J\n\x04List\x12!.kvstored.v1.ListSequencesRequest\x1a\x1f.kvstored.v1.ListSequencesReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akvstored/v1/sequence.proto\x12\x0bkvstored.v1\x1a\x18kvstored/v1/common.proto\"\x8d\x02\n\x08Sequence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tlayout_id\x18\x02 \x01(\x0c\x12\x0c\n\x04keys\x18\x03 \x03(\x0c\x12\x16\n\x0e\x64ropped_chunks\x18\x04 \x01(\x04\x12\x10\n\x08tail_key\x18\x05 \x01(\x0c\x12\x1b\n\x13\x64urable_tail_tokens\x18\x06 \x01(\r\x12\x13\n\x0btail_tokens\x18\x07 \x01(\r\x12\x15\n\rstaged_tokens\x18\x08 \x01(\x04\x12\x16\n\x0e\x64urable_tokens\x18\t \x01(\x04\x12\x0f\n\x07stopped\x18\n \x01(\x08\x12\x11\n\tephemeral\x18\x0b \x01(\x08\x12#\n\x06reason\x18\x0c \x01(\x0e\x32\x13.kvstored.v1.Reason\"Y\n\x15\x43reateSequenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tlayout_id\x18\x02 \x01(\x0c\x12\x11\n\tephemeral\x18\x03 \x01(\x08\x12\x0c\n\x04keys\x18\x04 \x03(\x0c\"J\n\x13\x41ppendChunksRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x17\n\x0f\x65xpected_chunks\x18\x03 \x01(\x04\"J\n\x13\x46orkSequenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08new_name\x18\x02 \x01(\t\x12\x13\n\x0bkeep_chunks\x18\x03 \x01(\x04\"Q\n\x17TruncateSequenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64rop_chunks\x18\x02 \x01(\x04\x12\x13\n\x0b\x64rop_tokens\x18\x03 \x01(\x04\"d\n\x14\x46lushSequenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08tail_key\x18\x02 \x01(\x0c\x12\x17\n\x0f\x65xpected_tokens\x18\x03 \x01(\x04\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x04 \x01(\r\"\x1f\n\x0fSequenceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14ListSequencesRequest\"#\n\x12ListSequencesReply\x12\r\n\x05names\x18\x01 \x03(\t\"\x15\n\x13\x44\x65leteSequenceReply2\x90\x05\n\x0fSequenceService\x12\x43\n\x06\x43reate\x12\".kvstored.v1.CreateSequenceRequest\x1a\x15.kvstored.v1.Sequence\x12:\n\x03Get\x12\x1c.kvstored.v1.SequenceRequest\x1a\x15.kvstored.v1.Sequence\x12G\n\x0c\x41ppendChunks\x12 .kvstored.v1.AppendChunksRequest\x1a\x15.kvstored.v1.Sequence\x12?\n\x04\x46ork\x12 .kvstored.v1.ForkSequenceRequest\x1a\x15.kvstored.v1.Sequence\x12L\n\rTruncateFront\x12$.kvstored.v1.TruncateSequenceRequest\x1a\x15.kvstored.v1.Sequence\x12K\n\x0cTruncateBack\x12$.kvstored.v1.TruncateSequenceRequest\x1a\x15.kvstored.v1.Sequence\x12\x41\n\x05\x46lush\x12!.kvstored.v1.FlushSequenceRequest\x1a\x15.kvstored.v1.Sequence\x12H\n\x06\x44\x65lete\x12\x1c.kvstored.v1.SequenceRequest\x1a .kvstored.v1.DeleteSequenceReply\x12J\n\x04List\x12!.kvstored.v1.ListSequencesRequest\x1a\x1f.kvstored.v1.ListSequencesReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kvstored.v1.sequence_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEQUENCE']._serialized_start=44
-  _globals['_SEQUENCE']._serialized_end=276
-  _globals['_CREATESEQUENCEREQUEST']._serialized_start=278
-  _globals['_CREATESEQUENCEREQUEST']._serialized_end=367
-  _globals['_APPENDCHUNKSREQUEST']._serialized_start=369
-  _globals['_APPENDCHUNKSREQUEST']._serialized_end=443
-  _globals['_FORKSEQUENCEREQUEST']._serialized_start=445
-  _globals['_FORKSEQUENCEREQUEST']._serialized_end=519
-  _globals['_TRUNCATESEQUENCEREQUEST']._serialized_start=521
-  _globals['_TRUNCATESEQUENCEREQUEST']._serialized_end=602
-  _globals['_FLUSHSEQUENCEREQUEST']._serialized_start=604
-  _globals['_FLUSHSEQUENCEREQUEST']._serialized_end=683
-  _globals['_SEQUENCEREQUEST']._serialized_start=685
-  _globals['_SEQUENCEREQUEST']._serialized_end=716
-  _globals['_LISTSEQUENCESREQUEST']._serialized_start=718
-  _globals['_LISTSEQUENCESREQUEST']._serialized_end=740
-  _globals['_LISTSEQUENCESREPLY']._serialized_start=742
-  _globals['_LISTSEQUENCESREPLY']._serialized_end=777
-  _globals['_DELETESEQUENCEREPLY']._serialized_start=779
-  _globals['_DELETESEQUENCEREPLY']._serialized_end=800
-  _globals['_SEQUENCESERVICE']._serialized_start=803
-  _globals['_SEQUENCESERVICE']._serialized_end=1459
+  _globals['_SEQUENCE']._serialized_start=70
+  _globals['_SEQUENCE']._serialized_end=339
+  _globals['_CREATESEQUENCEREQUEST']._serialized_start=341
+  _globals['_CREATESEQUENCEREQUEST']._serialized_end=430
+  _globals['_APPENDCHUNKSREQUEST']._serialized_start=432
+  _globals['_APPENDCHUNKSREQUEST']._serialized_end=506
+  _globals['_FORKSEQUENCEREQUEST']._serialized_start=508
+  _globals['_FORKSEQUENCEREQUEST']._serialized_end=582
+  _globals['_TRUNCATESEQUENCEREQUEST']._serialized_start=584
+  _globals['_TRUNCATESEQUENCEREQUEST']._serialized_end=665
+  _globals['_FLUSHSEQUENCEREQUEST']._serialized_start=667
+  _globals['_FLUSHSEQUENCEREQUEST']._serialized_end=767
+  _globals['_SEQUENCEREQUEST']._serialized_start=769
+  _globals['_SEQUENCEREQUEST']._serialized_end=800
+  _globals['_LISTSEQUENCESREQUEST']._serialized_start=802
+  _globals['_LISTSEQUENCESREQUEST']._serialized_end=824
+  _globals['_LISTSEQUENCESREPLY']._serialized_start=826
+  _globals['_LISTSEQUENCESREPLY']._serialized_end=861
+  _globals['_DELETESEQUENCEREPLY']._serialized_start=863
+  _globals['_DELETESEQUENCEREPLY']._serialized_end=884
+  _globals['_SEQUENCESERVICE']._serialized_start=887
+  _globals['_SEQUENCESERVICE']._serialized_end=1543
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from kvstored_protos.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -39,6 +40,7 @@ class Sequence(_message.Message):
     DURABLE_TOKENS_FIELD_NUMBER: _builtins.int
     STOPPED_FIELD_NUMBER: _builtins.int
     EPHEMERAL_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     layout_id: _builtins.bytes
     dropped_chunks: _builtins.int
@@ -57,6 +59,10 @@ class Sequence(_message.Message):
     stopped: _builtins.bool
     """Rows behind staged_tokens were dropped, or a chunk there could not be stored."""
     ephemeral: _builtins.bool
+    reason: _common_pb2.Reason.ValueType
+    """Of Flush: DEADLINE when staged_tokens are not durable yet. They become so behind the answer,
+    but for an open tail, which the next flush makes durable.
+    """
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Chunks that are durable, as far as none before them is not."""
@@ -75,10 +81,11 @@ class Sequence(_message.Message):
         durable_tokens: _builtins.int = ...,
         stopped: _builtins.bool = ...,
         ephemeral: _builtins.bool = ...,
+        reason: _common_pb2.Reason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_chunks", b"dropped_chunks", "durable_tail_tokens", b"durable_tail_tokens", "durable_tokens", b"durable_tokens", "ephemeral", b"ephemeral", "keys", b"keys", "layout_id", b"layout_id", "name", b"name", "staged_tokens", b"staged_tokens", "stopped", b"stopped", "tail_key", b"tail_key", "tail_tokens", b"tail_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_chunks", b"dropped_chunks", "durable_tail_tokens", b"durable_tail_tokens", "durable_tokens", b"durable_tokens", "ephemeral", b"ephemeral", "keys", b"keys", "layout_id", b"layout_id", "name", b"name", "reason", b"reason", "staged_tokens", b"staged_tokens", "stopped", b"stopped", "tail_key", b"tail_key", "tail_tokens", b"tail_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -207,6 +214,7 @@ class FlushSequenceRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TAIL_KEY_FIELD_NUMBER: _builtins.int
     EXPECTED_TOKENS_FIELD_NUMBER: _builtins.int
+    DEADLINE_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     tail_key: _builtins.bytes
     """Key of the tokens of the tail, under which it is stored as a short chunk; empty when
@@ -216,16 +224,21 @@ class FlushSequenceRequest(_message.Message):
     """The length that the caller believes the sequence to have; another is refused with
     SEQUENCE_CONFLICT, because the key would name other tokens.
     """
+    deadline_ms: _builtins.int
+    """How long the call may wait for the devices, and is then answered with what is durable. With
+    0 the daemon chooses, and refuses the call with DEADLINE instead.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         tail_key: _builtins.bytes = ...,
         expected_tokens: _builtins.int = ...,
+        deadline_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_tokens", b"expected_tokens", "name", b"name", "tail_key", b"tail_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ms", b"deadline_ms", "expected_tokens", b"expected_tokens", "name", b"name", "tail_key", b"tail_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -127,7 +127,7 @@ class SequenceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Flush(self, request, context):
-        """Answers when everything before expected_tokens is durable.
+        """Answers when everything before expected_tokens is durable, or at the deadline.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

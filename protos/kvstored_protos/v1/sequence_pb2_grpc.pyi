@@ -43,7 +43,7 @@ class SequenceServiceStub:
     TruncateFront: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.TruncateSequenceRequest, _sequence_pb2.Sequence]
     TruncateBack: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.TruncateSequenceRequest, _sequence_pb2.Sequence]
     Flush: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.FlushSequenceRequest, _sequence_pb2.Sequence]
-    """Answers when everything before expected_tokens is durable."""
+    """Answers when everything before expected_tokens is durable, or at the deadline."""
     Delete: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.SequenceRequest, _sequence_pb2.DeleteSequenceReply]
     List: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.ListSequencesRequest, _sequence_pb2.ListSequencesReply]
 
@@ -62,7 +62,7 @@ class SequenceServiceAsyncStub(SequenceServiceStub):
     TruncateFront: _aio.UnaryUnaryMultiCallable[_sequence_pb2.TruncateSequenceRequest, _sequence_pb2.Sequence]  # type: ignore[assignment]
     TruncateBack: _aio.UnaryUnaryMultiCallable[_sequence_pb2.TruncateSequenceRequest, _sequence_pb2.Sequence]  # type: ignore[assignment]
     Flush: _aio.UnaryUnaryMultiCallable[_sequence_pb2.FlushSequenceRequest, _sequence_pb2.Sequence]  # type: ignore[assignment]
-    """Answers when everything before expected_tokens is durable."""
+    """Answers when everything before expected_tokens is durable, or at the deadline."""
     Delete: _aio.UnaryUnaryMultiCallable[_sequence_pb2.SequenceRequest, _sequence_pb2.DeleteSequenceReply]  # type: ignore[assignment]
     List: _aio.UnaryUnaryMultiCallable[_sequence_pb2.ListSequencesRequest, _sequence_pb2.ListSequencesReply]  # type: ignore[assignment]
 
@@ -120,7 +120,7 @@ class SequenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sequence_pb2.FlushSequenceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sequence_pb2.Sequence, _abc.Awaitable[_sequence_pb2.Sequence]]:
-        """Answers when everything before expected_tokens is durable."""
+        """Answers when everything before expected_tokens is durable, or at the deadline."""
 
     @_abc_1.abstractmethod
     def Delete(

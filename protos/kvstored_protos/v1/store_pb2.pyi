@@ -77,6 +77,10 @@ class _PutOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PutOutcome
     PUT_OUTCOME_EXISTED: _PutOutcome.ValueType  # 2
     """The key was stored before; the bytes of this call were not used."""
     PUT_OUTCOME_REJECTED: _PutOutcome.ValueType  # 3
+    PUT_OUTCOME_STAGED: _PutOutcome.ValueType  # 4
+    """Only for DURABLE: readable from DRAM, but not durable when the deadline passed. It becomes
+    so behind the answer, unless its device fails.
+    """
 
 class PutOutcome(_PutOutcome, metaclass=_PutOutcomeEnumTypeWrapper): ...
 
@@ -85,7 +89,32 @@ PUT_OUTCOME_STORED: PutOutcome.ValueType  # 1
 PUT_OUTCOME_EXISTED: PutOutcome.ValueType  # 2
 """The key was stored before; the bytes of this call were not used."""
 PUT_OUTCOME_REJECTED: PutOutcome.ValueType  # 3
+PUT_OUTCOME_STAGED: PutOutcome.ValueType  # 4
+"""Only for DURABLE: readable from DRAM, but not durable when the deadline passed. It becomes
+so behind the answer, unless its device fails.
+"""
 Global___PutOutcome: _TypeAlias = PutOutcome  # noqa: Y015
+
+class _ChangeKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CHANGE_KIND_UNSPECIFIED: _ChangeKind.ValueType  # 0
+    CHANGE_KIND_STORED: _ChangeKind.ValueType  # 1
+    """The chunk can be read from now on."""
+    CHANGE_KIND_REMOVED: _ChangeKind.ValueType  # 2
+    """The chunk cannot be read any more: evicted, deleted, damaged, or never written."""
+
+class ChangeKind(_ChangeKind, metaclass=_ChangeKindEnumTypeWrapper): ...
+
+CHANGE_KIND_UNSPECIFIED: ChangeKind.ValueType  # 0
+CHANGE_KIND_STORED: ChangeKind.ValueType  # 1
+"""The chunk can be read from now on."""
+CHANGE_KIND_REMOVED: ChangeKind.ValueType  # 2
+"""The chunk cannot be read any more: evicted, deleted, damaged, or never written."""
+Global___ChangeKind: _TypeAlias = ChangeKind  # noqa: Y015
 
 @_typing.final
 class PutChunk(_message.Message):
@@ -96,6 +125,7 @@ class PutChunk(_message.Message):
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     STRIPE_FIELD_NUMBER: _builtins.int
     SLICE_BYTES_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     parent_key: _builtins.bytes
     """Key of the chunk before it; empty for the first and for independent chunks."""
@@ -104,6 +134,11 @@ class PutChunk(_message.Message):
     stripe: _builtins.int
     """The chunk goes to device (stripe modulo devices) if that has room. Consecutive
     chunks of a sequence have consecutive stripes, so that they are read in parallel.
+    """
+    note: _builtins.bytes
+    """What the caller wants others to know of the chunk, at most 32 KiB, 2 MiB in one call. The
+    daemon does not look into it: it hands it on with the change that the chunk was stored,
+    keeps it in memory for as long as that, and forgets it when the chunk was there before.
     """
     @_builtins.property
     def slice_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -119,10 +154,11 @@ class PutChunk(_message.Message):
         token_count: _builtins.int = ...,
         stripe: _builtins.int = ...,
         slice_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        note: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "parent_key", b"parent_key", "slice_bytes", b"slice_bytes", "stripe", b"stripe", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "note", b"note", "parent_key", b"parent_key", "slice_bytes", b"slice_bytes", "stripe", b"stripe", "token_count", b"token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -140,7 +176,7 @@ class PutRequest(_message.Message):
     layout_id: _builtins.bytes
     ack: Global___Ack.ValueType
     deadline_ms: _builtins.int
-    """How long the call may wait for room in DRAM."""
+    """How long the call may wait for room in DRAM and, for DURABLE, for the devices."""
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___PutChunk]: ...
     @_builtins.property
@@ -170,7 +206,7 @@ class PutResult(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     outcome: Global___PutOutcome.ValueType
     reason: _common_pb2.Reason.ValueType
-    """Set when the outcome is REJECTED."""
+    """Set when the outcome is REJECTED, and DEADLINE when it is STAGED."""
     def __init__(
         self,
         *,
@@ -259,11 +295,16 @@ class AppendRequest(_message.Message):
     SNAPSHOT_OFFSET_FIELD_NUMBER: _builtins.int
     ROW_COUNT_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
+    DEADLINE_MS_FIELD_NUMBER: _builtins.int
     layout_id: _builtins.bytes
     snapshot_offset: _builtins.int
     """Arena offset of the snapshot."""
     row_count: _builtins.int
     """Rows of the snapshot; items need not name all of them."""
+    deadline_ms: _builtins.int
+    """How long the call may wait for sequences that others are changing; 0 leaves the choice to
+    the daemon.
+    """
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendItem]:
         """At most one for each sequence."""
@@ -275,10 +316,11 @@ class AppendRequest(_message.Message):
         snapshot_offset: _builtins.int = ...,
         row_count: _builtins.int = ...,
         items: _abc.Iterable[Global___AppendItem] | None = ...,
+        deadline_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "layout_id", b"layout_id", "row_count", b"row_count", "snapshot_offset", b"snapshot_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ms", b"deadline_ms", "items", b"items", "layout_id", b"layout_id", "row_count", b"row_count", "snapshot_offset", b"snapshot_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -295,7 +337,8 @@ class AppendResult(_message.Message):
     reason: _common_pb2.Reason.ValueType
     """Why the item's tokens were not taken, or only those before length_tokens. DRAM_FULL:
     there was no room at once, the sequence is stopped. SEQUENCE_CONFLICT: first_token
-    is not the sequence's length, or its layout is another.
+    is not the sequence's length, or its layout is another. DEADLINE: somebody else was
+    changing it all the time; nothing of the item was taken.
     """
     def __init__(
         self,
@@ -581,3 +624,109 @@ class DeleteReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteReply: _TypeAlias = DeleteReply  # noqa: Y015
+
+@_typing.final
+class Change(_message.Message):
+    """A chunk of the caller's namespace that came or went."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    kind: Global___ChangeKind.ValueType
+    key: _builtins.bytes
+    note: _builtins.bytes
+    """What was put with it; empty for REMOVED."""
+    def __init__(
+        self,
+        *,
+        kind: Global___ChangeKind.ValueType = ...,
+        key: _builtins.bytes = ...,
+        note: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "kind", b"kind", "note", b"note"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Change: _TypeAlias = Change  # noqa: Y015
+
+@_typing.final
+class ChangesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """Where the caller is: epoch and last_sequence of the answer before; both 0 at first."""
+    after_sequence: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Keys of which the caller wants to know whether they are stored, at most 16384."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        after_sequence: _builtins.int = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "epoch", b"epoch", "keys", b"keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangesRequest: _TypeAlias = ChangesRequest  # noqa: Y015
+
+@_typing.final
+class ChangesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    LAST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    IS_STORED_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    last_sequence: _builtins.int
+    """Where the caller is behind these changes."""
+    lost: _builtins.bool
+    """There were changes behind the caller's place that the daemon does not know any more, or the
+    place is one of another epoch: whatever the caller believes to be stored may be gone. What
+    follows are all changes that are still known.
+    """
+    has_more: _builtins.bool
+    """There are more, behind last_sequence: ask again."""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
+        """Of one chunk in the order in which they happened, with consecutive sequence numbers up to
+        last_sequence. A removal may be told twice, or of a chunk that was stored anew meanwhile;
+        that a chunk was stored is never told after its removal.
+        """
+
+    @_builtins.property
+    def is_stored(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """Of each key, whether its chunk could be read after all these changes."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        last_sequence: _builtins.int = ...,
+        lost: _builtins.bool = ...,
+        changes: _abc.Iterable[Global___Change] | None = ...,
+        has_more: _builtins.bool = ...,
+        is_stored: _abc.Iterable[_builtins.bool] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "epoch", b"epoch", "has_more", b"has_more", "is_stored", b"is_stored", "last_sequence", b"last_sequence", "lost", b"lost"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangesReply: _TypeAlias = ChangesReply  # noqa: Y015

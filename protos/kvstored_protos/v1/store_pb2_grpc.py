@@ -69,6 +69,11 @@ class StoreServiceStub(object):
                 request_serializer=kvstored_dot_v1_dot_store__pb2.DeleteRequest.SerializeToString,
                 response_deserializer=kvstored_dot_v1_dot_store__pb2.DeleteReply.FromString,
                 _registered_method=True)
+        self.Changes = channel.unary_unary(
+                '/kvstored.v1.StoreService/Changes',
+                request_serializer=kvstored_dot_v1_dot_store__pb2.ChangesRequest.SerializeToString,
+                response_deserializer=kvstored_dot_v1_dot_store__pb2.ChangesReply.FromString,
+                _registered_method=True)
 
 
 class StoreServiceServicer(object):
@@ -120,6 +125,14 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Changes(self, request, context):
+        """Which chunks of the namespace came and went. Answers at once; the daemon remembers changes
+        from the first such call of a namespace on, and only so many.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StoreServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -157,6 +170,11 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.Delete,
                     request_deserializer=kvstored_dot_v1_dot_store__pb2.DeleteRequest.FromString,
                     response_serializer=kvstored_dot_v1_dot_store__pb2.DeleteReply.SerializeToString,
+            ),
+            'Changes': grpc.unary_unary_rpc_method_handler(
+                    servicer.Changes,
+                    request_deserializer=kvstored_dot_v1_dot_store__pb2.ChangesRequest.FromString,
+                    response_serializer=kvstored_dot_v1_dot_store__pb2.ChangesReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -348,6 +366,33 @@ class StoreService(object):
             '/kvstored.v1.StoreService/Delete',
             kvstored_dot_v1_dot_store__pb2.DeleteRequest.SerializeToString,
             kvstored_dot_v1_dot_store__pb2.DeleteReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Changes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvstored.v1.StoreService/Changes',
+            kvstored_dot_v1_dot_store__pb2.ChangesRequest.SerializeToString,
+            kvstored_dot_v1_dot_store__pb2.ChangesReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,10 @@ class StoreServiceStub:
     Unpin: _grpc.UnaryUnaryMultiCallable[_store_pb2.UnpinRequest, _store_pb2.UnpinReply]
     Delete: _grpc.UnaryUnaryMultiCallable[_store_pb2.DeleteRequest, _store_pb2.DeleteReply]
     """Answers when the deletion is durable."""
+    Changes: _grpc.UnaryUnaryMultiCallable[_store_pb2.ChangesRequest, _store_pb2.ChangesReply]
+    """Which chunks of the namespace came and went. Answers at once; the daemon remembers changes
+    from the first such call of a namespace on, and only so many.
+    """
 
 @_typing.type_check_only
 class StoreServiceAsyncStub(StoreServiceStub):
@@ -59,6 +63,10 @@ class StoreServiceAsyncStub(StoreServiceStub):
     Unpin: _aio.UnaryUnaryMultiCallable[_store_pb2.UnpinRequest, _store_pb2.UnpinReply]  # type: ignore[assignment]
     Delete: _aio.UnaryUnaryMultiCallable[_store_pb2.DeleteRequest, _store_pb2.DeleteReply]  # type: ignore[assignment]
     """Answers when the deletion is durable."""
+    Changes: _aio.UnaryUnaryMultiCallable[_store_pb2.ChangesRequest, _store_pb2.ChangesReply]  # type: ignore[assignment]
+    """Which chunks of the namespace came and went. Answers at once; the daemon remembers changes
+    from the first such call of a namespace on, and only so many.
+    """
 
 class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -114,5 +122,15 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_store_pb2.DeleteReply, _abc.Awaitable[_store_pb2.DeleteReply]]:
         """Answers when the deletion is durable."""
+
+    @_abc_1.abstractmethod
+    def Changes(
+        self,
+        request: _store_pb2.ChangesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_store_pb2.ChangesReply, _abc.Awaitable[_store_pb2.ChangesReply]]:
+        """Which chunks of the namespace came and went. Answers at once; the daemon remembers changes
+        from the first such call of a namespace on, and only so many.
+        """
 
 def add_StoreServiceServicer_to_server(servicer: StoreServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

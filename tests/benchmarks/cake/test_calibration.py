@@ -10,7 +10,8 @@ from benchmarks.cake.calibration import (
     load_cost,
     quotient,
 )
-from benchmarks.cake.paper_tables import CHUNK_TOKENS, TABLES, Cell
+from benchmarks.cake.paper_tables import TABLES, Cell
+from benchmarks.cake.workload import CHUNK_TOKENS
 
 CALIBRATED = [
     cell

@@ -7,10 +7,10 @@ import pytest
 
 from benchmarks.cake.burst import ShortRequest
 from benchmarks.cake.measured.crowd import TOKEN_BUDGET, Crowd, CrowdRun
-from benchmarks.cake.measured.history import NEW_TOKENS, StoredHistory
+from benchmarks.cake.measured.history import NEW_TOKENS, CakeHistory
 from benchmarks.cake.measured.shared_model import SharedModel
-from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
 from kvstored_client import RAW
 from tests.engine_adapters.runner.scripted_restorations import (
     ScriptedRestoration,
@@ -27,7 +27,7 @@ class ScriptedCake(ScriptedRestorer):
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredHistory:
+def stored(tmp_path_factory: pytest.TempPathFactory) -> CakeHistory:
     folder: Path = tmp_path_factory.mktemp("model")
     shape = RandomModelShape(
         vocab_size=300,
@@ -41,11 +41,11 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredHistory:
     write_random_model(folder, shape, ["a few words"])
     model = SharedModel.from_directory(folder)
     assert isinstance(model, SharedModel)
-    return StoredHistory(model, [7] * (LONG_TOKENS - 1), chunk_tokens=128, codec=RAW)
+    return CakeHistory(model, [7] * (LONG_TOKENS - 1), chunk_tokens=128, codec=RAW)
 
 
 @pytest.fixture
-def crowd(stored: StoredHistory) -> Crowd:
+def crowd(stored: CakeHistory) -> Crowd:
     """All have come when the long request comes."""
     burst = [ShortRequest(arrives_s=0.0, token_count=SHORT_TOKENS)] * 2
     return Crowd(stored, burst, [[number] * SHORT_TOKENS for number in (1, 2)])
@@ -83,7 +83,7 @@ def test_both_ways_compute_the_same_tokens(crowd: Crowd) -> None:
     assert first.waited_s == 0.0
 
 
-def test_the_short_requests_alone_are_timed(crowd: Crowd, stored: StoredHistory) -> None:
+def test_the_short_requests_alone_are_timed(crowd: Crowd, stored: CakeHistory) -> None:
     assert crowd.shorts_s() > 0
     assert {step.stop_position for step in stored.model.steps} <= set(range(SHORT_TOKENS + 4))
     assert sum(step.token_count for step in stored.model.steps[:2]) == 2 * SHORT_TOKENS + 1

@@ -11,7 +11,10 @@ from benchmarks.cake.measured.run import PARTS, measure
 from benchmarks.cake.measured.scale import Scale
 from benchmarks.cake.platforms import TWO_A100
 from benchmarks.interleave import Rounds
-from engine_adapters.runner.random_model import RandomModelShape
+from engine_adapters.runner.model.random_model import RandomModelShape
+from tests.support import labs
+from tests.support.scale import Scale as Size
+from tests.support.scale import at
 
 
 def shape(kv_head_count: int) -> RandomModelShape:
@@ -40,6 +43,7 @@ TINY = Scale(
     has_cachegen=True,
     long_tokens=1024,
     long_rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
+    disturbed_rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
     check_passes=1,
     check_step_tokens=256,
 )
@@ -54,6 +58,14 @@ def settings(folder: Path) -> Settings:
     )
 
 
+@labs.CAKE_PARTS.first("part", ["disturbed"], name=str)
+def test_a_part_alone_measures_its_figures(part: str, tmp_path: Path) -> None:
+    series = measure(settings(tmp_path), TINY, (part,))
+    assert {one.key for one in series if one.is_figure} == set(PARTS[part])
+    assert list(tmp_path.iterdir()) == []
+
+
+@at(Size.QUICK)
 def test_all_figures_and_nothing_left(tmp_path: Path) -> None:
     chosen = settings(tmp_path)
     series = measure(chosen, TINY, tuple(PARTS))

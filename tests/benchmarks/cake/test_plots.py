@@ -13,9 +13,9 @@ from benchmarks.cake.measured.run import measure
 from benchmarks.cake.measured.scale import QUICK
 from benchmarks.cake.measured.shared_model import StepRecord
 from engine_adapters.restore import Action
-from engine_adapters.runner.cake_restoration import PointerSample
-from engine_adapters.runner.request import Completion
-from engine_adapters.runner.restore_report import RestoreReport
+from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.engine.restore_report import RestoreReport
+from engine_adapters.runner.restore.cake_restoration import PointerSample
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 

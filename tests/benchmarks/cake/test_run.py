@@ -4,11 +4,11 @@ import pytest
 from rich.console import Console
 
 from benchmarks.benchmark import Settings
-from benchmarks.cake import BENCHMARK
-from benchmarks.cake import run as parts_of_cake
+from benchmarks.cake import BENCHMARK, simulate
+from benchmarks.cake.measured import run as measured
 from benchmarks.report import Series
 
-MEASURED = ["grid", "fluctuation", "adaptive", "check"]
+MEASURED = ["grid", "fluctuation", "adaptive", "check", "disturbed"]
 
 
 def series(key: str) -> tuple[Series, ...]:
@@ -28,11 +28,11 @@ def test_what_was_asked_for_is_run_and_without_a_word_everything_is_measured(
     monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], expected: list[str]
 ) -> None:
     monkeypatch.setattr(
-        parts_of_cake.measured,
+        measured,
         "run",
         lambda settings, parts: tuple(one for part in parts for one in series(part)),
     )
-    monkeypatch.setattr(parts_of_cake.simulate, "simulate", lambda settings: series("simulate"))
+    monkeypatch.setattr(simulate, "simulate", lambda settings: series("simulate"))
     settings = Settings(
         quick=True, folder=Path("unused"), seed=0, console=Console(quiet=True), parts=asked
     )

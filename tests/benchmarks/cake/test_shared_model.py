@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.cake.measured.fluctuating_budget import FluctuatingBudget
 from benchmarks.cake.measured.shared_model import SharedModel
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
 
 PROMPT = list(range(1, 91))
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.decode.batch import DecodingBatch
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.step import NullSink, Segment
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.model.step import NullSink, Segment
 
 SHAPE = RandomModelShape(
     vocab_size=300,

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.benchmark import BenchmarkError
 from benchmarks.decode.direct import ROW_BYTES, DirectSink
-from engine_adapters.runner.step import Segment
+from engine_adapters.runner.model.step import Segment
 
 LAYERS, TOKENS = 2, 4
 NOTHING = torch.empty(0)

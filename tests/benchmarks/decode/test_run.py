@@ -1,6 +1,7 @@
 """The benchmark at a tiny size: it measures what it promises, and leaves nothing behind."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.decode import BENCHMARK
 from benchmarks.decode.run import chosen, measure
 from benchmarks.decode.scale import FULL, QUICK, Scale
-from engine_adapters.runner.random_model import RandomModelShape
+from engine_adapters.runner.model.random_model import RandomModelShape
+from tests.support import labs
 
 TINY = Scale(
     shape=RandomModelShape(
@@ -43,14 +45,16 @@ def test_a_part_is_one_batch_size() -> None:
         chosen(QUICK, ("batch2",))
 
 
-def test_all_figures_and_nothing_left(tmp_path: Path) -> None:
+@labs.DECODED_BATCHES.sizes("count")
+def test_all_figures_and_nothing_left(tmp_path: Path, count: int) -> None:
+    scale = replace(TINY, batch_sizes=TINY.batch_sizes[:count])
     settings = Settings(
         quick=True, folder=tmp_path / "scratch", seed=1, console=Console(file=io.StringIO())
     )
-    series = measure(settings, TINY)
+    series = measure(settings, scale)
     found = {one.key: one.value for one in series}
     assert {one.key for one in series if one.is_figure} == set(BENCHMARK.figures)
-    for size in TINY.batch_sizes:
+    for size in scale.batch_sizes:
         assert found[f"batch{size}_two_stage_rows_per_s"] > 0
         # Whole chunks only: many rows to a request.
         requests_per_s = found[f"batch{size}_two_stage_device_requests_per_s"]

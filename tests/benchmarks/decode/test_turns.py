@@ -3,7 +3,7 @@ import random
 import torch
 
 from benchmarks.decode.turns import TurnSink
-from engine_adapters.runner.step import Segment
+from engine_adapters.runner.model.step import Segment
 
 
 class Recorder:
@@ -28,6 +28,9 @@ class Recorder:
 
     def end_step(self) -> None:
         """Ignored."""
+
+    def abandon_step(self) -> None:
+        self.steps.pop()
 
     def end_request(self, request_id: int) -> None:
         self.ended.append(request_id)
@@ -66,6 +69,9 @@ def test_each_sink_sees_sequences_of_its_own() -> None:
         assert inner.begun == {0: (8, 0), 1: (8, 0)}
         assert inner.steps == [[(0, 0)], [(0, 1)], [(0, 2), (1, 0)], [(0, 3), (1, 1)]]
     assert (first.taken, second.taken) == ([0, 0, 2, 2], [1, 1, 3, 3])
+    sink.begin_step(segments(519))
+    sink.abandon_step()
+    assert len(second.steps) == 4
     sink.end_request(1)
     sink.end_request(7)
     assert first.ended == second.ended == [1]

@@ -9,12 +9,12 @@ import pytest
 from benchmarks.index_scale import fabric as fabric_module
 from benchmarks.index_scale.asked import resident_gib
 from benchmarks.index_scale.fabric import INDEX_MAP_BYTES, Fabric
-from kvstored.store.check import check_store
-from kvstored.store.check_report import ProblemKind
-from kvstored.store.device_set import open_device_set
-from kvstored.store.index import Index
-from kvstored.store.rebuild import rebuild_index
-from kvstored.store.recover import recover
+from kvstored.store.check.check_report import ProblemKind
+from kvstored.store.check.offline_check import check_store
+from kvstored.store.index.index import Index
+from kvstored.store.space.device_set import open_device_set
+from kvstored.store.start.rebuild import rebuild_index
+from kvstored.store.start.recover import recover
 
 COUNT = 1001
 
@@ -36,7 +36,7 @@ def test_every_record_is_there_and_has_an_extent_of_its_own(fabric: Fabric) -> N
         recovered = recover(index, device_set)
         assert (len(recovered.table), recovered.dropped_count) == (COUNT, 0)
         assert recovered.next_stamp == COUNT + 1
-        found = {chunk.key for chunk, _ in index.records()}
+        found = {chunk.key for chunk, _ in index.walks.records()}
         assert found == {key.tobytes() for key in keys}
     finally:
         index.close()

@@ -9,6 +9,8 @@ from benchmarks.index_scale import run as run_module
 from benchmarks.index_scale.asked import Asked
 from benchmarks.index_scale.run import BENCHMARK, FULL, PARTS, QUICK, RECORDS, Scale, measure
 from benchmarks.scratch import SCRATCH_BYTES_MAX
+from tests.support.scale import Scale as Size
+from tests.support.scale import at
 
 TINY = Scale(
     record_count=3000,
@@ -23,6 +25,7 @@ def settings(folder: Path, *parts: str) -> Settings:
     return Settings(quick=True, folder=folder, seed=1, console=console, parts=parts)
 
 
+@at(Size.QUICK)
 def test_every_promised_figure_is_measured_and_nothing_is_left(tmp_path: Path) -> None:
     series = measure(settings(tmp_path / "scratch"), TINY)
     figures = {one.key: one for one in series if one.is_figure}

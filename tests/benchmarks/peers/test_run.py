@@ -16,6 +16,8 @@ from benchmarks.peers.run import SLICE_BYTES, measure, peer_file_bytes
 from benchmarks.storage.scale import FULL, QUICK
 from benchmarks.workload import GIB, MIB
 from tests.benchmarks.peers.test_peer_process import SCRIPTED
+from tests.support.scale import Scale, at
+from tests.support.sharing import HUGE_PAGES
 
 TINY = replace(
     QUICK,
@@ -36,6 +38,8 @@ def settings(tmp_path: Path, peer_python: Path | None = None) -> Settings:
     )
 
 
+@HUGE_PAGES
+@at(Scale.QUICK)
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 def test_all_sides_are_measured_and_nothing_is_left(tmp_path: Path) -> None:
     found = measure(settings(tmp_path, Path(sys.executable)), TINY, SCRIPTED)

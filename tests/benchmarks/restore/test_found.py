@@ -45,6 +45,7 @@ FOUND = Found(
         Mode.AUTO: (9.0, 36.0),
     },
     waited_s=(0.9, 4.5),
+    recomputed_layers=(0.0, 1.0),
     costs=(BALANCED, SLOWER),
     beside=(BESIDE, BESIDE),
     device_bytes_per_s=10.0,

@@ -18,10 +18,12 @@ from benchmarks.restore.measured.machine import (
 )
 from benchmarks.restore.measured.run import SCRATCH_BYTES, measure
 from benchmarks.restore.measured.scale import FULL, Balance, MeasuredSetting, Scale
-from engine_adapters.runner.engine import TOKEN_BUDGET
-from engine_adapters.runner.random_model import RandomModelShape
-from engine_adapters.runner.state_format import CHUNK_TOKENS
+from engine_adapters.runner.engine.engine import TOKEN_BUDGET
+from engine_adapters.runner.model.random_model import RandomModelShape
+from engine_adapters.runner.states.state_format import CHUNK_TOKENS
 from kvstored.format.geometry import HEADER_BYTES
+from tests.support.scale import Scale as Size
+from tests.support.scale import at
 
 TINY = Scale(
     shape=RandomModelShape(
@@ -75,6 +77,7 @@ def test_the_largest_setting_has_room_on_its_device() -> None:
     assert (3 * 2 + 4) * hidden_step_bytes < ARENA_BYTES
 
 
+@at(Size.QUICK)
 def test_all_figures_and_nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recomputing_s = SettingMachine.recomputing_s
     # The plan must not hang on how busy the machine is while a cost is timed.

@@ -9,10 +9,13 @@ from rich.console import Console
 from benchmarks.benchmark import Settings
 from benchmarks.interleave import Rounds
 from benchmarks.restore import BENCHMARK
-from benchmarks.restore.measured.ablation import BALANCED, LAYER_WISE, ROUNDED, measure, plan
+from benchmarks.restore.measured.ablation import BALANCED, ROUNDED, measure, plan
+from benchmarks.restore.measured.partitions import LAYER_WISE
 from benchmarks.restore.measured.scale import ABLATION, ABLATION_QUICK, Scale
 from engine_adapters.restore import LayerCosts, Source
 from tests.benchmarks.restore.test_measured import TINY
+from tests.support.scale import Scale as Size
+from tests.support.scale import at
 
 TINY_ABLATION = Scale(
     shape=TINY.shape,
@@ -49,6 +52,7 @@ def test_each_setting_of_a_scale_has_a_complement_of_its_own() -> None:
         assert min(shares) < 1 < max(shares)
 
 
+@at(Size.QUICK)
 def test_all_figures_and_nothing_left(tmp_path: Path) -> None:
     output = io.StringIO()
     settings = Settings(

@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import asdict
 
-from benchmarks.line_process import LineProcess
+from benchmarks.kit.line_process import LineProcess
 from benchmarks.storage import worker
 from benchmarks.storage.worker_process import WorkerProcess
 from benchmarks.workload import Workload

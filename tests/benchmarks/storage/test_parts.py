@@ -10,14 +10,16 @@ import pytest
 from rich.console import Console
 
 from benchmarks.benchmark import Settings
-from benchmarks.daemon_process import DaemonProcess
 from benchmarks.interleave import Rounds
-from benchmarks.storage import clients, mixed, overtaken
+from benchmarks.kit.daemon_process import DaemonProcess
+from benchmarks.storage import clients, fairness, mixed, overtaken
 from benchmarks.storage.bench import Bench
 from benchmarks.storage.run import BENCHMARK, PARTS, measure
 from benchmarks.storage.scale import Scale
 from benchmarks.workload import KIB, MIB
 from tests.benchmarks.storage.patient_worker import PatientProcess
+from tests.support import labs
+from tests.support.sharing import HUGE_PAGES
 
 MAY_BE_NOTHING = ("window", "overshoot", "disorder")
 ROUNDS = Rounds(count=1, count_min=1, time_limit_s=0.0)
@@ -34,6 +36,7 @@ TINY = Scale(
     client_count=2,
     client_sequences=2,
     sequence_bytes=32 * MIB,
+    small_calls_s=0.1,
     mixed_sequences=3,
     curve_bytes=16 * MIB,
     curve_slices=(16 * KIB, 4 * MIB),
@@ -67,11 +70,15 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (clients, mixed):
         monkeypatch.setattr(module, "WorkerProcess", PatientProcess)
     monkeypatch.setattr(mixed, "PUT_AHEAD_S", 2.0)
+    # All kinds are measured in the same way, and the largest puts and reads take seconds.
+    monkeypatch.setattr(fairness, "KINDS", ("match", "pin"))
+    monkeypatch.setattr(fairness, "SETTLE_S", 0.02)
     monkeypatch.setattr(overtaken, "DEVICE_BYTES_PER_S", OVERTAKEN_BYTES_PER_S)
 
 
+@HUGE_PAGES
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
-@pytest.mark.parametrize("part", PARTS)
+@labs.STORAGE_PARTS.first("part", dict.fromkeys(["dram_hits", *PARTS]), name=str)
 def test_a_part_measures_its_figures_and_leaves_nothing(tmp_path: Path, part: str) -> None:
     settings = Settings(
         quick=True,

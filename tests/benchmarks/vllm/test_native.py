@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from benchmarks.vllm.native import FIGURES, drop_cached, offloading_config, series
+from benchmarks.vllm.native import FIGURES, drop_cached, series
 
 
 def test_figure_is_the_ratio_of_each_round() -> None:
@@ -10,13 +10,6 @@ def test_figure_is_the_ratio_of_each_round() -> None:
     assert (figure.key,) == FIGURES
     assert figure.samples == (0.5, 1.0, 1.5)
     assert [one.key for one in samples] == ["native_prefix_s", "native_native_fs_s"]
-
-
-def test_both_ways_store_chunks_of_the_same_size() -> None:
-    config = offloading_config({"type": "fs", "root_dir": "files"})
-    extra = config["kv_connector_extra_config"]
-    assert extra["block_size"] == 64
-    assert extra["secondary_tiers"] == [{"type": "fs", "root_dir": "files"}]
 
 
 def test_files_stay_when_their_cache_is_given_up(tmp_path: Path) -> None:

@@ -4,16 +4,23 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks.benchmark import Settings
+from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.registry import find_benchmark
 from benchmarks.report import Series
 from benchmarks.vllm import run
 from benchmarks.vllm.restore import FIGURES
+from engine_adapters.vllm.testing.errors import EngineError
+
+
+def settings(is_quick: bool, parts: tuple[str, ...]) -> Settings:
+    return Settings(
+        quick=is_quick, folder=Path(), seed=1, console=Console(file=StringIO()), parts=parts
+    )
 
 
 def test_every_figure_belongs_to_a_part() -> None:
     benchmark = find_benchmark("vllm")
-    assert list(benchmark.parts) == ["restore", "steps", "bfloat16", "native", "server"]
+    assert list(benchmark.parts) == ["restore", "steps", "waiting", "bfloat16", "native", "server"]
     assert "prefix_vs_native_fs_ttft" in benchmark.promised(("native",))
     assert set(FIGURES) < set(benchmark.figures)
 
@@ -21,8 +28,8 @@ def test_every_figure_belongs_to_a_part() -> None:
 @pytest.mark.parametrize(
     ("is_quick", "parts", "ran"),
     [
-        (True, (), ["restore", "steps", "native", "server"]),
-        (False, (), ["restore", "steps", "bfloat16", "native", "server"]),
+        (True, (), ["restore", "steps", "waiting", "native", "server"]),
+        (False, (), ["restore", "steps", "waiting", "bfloat16", "native", "server"]),
         (True, ("bfloat16",), ["bfloat16"]),
     ],
 )
@@ -34,7 +41,13 @@ def test_chosen_parts_run(
         return run.Part(figures=(), run=lambda *_: one, is_quick=run.PARTS[name].is_quick)
 
     monkeypatch.setattr(run, "PARTS", {name: part_of(name) for name in run.PARTS})
-    settings = Settings(
-        quick=is_quick, folder=Path(), seed=1, console=Console(file=StringIO()), parts=parts
-    )
-    assert [series.key for series in run.run(settings)] == ran
+    assert [series.key for series in run.run(settings(is_quick, parts))] == ran
+
+
+def test_engine_that_ends_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(*_: object) -> tuple[Series, ...]:
+        raise EngineError("the engine ended")
+
+    monkeypatch.setattr(run, "PARTS", {"restore": run.Part(figures=(), run=end)})
+    with pytest.raises(BenchmarkError, match="the engine ended"):
+        run.run(settings(True, ()))

@@ -67,7 +67,9 @@ def test_sweep_publishes_its_worst_rate() -> None:
 
 
 def test_bfloat16_has_ratios_of_its_own() -> None:
-    measured = {f"bfloat16_{way}": (2.0,) for way in ("computed", "loaded")}
+    measured: dict[str, tuple[float, ...]] = {
+        f"bfloat16_{way}": (2.0,) for way in ("computed", "loaded")
+    }
     measured |= {
         "bfloat16_both": (1.0,),
         "bfloat16_slow_kv": (4.0,),

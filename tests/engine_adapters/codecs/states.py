@@ -12,7 +12,7 @@ from engine_adapters.codecs.codec import Codec
 from engine_adapters.codecs.registry import CODEC_NAMES, codec_of_layer
 from engine_adapters.codecs.slice_shape import DTYPES
 from engine_adapters.codecs.values import MAGNITUDE_MAX
-from tests.faults.seeds import seed
+from tests.support.seeds import drawn
 
 LAYER_COUNT = 3
 CODECS = [
@@ -50,7 +50,7 @@ def randomised(examples: int, **strategies: st.SearchStrategy[Any]) -> Callable[
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         given = hypothesis.given(**strategies)(test)
         settings = hypothesis.settings(max_examples=examples, database=None)
-        return hypothesis.seed(seed())(settings(given))
+        return hypothesis.seed(drawn())(settings(given))
 
     return decorate
 

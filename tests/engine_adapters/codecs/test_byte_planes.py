@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from engine_adapters.codecs.byte_planes import join_planes, split_planes
+
+WORDS = np.arange(0, 2**32, 65_537, dtype=np.uint32)
 
 
 def test_planes_have_bytes_of_equal_significance() -> None:
@@ -14,9 +17,8 @@ def test_planes_have_bytes_of_equal_significance() -> None:
     ]
 
 
-@pytest.mark.parametrize("word", [np.uint16, np.uint32])
-def test_planes_join(word: type[np.uint16] | type[np.uint32]) -> None:
-    words = np.arange(0, 2**32, 65_537, dtype=np.uint32).astype(word)
+@pytest.mark.parametrize("words", [WORDS.astype(np.uint16), WORDS], ids=["uint16", "uint32"])
+def test_planes_join(words: NDArray[np.uint16] | NDArray[np.uint32]) -> None:
     out = np.empty_like(words)
     join_planes(split_planes(words), out)
     assert (out == words).all()

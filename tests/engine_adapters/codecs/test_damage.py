@@ -3,6 +3,7 @@
 import struct
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -166,15 +167,17 @@ def windowed_frame(octets: bytes, window_log: int) -> bytes:
     return start + (len(octets) << 3 | 1).to_bytes(3, "little") + octets
 
 
+def windowed_segment(octets: bytes, window_log: int) -> bytes:
+    return frame_segment(windowed_frame(octets, window_log))
+
+
 def test_a_frame_with_a_large_window_is_refused() -> None:
     """A decompressor would allocate the window."""
     for window_log, is_good in ((17, True), (18, False), (26, False)):
         frame = windowed_frame(b"states", window_log)
         assert zstandard.get_frame_parameters(frame).window_size == 1 << window_log
         assert zstandard.ZstdDecompressor().decompress(frame) == b"states"
-        payload = zstd_payload(
-            lambda octets, window_log=window_log: frame_segment(windowed_frame(octets, window_log))
-        )
+        payload = zstd_payload(partial(windowed_segment, window_log=window_log))
         assert decodes(ZstdCodec(), payload) == is_good
 
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from engine_adapters.codecs.registry import codec_of_layer
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.step import NullSink, Segment
-from engine_adapters.runner.tokenizer import Tokenizer
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.model.step import NullSink, Segment
+from engine_adapters.runner.model.tokenizer import Tokenizer
 from tests.engine_adapters.codecs.states import decoded
 
 SHAPE = RandomModelShape(

@@ -5,13 +5,13 @@ from itertools import combinations
 
 from hypothesis import strategies as st
 
-from benchmarks.cake.virtual_run import Outcome, VirtualMachine, restore
 from engine_adapters.restore.cake import CakePlan, plan_cake
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
-from engine_adapters.restore.oracle import best_meeting, elapsed_s
 from engine_adapters.restore.ranges import History, runs
 from engine_adapters.restore.rates import Rates
 from engine_adapters.restore.source import Source
+from engine_adapters.restore.testing.oracle import best_meeting, elapsed_s
+from engine_adapters.restore.testing.virtual_run import Outcome, VirtualMachine, restore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,11 +58,16 @@ def test_the_faster_source_is_chosen_with_its_projection() -> None:
     assert plan_cake(WHOLE, COMPUTE, slow, token_budget=10).source is Source.KV
 
 
+def test_of_two_sources_that_cannot_help_the_larger_one_was_tried() -> None:
+    loads = {Source.HIDDEN: LoadCost(chunk_s=200.0), Source.KV: LoadCost(chunk_s=100.0)}
+    assert plan_cake(WHOLE, COMPUTE, loads, token_budget=10).source is Source.KV
+
+
 def test_a_source_that_cannot_help_is_tried_or_dropped() -> None:
     """Computing all takes 10.1 s; in time for that a chunk might come that is believed late."""
     tried, dropped = (
         plan_cake(WHOLE, COMPUTE, {Source.KV: LoadCost(chunk_s=chunk_s)}, token_budget=10)
-        for chunk_s in (20.0, 21.0)
+        for chunk_s in (323.0, 324.0)
     )
     assert (tried.load_order, tried.meeting_token) == ((range(10),), 90)
     assert (dropped.load_order, dropped.meeting_token) == ((), 101)

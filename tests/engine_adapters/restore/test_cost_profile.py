@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from engine_adapters.restore import CostProfile, ProfileError, Sample, Source
+from engine_adapters.restore import SPREAD_UNKNOWN, CostProfile, ProfileError, Sample, Source
 
 PROFILE = CostProfile(
     model="Llama2-7B",
@@ -125,8 +125,9 @@ def test_the_age_is_never_negative() -> None:
 def test_a_profile_that_cannot_be_used_says_what_is_wrong(
     name: str, value: object, words: str
 ) -> None:
+    change: dict[str, Any] = {name: value}
     with pytest.raises(ProfileError) as error:
-        replace(ENCODED, **{name: value})
+        replace(ENCODED, **change)
     assert words in str(error.value)
 
 
@@ -142,3 +143,12 @@ def test_lines_may_begin_at_0() -> None:
     )
     assert plain.costs(1).project_s == PROFILE.project_token_s
     assert plain.costs(1).load_s == 0.0
+
+
+def test_a_calibration_said_nothing_of_its_spread() -> None:
+    assert PROFILE.doubt == SPREAD_UNKNOWN
+    assert replace(PROFILE, compute_spread=1.0, read_spread=1.1).doubt == SPREAD_UNKNOWN
+    assert replace(PROFILE, compute_spread=3.0, read_spread=1.1).doubt == 3.0
+    assert replace(PROFILE, compute_spread=1.0, read_spread=2.5).doubt == 2.5
+    with pytest.raises(ProfileError, match=r"read_spread is 0\.9; it must be at least 1"):
+        replace(PROFILE, read_spread=0.9)

@@ -7,6 +7,7 @@ import pytest
 from engine_adapters.restore.cake import plan_cake
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
 from engine_adapters.restore.decision import Action, Decision
+from engine_adapters.restore.doubt import NO_DOUBT
 from engine_adapters.restore.pointers import Pointers
 from engine_adapters.restore.ranges import History, TokenRange
 from engine_adapters.restore.rates import Rates
@@ -274,3 +275,37 @@ def test_what_taking_loaded_tokens_takes_is_measured_too() -> None:
     assert pointers(load=LoadCost(chunk_s=0.1), rates=fast).decide(10).action is Action.WAIT
     fast.project_s.add(2.0 * 512, units=512)
     assert pointers(load=LoadCost(chunk_s=0.1), rates=fast).decide(10).action is Action.COMPUTE
+
+
+@pytest.mark.parametrize(("doubt", "stop"), [(NO_DOUBT, 101), (2.0, 80)])
+def test_what_had_been_loaded_was_computed_as_well_to_save_a_step(doubt: float, stop: int) -> None:
+    """A profile of a bad moment said that a step takes as long as 30 tokens.
+
+    Computing 10 tokens and then the last one seems to take 71 s, all 31 in one step 61 s. So
+    nothing was jumped over, and both sides together took as long as computing alone.
+    """
+    history = History(prompt_tokens=101, chunk_tokens=10, is_stored=(True,) * 10)
+    believed = ComputeCost(step_s=30.0, token_s=1.0, attention_s=0.0)
+    load = LoadCost(chunk_s=100.0)
+    running = Pointers(
+        history,
+        plan_cake(history, believed, {Source.KV: load}, token_budget=70),
+        believed,
+        rates=Rates(load, token_budget=70, doubt=doubt),
+        now_s=0.0,
+    )
+    running.begin_step(70)
+    running.end_step(70, 100.0)
+    bring(running, 200.0, [9, 8])
+    assert running.decide(70) == decision(Action.COMPUTE, 70, stop)
+
+
+def test_tokens_that_were_computed_before_there_was_a_plan_are_behind_the_pointer() -> None:
+    history = History(prompt_tokens=101, chunk_tokens=10, is_stored=(True,) * 10)
+    plan = plan_cake(history, COMPUTE, {Source.KV: LOAD}, token_budget=10)
+    running = Pointers(
+        history, plan, COMPUTE, rates=Rates(LOAD, token_budget=10), now_s=0.0, position=30
+    )
+    assert running.position == 30
+    assert running.reached_chunks == 3
+    assert running.decide(10) == decision(Action.COMPUTE, 30, 40)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_adapters.restore import ProfileError, load_profile, save_profile
+from engine_adapters.restore import SPREAD_UNKNOWN, ProfileError, load_profile, save_profile
 from tests.engine_adapters.restore.test_cost_profile import ENCODED, PROFILE
 
 
@@ -76,3 +76,11 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes, wor
 def test_a_file_that_is_not_there_is_another_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_profile(tmp_path / "profile.json")
+
+
+def test_a_profile_from_before_spreads_were_measured_is_still_used(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    document = asdict(PROFILE)
+    del document["compute_spread"], document["read_spread"]
+    path.write_text(json.dumps(document))
+    assert load_profile(path).doubt == SPREAD_UNKNOWN

@@ -1,6 +1,6 @@
 import pytest
 
-from engine_adapters.restore import LoadCost, Rates
+from engine_adapters.restore import ComputeCost, LoadCost, Rates, TokenRange
 
 
 def test_only_the_time_between_chunks_is_eased() -> None:
@@ -11,3 +11,23 @@ def test_only_the_time_between_chunks_is_eased() -> None:
     rates.ease()
     assert rates.chunk_s.value == pytest.approx(1 + 8 * 7 / 8)
     assert rates.project_s.value == rates.slowness.value == 9.0
+
+
+def test_a_short_step_that_was_disturbed_counted_as_much_as_a_long_one() -> None:
+    """A step of a tenth of the budget took six times as long: others will not for that."""
+    cost = ComputeCost(step_s=0.0, token_s=1.0, attention_s=0.0)
+    rates = Rates(None, token_budget=100)
+    rates.measure_step(cost, TokenRange(0, 10), 60.0)
+    assert rates.slowness.value == pytest.approx((1 + 0.6) / 1.1)
+
+
+def test_doubt_is_the_worst_surprise_of_either_side() -> None:
+    cost = ComputeCost(step_s=0.0, token_s=1.0, attention_s=0.0)
+    rates = Rates(LoadCost(chunk_s=1.0), token_budget=10, doubt=1.5)
+    assert rates.doubt == 1.5
+    rates.measure_step(cost, TokenRange(0, 10), 20.0)
+    assert rates.doubt == 2.0
+    rates.measure_chunks(1, 1 / 3)
+    assert rates.doubt == pytest.approx(3.0)
+    rates.measure_chunks(1, 0.0)
+    assert rates.doubt == 4.0

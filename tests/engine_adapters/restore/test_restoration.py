@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.cake.virtual_run import Outcome, VirtualMachine
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
-from engine_adapters.restore.oracle import best_meeting
 from engine_adapters.restore.ranges import History
+from engine_adapters.restore.testing.oracle import best_meeting
+from engine_adapters.restore.testing.virtual_run import Outcome, VirtualMachine
 from tests.engine_adapters.restore.drawn_restorations import Setting, histories, settings_of
 
 EXACT = 1 + 1e-9

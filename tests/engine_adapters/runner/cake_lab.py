@@ -1,52 +1,84 @@
 """Restorations by both ends over a store whose chunks arrive one by one, without any clock."""
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
 import torch
 
+from engine_adapters.reading.decoded_slices import DecodedSlices
+from engine_adapters.reading.span import Span
+from engine_adapters.reading.span_reader import THREAD_NAME as READER
 from engine_adapters.restore import ComputeCost, LayerSchedule, LoadCost
-from engine_adapters.runner.cake_restoration import CakeRestoration, PointerSample
-from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.decoded_span import DecodedSpan
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.request import Completion
-from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.span import Span
-from engine_adapters.runner.state_format import StateFormat
-from engine_adapters.runner.step import NullSink, StateSink
-from kvstored_client import RAW
-from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
-from tests.engine_adapters.runner.streamed_client import StreamedClient, StreamedRead
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.step import NullSink, StateSink
+from engine_adapters.runner.restore.cake_restoration import CakeRestoration, PointerSample
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.states.state_format import StateFormat
+from kvstored_client import RAW, Read, Region
+from kvstored_client.testing import MemoryClient, StoredChunk
+from tests.engine_adapters.runner.arrivals import Arrivals
+from tests.engine_adapters.runner.memory import Clock, check_released, make_store
 from tests.support.waiting import wait_until
 
 CHUNK_TOKENS = 8
 CHUNKS = 14
 EXACT = 1e-5
+EXACT_IN_ANY_STEPS = 5 * EXACT
+"""Of values of up to 5: two plain prefills in steps of other sizes differ by more than 1e-5."""
 NEW_TOKENS = 4
 STEPS_MAX = 2000
+ROOM_BYTES = 8 << 20
 PROMPT = [(31 * n * n + 7 * n) % 97 for n in range(CHUNKS * CHUNK_TOKENS + 1)]
+
+
+class LabClient(MemoryClient):
+    """A client of a store of its own, whose reads bring something only when the test says so.
+
+    ``clock`` is the engine's. ``opened`` are its reads, ``refused_bytes`` the sizes for which
+    a reader found no room.
+    """
+
+    def __init__(self, chunks: dict[bytes, StoredChunk], *, room_bytes: int = ROOM_BYTES) -> None:
+        super().__init__(make_store(chunks), room_bytes=room_bytes)
+        self.arrivals = Arrivals(self.store)
+        self.clock = Clock()
+        self.opened: list[Read] = []
+        self.refused_bytes: set[int] = set()
+
+    def allocate(self, byte_count: int, *, connects: bool = True) -> Region | None:
+        region = super().allocate(byte_count, connects=connects)
+        if region is None and threading.current_thread().name == READER:
+            self.refused_bytes.add(byte_count)
+        return region
+
+    def read(self, *arguments: Any, **options: Any) -> Read:
+        read = super().read(*arguments, **options)
+        self.opened.append(read)
+        return read
 
 
 class TickingSink:
     """Lets every step take a second, and passes all on."""
 
-    def __init__(self, client: FakeClient, inner: StateSink) -> None:
-        self._client = client
+    def __init__(self, clock: Clock, inner: StateSink) -> None:
+        self._clock = clock
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def end_step(self) -> None:
-        self._client.now_s += 1.0
+        self._clock.advance(1.0)
         self._inner.end_step()
 
 
-def has_asked(engine: Engine, client: StreamedClient, *, is_answered: bool) -> bool:
+def has_asked(engine: Engine, client: LabClient, *, is_answered: bool) -> bool:
     """Whether what was planned is being read, so that no step depends on when a thread runs.
 
     Before there is a plan: whether it is known what is stored, where that ``is_answered``.
@@ -61,16 +93,19 @@ def has_asked(engine: Engine, client: StreamedClient, *, is_answered: bool) -> b
     if restoration.plan is None:
         return not is_answered or reader.is_stored is not None
     # A read is a span of the reader's a moment after it was begun.
-    spans = (*reader.spans, *reader._given_back)
-    if any(not read.is_closed and not is_of(read, spans) for read in client.reads):
+    known = [
+        read for span in (*reader.spans, *reader._held.given_back) for read in span.reads.started
+    ]
+    if any(is_open(read) and read not in known for read in list(client.opened)):
         return False
     # Who waits for room waits for other threads.
     has_no_room = restoration._format.span_bytes(1) in client.refused_bytes
-    return bool(client.reads) or has_no_room or not restoration.plan.load_order
+    return bool(client.opened) or has_no_room or not restoration.plan.load_order
 
 
-def is_of(read: StreamedRead, spans: Iterable[Span]) -> bool:
-    return any(read in span._reads for span in spans)
+def is_open(read: Read) -> bool:
+    """Whether it was not closed, and its session lives."""
+    return read._progress.board_offset is not None
 
 
 def is_decoded(engine: Engine) -> bool:
@@ -81,14 +116,15 @@ def is_decoded(engine: Engine) -> bool:
         for restoration in restorations
         if isinstance(restoration, CakeRestoration)
         for span in restoration._reader.spans
-        if isinstance(span, DecodedSpan)
+        if isinstance(span._slices, DecodedSlices)
     )
 
 
-def has_decoded(span: DecodedSpan) -> bool:
+def has_decoded(span: Span) -> bool:
+    reads = span.reads
     return all(
-        span._slices[section.first_layer + layer][chunk] or not read.state(chunk, layer)
-        for section, read in zip(span._sections, span._reads, strict=False)
+        span._slices.state(chunk, section.first_layer + layer) or not read.state(chunk, layer)
+        for section, read in zip(reads.sections, reads.started, strict=False)
         for chunk in range(span.chunk_count)
         for layer in range(section.layer_count)
     )
@@ -102,17 +138,18 @@ class Lab:
     schedule: LayerSchedule
     codec: str = RAW
     chunk_tokens: int = CHUNK_TOKENS
-    store: FakeStore = field(default_factory=FakeStore)
+    chunks: dict[bytes, StoredChunk] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.format = StateFormat.of_model(
             self.model, "cake", schedule=self.schedule, chunk_tokens=self.chunk_tokens
         ).encoded(self.codec)
-        client = FakeClient(self.store)
+        client = MemoryClient(make_store(self.chunks))
         saver = StateSaver(client, self.format)
         engine = self.engine(saver=saver)
         self.run(engine, PROMPT)
         saver.close()
+        client.close()
         self.computed = engine._cache
         """What plain prefill makes of ``PROMPT``."""
         self.keys = client.prefix_keys(self.format.layout, PROMPT)
@@ -141,7 +178,7 @@ class Lab:
         engine: Engine,
         prompt: list[int],
         *,
-        client: StreamedClient | None = None,
+        client: LabClient | None = None,
         arrivals: tuple[int, ...] = (0,),
         is_answered: bool = True,
     ) -> Completion:
@@ -152,16 +189,16 @@ class Lab:
         engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
         for step in range(STEPS_MAX):
             if client is not None:
-                client.deliver(arrivals[step % len(arrivals)])
+                client.arrivals.deliver(arrivals[step % len(arrivals)])
                 wait_until(partial(is_decoded, engine))
-                client.now_s += 0.01
+                client.clock.advance(0.01)
             if completions := engine.step():
                 return completions[0]
             if client is not None:
                 wait_until(partial(has_asked, engine, client, is_answered=is_answered))
         raise AssertionError("the request never ended")
 
-    def states_of(self, slices: list[bytes]) -> torch.Tensor:
+    def states_of(self, slices: tuple[bytes, ...]) -> torch.Tensor:
         """All values of a stored chunk."""
         codec = self.format.codec
         if codec is None:
@@ -171,9 +208,9 @@ class Lab:
             codec.decode(layer, payload, out)
         return torch.cat([each.flatten() for each in decoded])
 
-    def stored(self, flags: tuple[bool, ...]) -> FakeStore:
+    def stored(self, flags: tuple[bool, ...]) -> dict[bytes, StoredChunk]:
         kept = [key for key, flag in zip(self.keys, flags, strict=False) if flag]
-        return FakeStore(chunks={key: self.store.chunks[key] for key in kept})
+        return {key: self.chunks[key] for key in kept}
 
 
 @dataclass
@@ -185,7 +222,7 @@ class Restored:
 
 def restore(
     lab: Lab,
-    client: StreamedClient,
+    client: LabClient,
     *,
     prompt_tokens: int = len(PROMPT),
     arrivals: tuple[int, ...] = (1,),
@@ -195,7 +232,10 @@ def restore(
     saves: bool = False,
     is_answered: bool = True,
 ) -> Restored:
-    """A step of 16 tokens takes as long as two chunks unless ``chunk_s`` says otherwise."""
+    """Restores and checks that every token is the one that a plain prefill leads to.
+
+    A step of 16 tokens takes as long as two chunks unless ``chunk_s`` says otherwise.
+    """
     samples: list[PointerSample] = []
     restorer = CakeRestorer(
         client,
@@ -206,23 +246,29 @@ def restore(
         token_budget=token_budget,
         span_bytes=lab.format.span_bytes(span_chunks),
         opening_s_max=600.0,
-        clock=lambda: client.now_s,
+        clock=client.clock,
         observer=samples.append,
     )
     saver = StateSaver(client, lab.format) if saves else None
-    sink = TickingSink(client, saver or NullSink())
+    sink = TickingSink(client.clock, saver or NullSink())
     engine = lab.engine(
-        restorer=restorer, saver=sink, token_budget=token_budget, clock=lambda: client.now_s
+        restorer=restorer, saver=sink, token_budget=token_budget, clock=client.clock
     )
     prompt = PROMPT[:prompt_tokens]
     completion = lab.run(engine, prompt, client=client, arrivals=arrivals, is_answered=is_answered)
     restorer.close()
     if saver is not None:
         saver.close()
-    assert client.regions_in_use == 0
-    assert client.reads_in_flight == 0
-    assert client.leases_taken == len(client.leases_released)
+    check_released(client.store)
+    check_equal(lab, completion, prompt_tokens)
     return Restored(completion, samples, engine)
+
+
+def check_equal(lab: Lab, completion: Completion, prompt_tokens: int) -> None:
+    """The tokens are those of a plain prefill, and each was either restored or computed."""
+    assert completion.token_ids == lab.plain(prompt_tokens).token_ids
+    forwarded = prompt_tokens + NEW_TOKENS - 1
+    assert completion.computed_tokens + completion.restore.restored_tokens == forwarded
 
 
 def check_states(
@@ -240,11 +286,3 @@ def check_states(
         difference = (ours[:, :prompt_tokens] - computed[:, :prompt_tokens]).abs().max()
         assert difference < difference_max
         assert torch.count_nonzero(computed[:, :prompt_tokens])
-
-
-def check_equal(lab: Lab, restored: Restored, prompt_tokens: int = len(PROMPT)) -> None:
-    plain = lab.plain(prompt_tokens)
-    assert restored.completion.token_ids == plain.token_ids
-    forwarded = prompt_tokens + NEW_TOKENS - 1
-    report = restored.completion.restore
-    assert restored.completion.computed_tokens + report.restored_tokens == forwarded

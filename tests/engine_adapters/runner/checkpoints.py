@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from transformers import (
     OPTForCausalLM,
 )
 
-TINY: Mapping[str, object] = {
+TINY: Mapping[str, Any] = {
     "vocab_size": 97,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -28,7 +29,7 @@ TINY: Mapping[str, object] = {
     "eos_token_id": None,
 }
 
-TINY_OPT: Mapping[str, object] = {
+TINY_OPT: Mapping[str, Any] = {
     "vocab_size": 97,
     "hidden_size": 32,
     "ffn_dim": 48,
@@ -51,9 +52,7 @@ LLAMA3_ROPE = {
 }
 
 
-def write_llama(
-    directory: Path, *, shard_bytes: str = "1GB", **changes: object
-) -> LlamaForCausalLM:
+def write_llama(directory: Path, *, shard_bytes: str = "1GB", **changes: Any) -> LlamaForCausalLM:
     """Writes a checkpoint into ``directory`` and returns the model that it holds."""
     torch.manual_seed(7)
     model = LlamaForCausalLM(LlamaConfig(**{**TINY, **changes})).eval()
@@ -62,7 +61,7 @@ def write_llama(
     return model
 
 
-def write_opt(directory: Path, *, shard_bytes: str = "1GB", **changes: object) -> OPTForCausalLM:
+def write_opt(directory: Path, *, shard_bytes: str = "1GB", **changes: Any) -> OPTForCausalLM:
     """As ``write_llama``, of the OPT architecture."""
     torch.manual_seed(9)
     model = OPTForCausalLM(OPTConfig(**{**TINY_OPT, **changes})).eval()
@@ -79,7 +78,7 @@ def _randomize_norms(model: nn.Module) -> None:
                 parameter.normal_(mean=0.5, std=0.3)
 
 
-def write_mistral(directory: Path, **changes: object) -> MistralForCausalLM:
+def write_mistral(directory: Path, **changes: Any) -> MistralForCausalLM:
     """As ``write_llama``, of the Mistral architecture."""
     torch.manual_seed(8)
     model = MistralForCausalLM(MistralConfig(**{**TINY, **changes})).eval()

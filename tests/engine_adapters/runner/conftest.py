@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.states.state_format import StateFormat
 from tests.engine_adapters.runner.checkpoints import write_llama
 
 CHUNK_TOKENS = 8

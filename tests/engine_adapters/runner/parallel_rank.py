@@ -1,5 +1,7 @@
 """One process of a model that runs in several; restores what the test stored."""
 
+import os
+import signal
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -7,10 +9,11 @@ from typing import Any
 import torch
 from torch import distributed
 
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.model_part import ModelPart
-from engine_adapters.runner.parallel_restorer import ParallelRestorer, RankGroups
-from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.runner.engine.restore_report import RestoreReport
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.ranks.model_part import ModelPart
+from engine_adapters.runner.ranks.parallel_restorer import ParallelRestorer, RankGroups
+from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, LayerState, Rotary, StateKind, StateLayout
 from tests.support.waiting import PATIENCE_S
 
@@ -22,7 +25,8 @@ class Case:
     """One restoration by all processes; ``kinds`` has a letter for each layer: N, H or K.
 
     A ``starved`` rank has an arena of 64 KiB, of which ``taken_bytes`` are in use; a
-    ``detached`` one has no daemon.
+    ``detached`` one has no daemon. A ``lost`` rank gets ``lost_by`` instead of restoring, and the
+    others wait ``timeout_s`` for their stores and half a second more for it.
     """
 
     directory: str
@@ -33,6 +37,9 @@ class Case:
     starved: int | None = None
     taken_bytes: int = 48 * 1024
     detached: int | None = None
+    lost: int | None = None
+    lost_by: signal.Signals = signal.SIGKILL
+    timeout_s: float = PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +88,8 @@ def restore(task: Task, case: Case, rank: int, device: torch.device) -> dict[str
         distributed.new_group(list(range(first, first + case.tensor_size)))
         for first in range(0, task.world_size, case.tensor_size)
     ]
+    world = distributed.group.WORLD
+    assert world is not None
     part = ModelPart.of_rank(
         layer_count=model.config.layer_count,
         kv_head_count=model.config.kv_head_count,
@@ -105,15 +114,25 @@ def restore(task: Task, case: Case, rank: int, device: torch.device) -> dict[str
                 )
                 for layer in part.layers
             },
-            RankGroups(tensor=groups[stage], model=distributed.group.WORLD),
+            RankGroups(tensor=groups[stage], model=world),
             part=part,
             device=device,
             span_bytes=case.span_chunks * state_format.span_bytes(1),
             # It runs while slower processes still load their models.
-            timeout_s=PATIENCE_S,
+            timeout_s=case.timeout_s,
+            grace_s=0.5,
         )
+        # Only those that are all there can be lost.
+        distributed.barrier()
+        if rank == case.lost:
+            os.kill(os.getpid(), case.lost_by)
         report = restorer.restore(task.tokens, keys=keys, values=values)
+        again = RestoreReport()
+        if restorer.is_broken:
+            again = restorer.restore(task.tokens, keys=keys, values=values)
     return {
+        "is_broken": restorer.is_broken,
+        "again": asdict(again),
         "layers": list(part.layers),
         "heads": list(part.heads),
         "report": asdict(report),
@@ -137,4 +156,7 @@ def main(task: Task, rank: int) -> None:
     )
     results = [restore(task, case, rank, device) for case in task.cases]
     torch.save(results, task.folder / f"result{rank}.pt")
+    if results[-1]["is_broken"]:
+        # Taking leave of a process that is lost would take as long as any call.
+        os._exit(0)
     distributed.destroy_process_group()

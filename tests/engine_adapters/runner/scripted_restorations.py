@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine_adapters.runner.kv_cache import KvCache
-from engine_adapters.runner.restoration import RestoredHistory
-from engine_adapters.runner.restore_report import RestoreReport
+from engine_adapters.runner.engine.restoration import PIECE_TOKENS, Restoration
+from engine_adapters.runner.engine.restore_report import RestoreReport
+from engine_adapters.runner.model.kv_cache import KvCache
 
 
 @dataclass
@@ -25,7 +25,7 @@ class ScriptedRestoration:
     def is_waiting(self) -> bool:
         return self.step_tokens == 0
 
-    def advance(self, token_budget: int, *, piece_tokens: int) -> int:
+    def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
         self.pieces.append(piece_tokens)
         return min(token_budget, self.step_tokens)
 
@@ -57,6 +57,6 @@ class ScriptedRestorer:
 
     def begin(
         self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
-    ) -> ScriptedRestoration | RestoredHistory:
+    ) -> Restoration | None:
         assert (len(token_ids), first_slot) < (len(cache.keys[0]),) * 2
-        return self._left.pop(0) if self._left else RestoredHistory()
+        return self._left.pop(0) if self._left else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from engine_adapters.runner.step import NullSink, Segment
+from engine_adapters.runner.model.step import NullSink, Segment
 
 
 class StepLog(NullSink):

@@ -1,6 +1,6 @@
 """Steps of several sequences whose rows can be told apart."""
 
-from engine_adapters.runner.step import Segment
+from engine_adapters.runner.model.step import Segment
 
 
 def segments_of(parts: tuple[tuple[int, int, int], ...]) -> tuple[list[Segment], list[int]]:

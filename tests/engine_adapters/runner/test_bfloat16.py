@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine_adapters.runner.kv_cache import KvCache
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.model_config import Family
-from engine_adapters.runner.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.model_config import Family
+from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
 from tests.engine_adapters.runner.test_project import HiddenSink, MakeTokens, prefill
 
 TOKEN_COUNT = 300

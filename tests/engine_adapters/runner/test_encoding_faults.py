@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from engine_adapters.runner.decoded_span import open_span
-from engine_adapters.runner.encoding_queue import EncodingQueue, OpenChunk
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.save_queue import SaveReport
-from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.reading.piece import pieces_of
+from engine_adapters.reading.span import open_span
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.save.encoding_queue import EncodingQueue, OpenChunk
+from engine_adapters.runner.save.save_queue import SaveReport
+from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.states.state_format import StateFormat
 from engine_adapters.runner.turn import ARENA_SPANS, arena_bytes_of
 from kvstored_client import (
     Order,
@@ -21,9 +22,10 @@ from kvstored_client import (
     Reason,
     SnapshotGeometry,
 )
+from kvstored_client.testing import MemoryClient
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
-from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
-from tests.engine_adapters.runner.test_encoding_queue import SCHEDULE, check_chunk, step
+from tests.engine_adapters.runner.memory import make_store
+from tests.engine_adapters.runner.save.test_encoding_queue import SCHEDULE, check_chunk, step
 
 MakeTokens = Callable[[int, int], list[int]]
 
@@ -35,17 +37,18 @@ def states(model: Model) -> StateFormat:
 
 
 @pytest.fixture
-def client() -> FakeClient:
-    return FakeClient(FakeStore())
+def client() -> Iterator[MemoryClient]:
+    with MemoryClient(make_store()) as client:
+        yield client
 
 
 @pytest.fixture
-def saver(client: FakeClient, states: StateFormat) -> Iterator[StateSaver]:
+def saver(client: MemoryClient, states: StateFormat) -> Iterator[StateSaver]:
     saver = StateSaver(client, states)
     yield saver
     with pytest.raises(MemoryError):
         saver.close()
-    assert client.regions_in_use == 0
+    assert client.store.regions_in_use == 0
 
 
 def queue_of(saver: StateSaver) -> EncodingQueue:
@@ -54,7 +57,7 @@ def queue_of(saver: StateSaver) -> EncodingQueue:
 
 
 def test_a_failed_encoding_leaves_no_gap_in_its_sequence(
-    client: FakeClient, saver: StateSaver, states: StateFormat, make_tokens: MakeTokens
+    client: MemoryClient, saver: StateSaver, states: StateFormat, make_tokens: MakeTokens
 ) -> None:
     """Bug: the rows of the next step were laid into the chunk that could not be encoded."""
     queue = queue_of(saver)
@@ -88,7 +91,7 @@ def test_a_failed_encoding_leaves_no_gap_in_its_sequence(
 
 
 def test_a_step_that_fails_stops_all_of_its_sequences(
-    client: FakeClient,
+    client: MemoryClient,
     saver: StateSaver,
     make_tokens: MakeTokens,
     monkeypatch: pytest.MonkeyPatch,
@@ -115,7 +118,7 @@ def test_a_step_that_fails_stops_all_of_its_sequences(
 
 
 def test_rows_behind_a_gap_are_not_saved(
-    client: FakeClient, states: StateFormat, make_tokens: MakeTokens
+    client: MemoryClient, states: StateFormat, make_tokens: MakeTokens
 ) -> None:
     saver = StateSaver(client, states)
     saver.begin_request(0, make_tokens(80, 1), 0)
@@ -129,12 +132,14 @@ def test_rows_behind_a_gap_are_not_saved(
 
 
 def test_a_chunk_that_is_lost_with_its_region_counts_once(
-    client: FakeClient, states: StateFormat, make_tokens: MakeTokens
+    client: MemoryClient, states: StateFormat, make_tokens: MakeTokens
 ) -> None:
     """Bug: the chunk behind it was counted as lost, and put all the same."""
     saver = StateSaver(client, states)
     queue = queue_of(saver)
-    client.rejects = lambda index: index == 0
+    client.store.faults.put_rejection = lambda number, index: (
+        Reason.DRAM_FULL if number == 0 else None
+    )
     put, held = queue._put, [True]
 
     def held_back() -> None:
@@ -159,7 +164,7 @@ def test_a_chunk_that_is_lost_with_its_region_counts_once(
 
 
 def test_a_chunk_behind_a_refused_one_of_the_same_put_does_not_count(
-    client: FakeClient, states: StateFormat, make_tokens: MakeTokens
+    client: MemoryClient, states: StateFormat, make_tokens: MakeTokens
 ) -> None:
     put = client.put
 
@@ -179,7 +184,7 @@ def test_a_chunk_behind_a_refused_one_of_the_same_put_does_not_count(
 
 
 def test_a_span_that_cannot_be_made_gives_its_region_back(
-    client: FakeClient,
+    client: MemoryClient,
     states: StateFormat,
     make_tokens: MakeTokens,
     monkeypatch: pytest.MonkeyPatch,
@@ -189,20 +194,20 @@ def test_a_span_that_cannot_be_made_gives_its_region_back(
     def fail(*arguments: object, **options: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("engine_adapters.runner.decoded_span.torch.empty", fail)
+    monkeypatch.setattr("engine_adapters.reading.decoded_slices.torch.empty", fail)
     region = client.allocate(states.span_bytes(1))
     assert region is not None
     keys = client.prefix_keys(states.layout, make_tokens(CHUNK_TOKENS, 1))
     with pytest.raises(MemoryError):
         open_span(
-            client,  # type: ignore[arg-type]
+            client,
             states,
             region,
-            keys=keys,
+            pieces=pieces_of(keys, chunk_tokens=CHUNK_TOKENS),
             first_chunk=0,
             order=Order.HEAD_FIRST,
         )
-    assert client.regions_in_use == 0
+    assert client.store.regions_in_use == 0
 
 
 def test_the_arena_of_a_turn_has_room_for_snapshots_that_no_codec_makes_smaller(

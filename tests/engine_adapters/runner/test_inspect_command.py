@@ -8,8 +8,8 @@ import pytest
 
 from engine_adapters.restore import CostProfile, save_profile
 from engine_adapters.runner import inspect_command
-from engine_adapters.runner.config_file import read_config
-from engine_adapters.runner.errors import ModelError
+from engine_adapters.runner.model.config_file import read_config
+from engine_adapters.runner.model.errors import ModelError
 
 
 def profile(*, hidden_bytes: int, kv_bytes: int) -> CostProfile:

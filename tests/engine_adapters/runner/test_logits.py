@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.step import NullSink, Segment
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.step import NullSink, Segment
 from tests.engine_adapters.runner.checkpoints import (
     LLAMA3_ROPE,
     write_llama,
@@ -19,7 +19,7 @@ from tests.engine_adapters.runner.checkpoints import (
 )
 
 TOKEN_COUNT = 150
-VARIANTS: dict[str, dict[str, object]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "mha": {},
     "gqa": {"num_key_value_heads": 2},
     "mqa": {"num_key_value_heads": 1},
@@ -34,7 +34,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "shards": {"shard_bytes": "20KB"},
 }
 
-OPT_VARIANTS: dict[str, dict[str, object]] = {
+OPT_VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "untied": {"tie_word_embeddings": False},
     "odd_heads": {"hidden_size": 20},
@@ -87,7 +87,7 @@ def test_opt_variants(variant: str, tmp_path: Path, make_tokens: MakeTokens) -> 
 
 @pytest.mark.parametrize("write", [write_llama, write_opt])
 def test_greedy_continuations(
-    write: Callable[..., PreTrainedModel], tmp_path: Path, make_tokens: MakeTokens
+    write: Callable[..., Any], tmp_path: Path, make_tokens: MakeTokens
 ) -> None:
     # Tied random embeddings would make each token its own successor.
     reference = write(tmp_path, tie_word_embeddings=False)
@@ -137,12 +137,12 @@ def test_mistral_without_effective_window(
     [(write_llama, {"initializer_range": 0.1}), (write_opt, {"init_std": 0.1})],
 )
 def test_bfloat16_follows_transformers(
-    write: Callable[..., PreTrainedModel],
-    changes: dict[str, object],
+    write: Callable[..., Any],
+    changes: dict[str, Any],
     tmp_path: Path,
     make_tokens: MakeTokens,
 ) -> None:
-    reference = write(tmp_path, **changes).to(torch.bfloat16)
+    reference = write(tmp_path, **changes).bfloat16()
     token_ids = make_tokens(40, 3)
     with torch.no_grad():
         expected = reference(torch.tensor([token_ids])).logits[0].float()

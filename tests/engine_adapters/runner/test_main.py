@@ -1,15 +1,17 @@
 import json
 import sys
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 import pytest
 
 from engine_adapters.runner import __main__ as cli
 from engine_adapters.runner import turn
-from engine_adapters.runner.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.tokenizer import Tokenizer
-from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
+from engine_adapters.runner.model.tokenizer import Tokenizer
+from kvstored_client.testing import MemoryClient, MemoryStore
+from tests.engine_adapters.runner.memory import make_store
 
 TEXT = "An extent is where one chunk lies; a slice is the smallest unit that is read. " * 12
 
@@ -29,23 +31,17 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class CliClient(FakeClient):
-    """The fake behind the constructor of the real client."""
+class CliClient(MemoryClient):
+    """A client of the test's store behind the constructor of the real client."""
 
-    store_of_test: FakeStore
+    store_of_test: MemoryStore
 
-    def __init__(self, socket: str | None, **options: str) -> None:
-        super().__init__(self.store_of_test)
-        self.counters = {"connects": 1}
+    def __init__(self, socket: str | None, **options: Any) -> None:
+        super().__init__(self.store_of_test, **options)
 
-    def available(self) -> bool:
-        return True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self.regions_in_use == 0
+    def close(self) -> None:
+        assert self.store.regions_in_use == 0
+        super().close()
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
@@ -59,12 +55,12 @@ def test_three_turns_as_a_demonstration_takes_them(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    CliClient.store_of_test = FakeStore()
+    CliClient.store_of_test = make_store()
     monkeypatch.setattr(turn, "Client", CliClient)
     document = tmp_path / "document.txt"
     document.write_text(TEXT, encoding="utf-8")
     tokens = tmp_path / "tokens.json"
-    common = ["--model", random_model, "--max-new-tokens", 30, "--json"]
+    common = ["--model", random_model, "--max-new-tokens", 30, "--json", "--least-wait", 60]
     first = ["--prompt-file", document, "--prompt", " Question?"]
     later = ["--token-file", tokens, "--prompt", " And then?"]
     restored = []
@@ -90,7 +86,7 @@ def test_three_turns_as_a_demonstration_takes_them(
 def test_no_save_leaves_the_store_alone(
     random_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    CliClient.store_of_test = FakeStore()
+    CliClient.store_of_test = make_store()
     monkeypatch.setattr(turn, "Client", CliClient)
     arguments = ["--model", random_model, "--prompt", TEXT, "--max-new-tokens", 2, "--no-save"]
     assert call(monkeypatch, *arguments) == 0
@@ -145,3 +141,20 @@ def test_refuses_with_one_sentence(
     assert error.startswith("runner: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_step_that_fails_ends_the_turn_with_one_sentence(
+    random_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forward = Model.forward
+
+    def compute_or_fail(self: Model, token_ids: list[int], *arguments: Any, **options: Any) -> Any:
+        if any(token_ids):
+            raise RuntimeError("the device is out of memory")
+        # Warming up computes tokens 0.
+        return forward(self, token_ids, *arguments, **options)
+
+    monkeypatch.setattr(Model, "forward", compute_or_fail)
+    assert call(monkeypatch, "--model", random_model, "--prompt", TEXT, "--no-store") == 2
+    error = capsys.readouterr().err
+    assert error == "runner: request 0 ended early: the device is out of memory\n"

@@ -7,20 +7,28 @@ from typing import Any
 import pytest
 import torch
 
+from engine_adapters.reading.span import Span
 from engine_adapters.restore import LayerSchedule, Source
-from engine_adapters.runner import span_restoration
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.errors import PositionError
-from engine_adapters.runner.layer_loader import LayerLoader
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.request import Completion
-from engine_adapters.runner.restorer import StateRestorer
-from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.model.errors import PositionError
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore import span_restoration
+from engine_adapters.runner.restore.layer_loader import LayerLoader
+from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import LayoutError, Order, SliceState, StateKind
+from kvstored_client.testing import Delivery, MemoryClient, Wait
+from kvstored_protos.v1.store_pb2 import ReadRequest
 from tests.engine_adapters.runner.checkpoints import write_llama, write_opt
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
-from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+from tests.engine_adapters.runner.memory import (
+    at,
+    bring_layers_on_wait,
+    check_released,
+    make_store,
+)
 
 MakeTokens = Callable[[int, int], list[int]]
 EXACT = 1e-5
@@ -61,12 +69,10 @@ def state_format(model: Model, schedule: LayerSchedule) -> StateFormat:
 
 
 @pytest.fixture
-def client() -> Iterator[FakeClient]:
-    client = FakeClient(FakeStore())
-    yield client
-    assert client.regions_in_use == 0
-    assert client.reads_in_flight == 0
-    assert client.leases_taken == len(client.leases_released)
+def client() -> Iterator[MemoryClient]:
+    with MemoryClient(make_store()) as client:
+        yield client
+        check_released(client.store)
 
 
 @pytest.fixture
@@ -93,7 +99,7 @@ def run(
 
 @pytest.fixture
 def computed(
-    model: Model, state_format: StateFormat, client: FakeClient, prompt: list[int]
+    model: Model, state_format: StateFormat, client: MemoryClient, prompt: list[int]
 ) -> tuple[Completion, Engine]:
     """A first turn, computed and saved."""
     saver = StateSaver(client, state_format)
@@ -126,14 +132,14 @@ def test_restored_states_equal_the_computed_ones(
     span_chunks: int,
     model: Model,
     state_format: StateFormat,
-    client: FakeClient,
+    client: MemoryClient,
     computed: tuple[Completion, Engine],
 ) -> None:
     span_bytes = state_format.span_bytes(span_chunks)
     restorer = StateRestorer(client, state_format, model, span_bytes=span_bytes, step_tokens=12)
     check_restored(restorer, computed, model, WHOLE_CHUNKS)
     if span_chunks == 100:
-        assert set(client.read_sizes) == {WHOLE_CHUNKS}
+        assert {len(read.keys) for read in client.store.reads} == {WHOLE_CHUNKS}
 
 
 @pytest.mark.parametrize("order", list(Order))
@@ -141,7 +147,7 @@ def test_a_second_turn_generates_the_same_tokens(
     order: Order,
     model: Model,
     state_format: StateFormat,
-    client: FakeClient,
+    client: MemoryClient,
     computed: tuple[Completion, Engine],
     make_tokens: MakeTokens,
 ) -> None:
@@ -151,20 +157,22 @@ def test_a_second_turn_generates_the_same_tokens(
     restored, _ = run(model, prompt, restorer=restorer)
     assert restored.restore.restored_tokens == WHOLE_CHUNKS * CHUNK_TOKENS
     assert restored.token_ids == run(model, prompt)[0].token_ids
-    assert set(client.orders) == {order}
+    assert {read.order for read in client.store.reads} == {order}
 
 
 def test_only_stored_layers_are_read(
     model: Model,
     schedule: LayerSchedule,
     state_format: StateFormat,
-    client: FakeClient,
+    client: MemoryClient,
     computed: tuple[Completion, Engine],
 ) -> None:
     restorer = StateRestorer(client, state_format, model)
     report = restorer.restore(computed[0].token_ids, cache=model.make_cache(128), first_slot=0)
     kinds = schedule.kinds()
-    read = [layer for first, count in client.read_layers for layer in range(first, first + count)]
+    read = [
+        read.first_layer + layer for read in client.store.reads for layer in range(read.layer_count)
+    ]
     assert read == [layer for layer, kind in enumerate(kinds) if kind is not StateKind.NONE]
     assert report.device_bytes == WHOLE_CHUNKS * state_format.layout.chunk_bytes()
 
@@ -176,13 +184,13 @@ def test_a_slice_that_is_lost_ends_the_restoration_before_its_chunk(
     span_chunks: int,
     model: Model,
     state_format: StateFormat,
-    client: FakeClient,
+    client: MemoryClient,
     computed: tuple[Completion, Engine],
 ) -> None:
     """Whatever other layers brought of it, and of the chunks behind it, is computed again."""
     layer = max(layer, state_format.recomputed_layers)
     keys = client.prefix_keys(state_format.layout, computed[0].token_ids)
-    client.missing_layers = {(keys[6], layer)}
+    client.store.faults.lost_slices = {(keys[6], layer)}
     span_bytes = state_format.span_bytes(span_chunks)
     restorer = StateRestorer(client, state_format, model, span_bytes=span_bytes)
     check_restored(restorer, computed, model, 6)
@@ -197,17 +205,16 @@ def test_a_slice_that_is_lost_ends_the_restoration_before_its_chunk(
 def test_a_session_lost_between_layers(
     model: Model,
     state_format: StateFormat,
-    client: FakeClient,
+    client: MemoryClient,
     computed: tuple[Completion, Engine],
 ) -> None:
-    waits = iter(range(100))
+    layers = iter(range(state_format.recomputed_layers, LAYERS))
 
     def die_at_the_last_layer() -> None:
-        stored = LAYERS - state_format.recomputed_layers
-        client.alive = client.alive and next(waits) < stored - 1
+        if next(layers) == LAYERS - 1:
+            client.store.kill()
 
-    client.wait_s = 1e-9
-    client.on_wait = die_at_the_last_layer
+    bring_layers_on_wait(client.store, die_at_the_last_layer)
     restorer = StateRestorer(client, state_format, model)
     prompt = [*computed[0].token_ids, 1, 2, 3]
     restored, _ = run(model, prompt, restorer=restorer)
@@ -218,16 +225,19 @@ def test_a_session_lost_between_layers(
 def test_nothing_is_recomputed_for_chunks_that_are_lost(
     model: Model,
     state_format: StateFormat,
-    client: FakeClient,
+    client: MemoryClient,
     computed: tuple[Completion, Engine],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keys = client.prefix_keys(state_format.layout, computed[0].token_ids)
-    client.missing_layers = {(keys[6], LAYERS - 1), (keys[6], state_format.recomputed_layers)}
+    client.store.faults.lost_slices = {
+        (keys[6], LAYERS - 1),
+        (keys[6], state_format.recomputed_layers),
+    }
     tokens: list[int] = []
     forward = model.forward
 
-    def counted(token_ids: list[int], *arguments: object, **options: object) -> torch.Tensor:
+    def counted(token_ids: list[int], *arguments: Any, **options: Any) -> torch.Tensor:
         assert options["layer_stop"] == state_format.recomputed_layers
         tokens.extend(token_ids)
         return forward(token_ids, *arguments, **options)
@@ -247,7 +257,7 @@ def test_nothing_is_recomputed_for_chunks_that_are_lost(
 def test_work_goes_on_while_the_store_reads(
     model: Model,
     state_format: StateFormat,
-    client: FakeClient,
+    client: MemoryClient,
     computed: tuple[Completion, Engine],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -265,9 +275,8 @@ def test_work_goes_on_while_the_store_reads(
 
     monkeypatch.setattr(model, "forward", logged_forward)
     monkeypatch.setattr(model, "project", logged_project)
-    client.before_read = lambda: events.append("read")
-    client.wait_s = 1e-9
-    client.on_wait = lambda: events.append("wait")
+    client.store.faults.before = at(ReadRequest, lambda: events.append("read"))
+    bring_layers_on_wait(client.store, lambda: events.append("wait"))
     span_bytes = state_format.span_bytes(WHOLE_CHUNKS // 2)
     restorer = StateRestorer(client, state_format, model, span_bytes=span_bytes, step_tokens=1000)
     restorer.restore(computed[0].token_ids, cache=model.make_cache(128), first_slot=0)
@@ -277,23 +286,32 @@ def test_work_goes_on_while_the_store_reads(
     assert events == [*first_span, "recompute", *layers]
 
 
+def bring_from_both_ends(wait: Wait) -> bool:
+    """What is waited for and its like from the end, as from two devices."""
+    if wait.chunk is not None:
+        wait.read.deliver(len(wait.read.keys) - 1 - wait.chunk, wait.layer)
+    wait.deliver()
+    return True
+
+
 @pytest.mark.parametrize("lost_as", [None, SliceState.MISSING, SliceState.LATE])
 def test_a_layer_is_made_as_its_leading_chunks_arrive(
     model: Model,
     state_format: StateFormat,
-    client: FakeClient,
+    client: MemoryClient,
     computed: tuple[Completion, Engine],
     monkeypatch: pytest.MonkeyPatch,
     lost_as: SliceState | None,
 ) -> None:
     monkeypatch.setattr(span_restoration, "LEAST_PIECE_TOKENS", 4 * CHUNK_TOKENS)
-    client.wait_s, client.comes_in_pieces = 1e-9, True
+    client.store.faults.delivery = Delivery.HELD
+    client.store.faults.on_wait = bring_from_both_ends
     tokens = [*computed[0].token_ids, 1]
     restored_chunks = WHOLE_CHUNKS - (lost_as is not None)
     if lost_as is not None:
-        client.lost_as = lost_as
+        client.store.faults.lost_as = lost_as
         keys = client.prefix_keys(state_format.layout, tokens)
-        client.missing_layers = {(keys[restored_chunks], LAYERS - 1)}
+        client.store.faults.lost_slices = {(keys[restored_chunks], LAYERS - 1)}
     cache, plain = model.make_cache(128), model.make_cache(128)
     loaded: list[tuple[int, int]] = []
     load = LayerLoader.load
@@ -303,6 +321,14 @@ def test_a_layer_is_made_as_its_leading_chunks_arrive(
         load(self, layer, states, **options)
 
     monkeypatch.setattr(LayerLoader, "load", logged)
+    wait_slice = Span.wait_slice
+
+    def wait_for_pending(self: Span, layer: int, chunk: int, timeout_s: float) -> None:
+        assert self.arrived_chunks(layer) <= chunk, "a busy loop"
+        assert not self.is_slice_lost(layer, chunk), "a busy loop"
+        wait_slice(self, layer, chunk, timeout_s)
+
+    monkeypatch.setattr(Span, "wait_slice", wait_for_pending)
     restorer = StateRestorer(client, state_format, model)
     report = restorer.restore(tokens, cache=cache, first_slot=0)
     assert report.restored_tokens == restored_chunks * CHUNK_TOKENS
@@ -312,7 +338,7 @@ def test_a_layer_is_made_as_its_leading_chunks_arrive(
     if lost_as is not None:
         whole[-1] = (LAYERS - 1, WHOLE_CHUNKS - 5)
     assert loaded == whole
-    client.comes_in_pieces = False
+    bring_layers_on_wait(client.store, lambda: None)
     restorer.restore(tokens, cache=plain, first_slot=0)
     count = report.restored_tokens
     assert torch.allclose(cache.keys[:, :count], plain.keys[:, :count], atol=EXACT, rtol=0)
@@ -322,7 +348,7 @@ def test_a_layer_is_made_as_its_leading_chunks_arrive(
 def test_a_model_without_rotary_embedding_cannot_move(
     model: Model,
     state_format: StateFormat,
-    client: FakeClient,
+    client: MemoryClient,
     computed: tuple[Completion, Engine],
 ) -> None:
     cache = model.make_cache(128)
@@ -357,7 +383,7 @@ def test_a_schedule_of_other_layers_is_refused(model: Model) -> None:
 
 
 def test_steps_have_at_least_a_token(
-    model: Model, state_format: StateFormat, client: FakeClient
+    model: Model, state_format: StateFormat, client: MemoryClient
 ) -> None:
     with pytest.raises(ValueError, match="step_tokens must be above 0"):
         StateRestorer(client, state_format, model, step_tokens=0)

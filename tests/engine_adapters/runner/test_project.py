@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine_adapters.runner.kv_cache import KvCache
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.step import NullSink, Segment
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.step import NullSink, Segment
 from tests.engine_adapters.runner.checkpoints import write_llama, write_opt
 
 TOKEN_COUNT = 90

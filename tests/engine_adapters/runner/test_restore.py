@@ -1,22 +1,32 @@
 """Saved states come back, and whatever does not come back is computed: the tokens never change."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.request import Completion
-from engine_adapters.runner.restore_report import RestoreReport
-from engine_adapters.runner.restorer import TIMEOUT_S, StateRestorer
-from engine_adapters.runner.save_queue import SaveReport
-from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.state_format import StateFormat
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.engine.restore_report import RestoreReport
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.restorer import TIMEOUT_S, StateRestorer
+from engine_adapters.runner.save.save_queue import SaveReport
+from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Order
+from kvstored_client.testing import MemoryClient, StoredChunk, Wait
+from kvstored_protos.v1.store_pb2 import ReadRequest
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
-from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+from tests.engine_adapters.runner.memory import (
+    Clock,
+    at,
+    bring_layers_on_wait,
+    check_released,
+    make_store,
+)
 
 MakeTokens = Callable[[int, int], list[int]]
 PROMPT_TOKENS = 100
@@ -26,16 +36,20 @@ WHOLE_CHUNKS = (PROMPT_TOKENS + NEW_TOKENS - 1) // CHUNK_TOKENS
 
 @dataclass
 class Runner:
-    """Runs prompts against one store, each time with a new client as a new process would."""
+    """Runs prompts on the same chunks, each time with a new client as a new process would."""
 
     model: Model
     state_format: StateFormat
-    store: FakeStore
+    chunks: dict[bytes, StoredChunk] = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
+
+    def client(self, **options: Any) -> MemoryClient:
+        return MemoryClient(make_store(self.chunks), **options)
 
     def turn(
         self,
         prompt: list[int],
-        client: FakeClient | None,
+        client: MemoryClient | None,
         *,
         saves: bool = True,
         order: Order = Order.TAIL_FIRST,
@@ -51,7 +65,7 @@ class Runner:
                 order=order,
                 span_bytes=self.state_format.region_bytes(span_chunks),
                 # Stands still unless a test lets waits take time: no thread is ever too late.
-                clock=lambda: client.now_s,
+                clock=self.clock,
             )
             saver = StateSaver(client, self.state_format) if saves else None
         engine = Engine(
@@ -72,15 +86,13 @@ class Runner:
         if restorer is not None:
             restorer.close()
         if client is not None:
-            assert client.regions_in_use == 0
-            assert client.reads_in_flight == 0
-            assert client.leases_taken == len(client.leases_released)
+            check_released(client.store)
         return completions[request_id], report
 
 
 @pytest.fixture
 def runner(model: Model, state_format: StateFormat) -> Runner:
-    return Runner(model, state_format, FakeStore())
+    return Runner(model, state_format)
 
 
 @pytest.fixture
@@ -91,7 +103,7 @@ def prompt(make_tokens: MakeTokens) -> list[int]:
 @pytest.fixture
 def history(runner: Runner, prompt: list[int], make_tokens: MakeTokens) -> list[int]:
     """Prompt of a second turn whose first turn is stored."""
-    first, report = runner.turn(prompt, FakeClient(runner.store))
+    first, report = runner.turn(prompt, runner.client())
     assert report == SaveReport(saved_tokens=WHOLE_CHUNKS * CHUNK_TOKENS)
     return [*first.token_ids, *make_tokens(11, 2)]
 
@@ -102,23 +114,23 @@ def expected(runner: Runner, history: list[int]) -> tuple[int, ...]:
 
 
 def test_complete_chunks_are_stored(runner: Runner, history: list[int]) -> None:
-    keys = FakeClient(runner.store).prefix_keys(runner.state_format.layout, history)
+    keys = runner.client().prefix_keys(runner.state_format.layout, history)
     stored = keys[:WHOLE_CHUNKS]
-    assert set(runner.store.chunks) == set(stored)
+    assert set(runner.chunks) == set(stored)
 
 
 @pytest.mark.parametrize("order", list(Order))
 def test_second_turn_computes_only_what_is_new(
     order: Order, runner: Runner, history: list[int], expected: tuple[int, ...]
 ) -> None:
-    client = FakeClient(runner.store)
+    client = runner.client()
     completion, report = runner.turn(history, client, order=order)
     restored = WHOLE_CHUNKS * CHUNK_TOKENS
     assert completion.token_ids == expected
     assert completion.restore.restored_tokens == restored
     assert completion.computed_tokens == len(expected) - 1 - restored
     assert completion.restore.device_bytes == restored * 3 * 2 * 2 * 8 * 4
-    assert set(client.orders) == {order}
+    assert {read.order for read in client.store.reads} == {order}
     saved_chunks = (len(expected) - 1) // CHUNK_TOKENS - WHOLE_CHUNKS
     assert report == SaveReport(saved_tokens=saved_chunks * CHUNK_TOKENS)
 
@@ -127,7 +139,7 @@ def test_restored_states_are_those_that_were_computed(
     model: Model, state_format: StateFormat, prompt: list[int]
 ) -> None:
     """Bit for bit: both rotations of a key meet the same angles."""
-    client = FakeClient(FakeStore())
+    client = MemoryClient(make_store())
     saver = StateSaver(client, state_format)
     engine = Engine(model, cache_tokens=120, token_budget=32, requests_max=1, sink=saver)
     engine.add_request(prompt, new_tokens_max=20)
@@ -149,8 +161,8 @@ def test_restored_states_are_those_that_were_computed(
 
 def test_last_token_is_always_computed(runner: Runner, prompt: list[int]) -> None:
     whole = prompt[: 10 * CHUNK_TOKENS]
-    runner.turn(whole, FakeClient(runner.store))
-    again, report = runner.turn(whole, FakeClient(runner.store))
+    runner.turn(whole, runner.client())
+    again, report = runner.turn(whole, runner.client())
     assert again.restore.restored_tokens == 9 * CHUNK_TOKENS
     assert report.dropped_tokens == 0
     assert again.token_ids == runner.turn(whole, None)[0].token_ids
@@ -160,11 +172,11 @@ def test_span_size_changes_nothing(
     runner: Runner, history: list[int], expected: tuple[int, ...]
 ) -> None:
     for span_chunks, sizes in ((1, [1] * 14), (5, [5, 5, 4]), (100, [14])):
-        client = FakeClient(runner.store)
+        client = runner.client()
         completion, _ = runner.turn(history, client, span_chunks=span_chunks, saves=False)
         assert completion.token_ids == expected
         assert completion.restore.restored_tokens == WHOLE_CHUNKS * CHUNK_TOKENS
-        assert client.read_sizes == sizes
+        assert [len(read.keys) for read in client.store.reads] == sizes
 
 
 @pytest.mark.parametrize("arena_chunks", [0, 1, 2, 3, 7])
@@ -172,7 +184,7 @@ def test_arena_smaller_than_the_history(
     arena_chunks: int, runner: Runner, history: list[int], expected: tuple[int, ...]
 ) -> None:
     arena_bytes = runner.state_format.region_bytes(arena_chunks)
-    client = FakeClient(runner.store, arena_bytes=arena_bytes)
+    client = runner.client(room_bytes=arena_bytes)
     completion, _ = runner.turn(history, client, span_chunks=4, saves=False)
     assert completion.token_ids == expected
     restored = WHOLE_CHUNKS * CHUNK_TOKENS if arena_chunks else 0
@@ -180,7 +192,9 @@ def test_arena_smaller_than_the_history(
 
 
 def test_absent_daemon(runner: Runner, history: list[int], expected: tuple[int, ...]) -> None:
-    completion, report = runner.turn(history, FakeClient(runner.store, present=False))
+    client = runner.client()
+    client.store.kill()
+    completion, report = runner.turn(history, client)
     assert completion.token_ids == expected
     assert completion.restore.restored_tokens == 0
     assert report.saved_tokens == 0
@@ -190,9 +204,9 @@ def test_absent_daemon(runner: Runner, history: list[int], expected: tuple[int, 
 def test_chunk_evicted_between_match_and_read(
     runner: Runner, history: list[int], expected: tuple[int, ...]
 ) -> None:
-    client = FakeClient(runner.store)
+    client = runner.client()
     keys = client.prefix_keys(runner.state_format.layout, history)
-    client.before_read = lambda: runner.store.chunks.pop(keys[4], None) and None
+    client.store.faults.before = at(ReadRequest, lambda: runner.chunks.pop(keys[4], None))
     completion, report = runner.turn(history, client)
     assert completion.token_ids == expected
     assert completion.restore.restored_tokens == 4 * CHUNK_TOKENS
@@ -204,9 +218,9 @@ def test_chunk_evicted_between_match_and_read(
 def test_one_damaged_slice_spoils_its_chunk(
     layer: int, runner: Runner, history: list[int], expected: tuple[int, ...]
 ) -> None:
-    client = FakeClient(runner.store)
+    client = runner.client()
     keys = client.prefix_keys(runner.state_format.layout, history)
-    client.missing_layers = {(keys[7], layer)}
+    client.store.faults.lost_slices = {(keys[7], layer)}
     completion, _ = runner.turn(history, client)
     assert completion.token_ids == expected
     assert completion.restore.restored_tokens == 7 * CHUNK_TOKENS
@@ -215,13 +229,14 @@ def test_one_damaged_slice_spoils_its_chunk(
 def test_daemon_dies_during_the_second_read(
     runner: Runner, history: list[int], expected: tuple[int, ...]
 ) -> None:
-    client = FakeClient(runner.store)
+    client = runner.client()
     ends: Iterator[bool] = iter([True, True])
 
     def die_at_the_third_read() -> None:
-        client.alive = next(ends, False)
+        if not next(ends, False):
+            client.store.kill()
 
-    client.before_read = die_at_the_third_read
+    client.store.faults.before = at(ReadRequest, die_at_the_third_read)
     completion, report = runner.turn(history, client)
     assert completion.token_ids == expected
     # The third read begins as soon as the first span was used, beside the use of the second.
@@ -232,12 +247,8 @@ def test_daemon_dies_during_the_second_read(
 def test_nothing_is_loaded_from_a_region_of_a_lost_session(
     runner: Runner, history: list[int], expected: tuple[int, ...]
 ) -> None:
-    client = FakeClient(runner.store)
-
-    def die() -> None:
-        client.alive = False
-
-    client.after_read = die
+    client = runner.client()
+    client.store.faults.after = at(ReadRequest, client.store.kill)
     completion, _ = runner.turn(history, client)
     assert completion.token_ids == expected
     assert completion.restore.restored_tokens == 0
@@ -246,12 +257,18 @@ def test_nothing_is_loaded_from_a_region_of_a_lost_session(
 def test_resident_part_of_an_unfinished_read_is_used(
     runner: Runner, history: list[int], expected: tuple[int, ...]
 ) -> None:
-    client = FakeClient(runner.store)
-    client.never_finishes = True
-    # The layer that never settles is waited for once.
-    client.wait_s = TIMEOUT_S + 1.0
+    client = runner.client()
+    client.store.faults.reads_hang = True
+
+    def wait_too_long(wait: Wait) -> bool:
+        """The layer that never settles is waited for once; the reader's thread waits for chunks."""
+        is_for_layer = wait.layer is not None
+        runner.clock.now_s += (TIMEOUT_S + 1.0) * is_for_layer
+        return is_for_layer
+
+    client.store.faults.on_wait = wait_too_long
     keys = client.prefix_keys(runner.state_format.layout, history)
-    client.missing_layers = {(keys[2], 1)}
+    client.store.faults.lost_slices = {(keys[2], 1)}
     completion, _ = runner.turn(history, client)
     assert completion.token_ids == expected
     assert completion.restore.restored_tokens == 2 * CHUNK_TOKENS
@@ -261,36 +278,32 @@ def test_no_read_starts_when_the_store_was_waited_for_too_long(
     runner: Runner, history: list[int]
 ) -> None:
     """What is resident by then is used all the same."""
-    client = FakeClient(runner.store)
-    client.wait_s = 0.4
+    client = runner.client()
+    bring_layers_on_wait(client.store, partial(runner.clock.advance, 0.4))
     report = restore_with_clock(runner, history, client)
-    assert client.read_sizes == [1, 1]
+    assert [len(read.keys) for read in client.store.reads] == [1, 1]
     assert report.restored_tokens == 2 * CHUNK_TOKENS
     assert report.waited_s == pytest.approx(3 * 0.4)
-    assert client.regions_in_use == 0
+    check_released(client.store)
 
 
 def test_computing_does_not_count_as_waiting(runner: Runner, history: list[int]) -> None:
-    client = FakeClient(runner.store)
-
-    def take_long() -> None:
-        client.now_s += 100
-
-    client.before_read = take_long
+    client = runner.client()
+    client.store.faults.before = at(ReadRequest, partial(runner.clock.advance, 100.0))
     report = restore_with_clock(runner, history, client)
     assert report.restored_tokens == WHOLE_CHUNKS * CHUNK_TOKENS
     assert report.waited_s == 0
     assert report.duration_s == 100 * WHOLE_CHUNKS
 
 
-def restore_with_clock(runner: Runner, history: list[int], client: FakeClient) -> RestoreReport:
+def restore_with_clock(runner: Runner, history: list[int], client: MemoryClient) -> RestoreReport:
     restorer = StateRestorer(
         client,
         runner.state_format,
         runner.model,
         span_bytes=1,
         timeout_s=1.0,
-        clock=lambda: client.now_s,
+        clock=runner.clock,
     )
     return restorer.restore(history, cache=runner.model.make_cache(120), first_slot=0)
 
@@ -299,7 +312,7 @@ def restore_with_clock(runner: Runner, history: list[int], client: FakeClient) -
 def test_refuses_a_timeout_that_no_daemon_accepts(timeout_s: float, runner: Runner) -> None:
     with pytest.raises(ValueError, match="timeout_s must be above 0"):
         StateRestorer(
-            FakeClient(runner.store),
+            runner.client(),
             runner.state_format,
             runner.model,
             timeout_s=timeout_s,

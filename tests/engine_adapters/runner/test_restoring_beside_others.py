@@ -5,19 +5,23 @@ from typing import Any
 
 import pytest
 
+from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import ComputeCost, LayerSchedule, LoadCost, Source
-from engine_adapters.runner.cake_restoration import CakeRestoration
-from engine_adapters.runner.cake_restorer import CakeRestorer
-from engine_adapters.runner.engine import Engine
-from engine_adapters.runner.layer_loader import LayerLoader
-from engine_adapters.runner.model import Model
-from engine_adapters.runner.restoration import PIECE_TOKENS
-from engine_adapters.runner.restorer import SPAN_BYTES, StateRestorer
-from engine_adapters.runner.saver import StateSaver
-from engine_adapters.runner.state_format import StateFormat
-from tests.engine_adapters.runner.fake_client import FakeClient, FakeStore
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.engine.restoration import PIECE_TOKENS
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.cake_restoration import CakeRestoration
+from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.layer_loader import LayerLoader
+from engine_adapters.runner.restore.restorer import SPAN_BYTES, StateRestorer
+from engine_adapters.runner.restore.span_restoration import SpanRestoration
+from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.states.state_format import StateFormat
+from kvstored_client.testing import MemoryClient, StoredChunk
+from tests.engine_adapters.runner.arrivals import Arrivals
+from tests.engine_adapters.runner.memory import Clock, check_released, make_store
 from tests.engine_adapters.runner.step_log import StepLog
-from tests.engine_adapters.runner.streamed_client import StreamedClient
 from tests.support.waiting import wait_until
 
 MakeTokens = Callable[[int, int], list[int]]
@@ -37,14 +41,14 @@ def format_of(model: Model, schedule: LayerSchedule) -> StateFormat:
     return StateFormat.of_model(model, "beside", schedule=schedule, chunk_tokens=CHUNK_TOKENS)
 
 
-def stored(model: Model, state_format: StateFormat, prompt: list[int]) -> FakeStore:
-    client = FakeClient(FakeStore())
+def stored(model: Model, state_format: StateFormat, prompt: list[int]) -> dict[bytes, StoredChunk]:
+    client = MemoryClient(make_store())
     saver = StateSaver(client, state_format)
     engine = Engine(model, cache_tokens=256, token_budget=32, requests_max=1, sink=saver)
     engine.add_request(prompt, new_tokens_max=1)
     engine.run()
     saver.close()
-    return client.store
+    return client.store.chunks
 
 
 @pytest.fixture
@@ -58,7 +62,7 @@ def state_format(request: pytest.FixtureRequest, model: Model) -> StateFormat:
 
 
 def cake_restorer(
-    client: StreamedClient,
+    client: MemoryClient,
     state_format: StateFormat,
     model: Model,
     *,
@@ -78,18 +82,22 @@ def cake_restorer(
     )
 
 
+def readers_of(restorer: StateRestorer | CakeRestorer) -> list[SpanReader]:
+    return [each for each in restorer._share.holders if isinstance(each, SpanReader)]
+
+
 def step_until_reading(
-    engine: Engine, restorer: StateRestorer | CakeRestorer, client: StreamedClient
+    engine: Engine, restorer: StateRestorer | CakeRestorer, client: MemoryClient
 ) -> None:
     """Two steps: the first begins all restorations, the second asks for what is stored.
 
     However long the readers' threads take, no other request gets on meanwhile.
     """
     assert engine.step() == []
-    readers = restorer._readers._begun
+    readers = readers_of(restorer)
     wait_until(lambda: all(reader.is_stored is not None for reader in readers))
     assert engine.step() == []
-    wait_until(lambda: bool(client.reads))
+    wait_until(lambda: bool(client.store.reads))
 
 
 def run_until(engine: Engine, is_reached: Callable[[], bool]) -> None:
@@ -103,7 +111,8 @@ def run_until(engine: Engine, is_reached: Callable[[], bool]) -> None:
 def test_a_request_decodes_while_another_one_is_restored(
     model: Model, state_format: StateFormat, prompt: list[int], make_tokens: MakeTokens
 ) -> None:
-    client = StreamedClient(stored(model, state_format, prompt))
+    client = MemoryClient(make_store(stored(model, state_format, prompt)))
+    arrivals = Arrivals(client.store)
     restorer = StateRestorer(client, state_format, model, step_tokens=16, timeout_s=TIMEOUT_S)
     log = StepLog()
     engine = Engine(
@@ -118,10 +127,10 @@ def test_a_request_decodes_while_another_one_is_restored(
         engine.step()
     assert len(log.steps_of(other)) == before + 10
     assert log.steps_of(restored) == []
-    assert client.waits == 0
-    completions = {}
+    assert arrivals.waits == 0
+    completions: dict[int, Completion] = {}
     while not engine.is_idle:
-        client.deliver(1)
+        arrivals.deliver(1)
         completions |= {done.request_id: done for done in engine.step()}
     restorer.close()
     plain = Engine(model, cache_tokens=256)
@@ -129,7 +138,7 @@ def test_a_request_decodes_while_another_one_is_restored(
     assert completions[restored].token_ids == plain.run()[0].token_ids
     assert completions[restored].restore.restored_tokens == HISTORY_TOKENS
     assert log.announced == {other: 0, restored: HISTORY_TOKENS}
-    assert client.regions_in_use == client.reads_in_flight == 0
+    check_released(client.store)
 
 
 @pytest.mark.parametrize(("piece_tokens", "layers"), [(PIECE_TOKENS, 3), (64, 2), (1, 1)])
@@ -150,11 +159,12 @@ def test_one_layer_of_a_span_a_step_was_taken_however_much_had_arrived(
 
     monkeypatch.setattr(LayerLoader, "load", note_and_load)
     state_format = format_of(model, SCHEDULES["kv"])
-    client = StreamedClient(stored(model, state_format, prompt))
+    client = MemoryClient(make_store(stored(model, state_format, prompt)))
+    arrivals = Arrivals(client.store)
     restorer = StateRestorer(client, state_format, model)
     restoration = restorer.begin(prompt, cache=model.make_cache(128), first_slot=0)
-
-    (reader,) = restorer._readers._begun
+    assert restoration is not None
+    (reader,) = readers_of(restorer)
 
     def is_reading() -> bool:
         assert restoration.advance(16) == 0
@@ -162,9 +172,44 @@ def test_one_layer_of_a_span_a_step_was_taken_however_much_had_arrived(
         return bool(reader.spans)
 
     wait_until(is_reading)
-    client.deliver(100)
+    arrivals.deliver(100)
     restoration.advance(16, piece_tokens=piece_tokens)
     assert taken == list(range(layers))
+    restoration.close()
+    restorer.close()
+
+
+@pytest.mark.parametrize("span_chunks", [4, 100])
+def test_a_layer_may_be_prefilled_while_the_next_one_is_loaded(
+    span_chunks: int, model: Model, prompt: list[int]
+) -> None:
+    """As soon as the last span has it, however many spans there are."""
+    state_format = format_of(model, SCHEDULES["kv"])
+    client = MemoryClient(make_store(stored(model, state_format, prompt)))
+    arrivals = Arrivals(client.store)
+    restorer = StateRestorer(
+        client, state_format, model, span_bytes=state_format.span_bytes(span_chunks)
+    )
+    restoration = restorer.begin(prompt, cache=model.make_cache(256), first_slot=0)
+    assert isinstance(restoration, SpanRestoration)
+    (reader,) = readers_of(restorer)
+    layers_of_all = []
+    layers = model.config.layer_count
+
+    def is_over() -> bool:
+        restoration.advance(16)
+        spans = reader.spans
+        is_last = (
+            bool(spans) and spans[0].first_chunk + spans[0].chunk_count == reader.stored_chunks
+        )
+        layers_of_all.append(restoration.loaded_layers)
+        assert is_last or restoration.loaded_layers in (0, layers)
+        arrivals.deliver(1)
+        return restoration.is_over
+
+    wait_until(is_over)
+    assert layers_of_all == sorted(layers_of_all)
+    assert set(layers_of_all) == set(range(layers + 1))
     restoration.close()
     restorer.close()
 
@@ -176,7 +221,9 @@ def test_restorations_starved_each_other_and_the_saver_of_arena(
     """Eight of three spans each, and a request that is saved, in an arena of four spans."""
     state_format = format_of(model, SCHEDULES["kv"])
     span_bytes = state_format.span_bytes(4)
-    client = StreamedClient(stored(model, state_format, prompt), arena_bytes=4 * span_bytes)
+    chunks = stored(model, state_format, prompt)
+    client = MemoryClient(make_store(chunks), room_bytes=4 * span_bytes)
+    arrivals = Arrivals(client.store)
     restorer = (
         StateRestorer(client, state_format, model, span_bytes=span_bytes, timeout_s=TIMEOUT_S)
         if name == "kv"
@@ -194,12 +241,12 @@ def test_restorations_starved_each_other_and_the_saver_of_arena(
     saved = engine.add_request(make_tokens(CHUNK_TOKENS, 2), new_tokens_max=40, stop_token_ids=())
     for _ in range(8):
         engine.add_request(prompt, new_tokens_max=1, stop_token_ids=())
-    completions = {}
+    completions: dict[int, Completion] = {}
     # Readers that hold nothing look for room from here on.
     step_until_reading(engine, restorer, client)
     while not engine.is_idle:
         completions |= {done.request_id: done for done in engine.step()}
-        client.deliver(1)
+        arrivals.deliver(1)
         saver.finish()
     report = saver.finish()
     saver.close()
@@ -207,12 +254,13 @@ def test_restorations_starved_each_other_and_the_saver_of_arena(
     del completions[saved]
     assert [each.restore.restored_tokens for each in completions.values()] == [HISTORY_TOKENS] * 8
     assert report.dropped_tokens == 0
-    assert client.regions_in_use == client.reads_in_flight == 0
+    check_released(client.store)
 
 
 def test_nothing_is_computed_while_all_wait(model: Model, prompt: list[int]) -> None:
     state_format = format_of(model, SCHEDULES["kv"])
-    client = StreamedClient(stored(model, state_format, prompt))
+    client = MemoryClient(make_store(stored(model, state_format, prompt)))
+    arrivals = Arrivals(client.store)
     restorer = StateRestorer(client, state_format, model, timeout_s=TIMEOUT_S)
     log = StepLog()
     engine = Engine(
@@ -222,7 +270,7 @@ def test_nothing_is_computed_while_all_wait(model: Model, prompt: list[int]) -> 
     (completion,) = engine.run()
     restorer.close()
     # It waited for each layer, and for no layer twice.
-    assert client.waits == model.config.layer_count
+    assert arrivals.waits == model.config.layer_count
     assert len(log.steps) == 1
     assert completion.computed_tokens == 3
 
@@ -232,7 +280,9 @@ def test_a_prefill_goes_before_a_restoration_or_in_order_of_arrival(
     is_adaptive: bool, model: Model, prompt: list[int], make_tokens: MakeTokens
 ) -> None:
     state_format = format_of(model, SCHEDULES["kv"])
-    client = StreamedClient(stored(model, state_format, prompt[: 6 * CHUNK_TOKENS + 1]))
+    chunks = stored(model, state_format, prompt[: 6 * CHUNK_TOKENS + 1])
+    client, clock = MemoryClient(make_store(chunks)), Clock()
+    Arrivals(client.store)
     restorer = CakeRestorer(
         client,
         state_format,
@@ -241,7 +291,7 @@ def test_a_prefill_goes_before_a_restoration_or_in_order_of_arrival(
         load=LoadCost(chunk_s=16.0),
         token_budget=16,
         opening_s_max=600.0,
-        clock=lambda: client.now_s,
+        clock=clock,
     )
     log = StepLog()
     engine = Engine(
@@ -252,20 +302,20 @@ def test_a_prefill_goes_before_a_restoration_or_in_order_of_arrival(
         sink=log,
         restorer=restorer,
         is_adaptive=is_adaptive,
-        clock=lambda: client.now_s,
+        clock=clock,
     )
     restored = engine.add_request(prompt, new_tokens_max=2, stop_token_ids=())
-    while not client.reads:
+    while not client.store.reads:
         engine.step()
         restoration = engine._running[restored].restoration
         assert isinstance(restoration, CakeRestoration)
         if restoration.plan is not None:
-            wait_until(lambda: bool(client.reads))
+            wait_until(lambda: bool(client.store.reads))
     other = engine.add_request(make_tokens(100, 7), new_tokens_max=2, stop_token_ids=())
     first = len(log.steps)
     engine.step()
     # Nothing of it is computed before it is known that nothing of it is stored.
-    wait_until(lambda: restorer._readers._begun[-1].is_stored is not None)
+    wait_until(lambda: readers_of(restorer)[-1].is_stored is not None)
     run_until(engine, lambda: len(log.steps) > first + 3)
     counts = [dict(parts) for parts in log.steps[first + 1 : first + 4]]
     if is_adaptive:
@@ -281,7 +331,8 @@ def test_a_restoration_by_both_ends_leaves_the_whole_step_to_others(
     model: Model, prompt: list[int], make_tokens: MakeTokens
 ) -> None:
     state_format = format_of(model, SCHEDULES["hidden"])
-    client = StreamedClient(stored(model, state_format, prompt))
+    client = MemoryClient(make_store(stored(model, state_format, prompt)))
+    arrivals = Arrivals(client.store)
     restorer = cake_restorer(client, state_format, model)
     log = StepLog()
     engine = Engine(
@@ -291,7 +342,7 @@ def test_a_restoration_by_both_ends_leaves_the_whole_step_to_others(
     restored = engine.add_request(prompt, new_tokens_max=5, stop_token_ids=())
     step_until_reading(engine, restorer, client)
     for _ in range(12):
-        client.deliver(1)
+        arrivals.deliver(1)
         engine.step()
     completions = {done.request_id: done for done in engine.run()}
     restorer.close()
@@ -302,7 +353,8 @@ def test_a_restoration_by_both_ends_leaves_the_whole_step_to_others(
 
 def test_a_step_without_tokens_takes_what_has_arrived(model: Model, prompt: list[int]) -> None:
     state_format = format_of(model, SCHEDULES["kv"])
-    client = StreamedClient(stored(model, state_format, prompt))
+    client = MemoryClient(make_store(stored(model, state_format, prompt)))
+    arrivals = Arrivals(client.store)
     restorer = cake_restorer(client, state_format, model)
     log = StepLog()
     engine = Engine(
@@ -312,7 +364,7 @@ def test_a_step_without_tokens_takes_what_has_arrived(model: Model, prompt: list
 
     def is_restored() -> bool:
         assert engine.step(token_budget=0) == []
-        client.deliver(1)
+        arrivals.deliver(1)
         (request,) = engine._running.values()
         return not request.is_restoring
 

@@ -1,4 +1,4 @@
-"""The engine of the benchmarks, with verbs that break things. Run by ``EngineProcess``."""
+"""An engine for tests, with verbs that break things. Run by ``EngineProcess``."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.vllm.engine_child import POLL_S, EngineChild, obey
+from engine_adapters.vllm.testing.engine_child import POLL_S, EngineChild, obey
 
 HELD_S = 20.0
 """Longest that a step waits for what a test wants to see; nothing of it is timed."""
@@ -35,7 +35,7 @@ class BreakableChild(EngineChild):
 
     def rank_keys(self, prompt: list[int]) -> list[str]:
         """Keys in hexadecimal under which the chunks of a prompt are stored."""
-        from engine_adapters.vllm.chunk_keys import KeyChain, RequestIdentity, rank_key
+        from engine_adapters.vllm.identity.chunk_keys import KeyChain, RequestIdentity, rank_key
 
         (layout,) = self._lookup.layouts
         chain = KeyChain(

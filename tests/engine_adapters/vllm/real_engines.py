@@ -1,6 +1,7 @@
 """Tests that start engines: they need binaries of vLLM for this device, others its sources."""
 
 REAL_ENGINES = (
+    "test_engine_compiled",
     "test_engine_events",
     "test_engine_failures",
     "test_engine_lora",

@@ -11,6 +11,7 @@ from vllm import SamplingParams
 from vllm.config import (
     CacheConfig,
     DeviceConfig,
+    KVEventsConfig,
     KVTransferConfig,
     ModelConfig,
     SchedulerConfig,
@@ -24,10 +25,16 @@ from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
+from engine_adapters.vllm.messages.orders import (
+    LoadEnd,
+    LoadOrder,
+    LoadProgress,
+    StepOrders,
+    WorkerReport,
+)
+from engine_adapters.vllm.messages.tally import joined
 from engine_adapters.vllm.metadata import OrdersMetadata, ReportMetadata
-from engine_adapters.vllm.orders import LoadEnd, LoadOrder, LoadProgress, StepOrders, WorkerReport
-from engine_adapters.vllm.scheduler_side import SchedulerSide
-from engine_adapters.vllm.tally import joined
+from engine_adapters.vllm.scheduler_side.side import SchedulerSide
 from tests.support.waiting import PATIENCE_S
 
 BLOCK_TOKENS = 16
@@ -35,11 +42,38 @@ CHUNK_TOKENS = 64
 LAYERS = ("layers.0",)
 MATCH_TIMEOUT_MS = int(PATIENCE_S * 1000)
 """So that no look-up is given up, however busy the machine is."""
+TOKENS_MAX = 2048
 _NUMBERS = itertools.count()
 
 
+def scheduler_config(scheduler: type, batch_tokens: int, *, is_async: bool) -> SchedulerConfig:
+    """Of steps of at most ``batch_tokens``, which may end within a prompt."""
+    return SchedulerConfig(
+        max_num_seqs=16,
+        max_num_batched_tokens=batch_tokens,
+        max_model_len=TOKENS_MAX,
+        enable_chunked_prefill=True,
+        is_encoder_decoder=False,
+        async_scheduling=is_async,
+        scheduler_cls=scheduler,
+    )
+
+
+def blocks_without_memory(block_count: int) -> KVCacheConfig:
+    """So many blocks of one layer, of which the scheduler knows the numbers only."""
+    spec = FullAttentionSpec(
+        block_size=BLOCK_TOKENS, num_kv_heads=1, head_size=32, dtype=torch.float32
+    )
+    return KVCacheConfig(
+        num_blocks=block_count,
+        kv_cache_tensors=[],
+        kv_cache_groups=[KVCacheGroupSpec(list(LAYERS), spec)],
+    )
+
+
 class SchedulerBench:
-    """A scheduler with our connector and a pool of ``block_count`` blocks, in its own namespace.
+    """A scheduler with our connector and a pool of ``block_count`` blocks, in its own namespace
+    unless it has the ``salt`` of another.
 
     ``step`` schedules and remembers; ``answer`` gives the oldest step that has no answer its
     output, so that any number of steps can be in flight.
@@ -59,54 +93,46 @@ class SchedulerBench:
         tensor_size: int = 1,
         match_timeout_ms: int = MATCH_TIMEOUT_MS,
         match_wait_ms: int = 1,
+        has_events: bool = False,
+        salt: str = "",
     ) -> None:
         init_none_hash(sha256)
-        self.salt = f"bench {next(_NUMBERS)}"
+        self.salt = salt or f"bench {next(_NUMBERS)}"
+        transfer = KVTransferConfig(
+            kv_connector="KvstoredConnector",
+            kv_connector_module_path="engine_adapters.vllm.connector",
+            kv_role="kv_both",
+            kv_load_failure_policy="recompute",
+            kv_connector_extra_config={
+                "socket": str(socket),
+                "mode": mode,
+                "salt": self.salt,
+                "match_timeout_ms": match_timeout_ms,
+                "match_wait_ms": match_wait_ms,
+            },
+        )
         config = VllmConfig(
-            model_config=ModelConfig(model=str(model), dtype="float32", max_model_len=2048),
+            model_config=ModelConfig(model=str(model), dtype="float32", max_model_len=TOKENS_MAX),
             cache_config=CacheConfig(block_size=BLOCK_TOKENS, enable_prefix_caching=prefix_caching),
-            scheduler_config=SchedulerConfig(
-                max_num_seqs=16,
-                max_num_batched_tokens=batch_tokens,
-                max_model_len=2048,
-                enable_chunked_prefill=True,
-                is_encoder_decoder=False,
-                async_scheduling=is_async,
-                scheduler_cls=scheduler,
-            ),
+            scheduler_config=scheduler_config(scheduler, batch_tokens, is_async=is_async),
             device_config=DeviceConfig("cpu"),
-            kv_transfer_config=KVTransferConfig(
-                kv_connector="KvstoredConnector",
-                kv_connector_module_path="engine_adapters.vllm.connector",
-                kv_role="kv_both",
-                kv_load_failure_policy="recompute",
-                kv_connector_extra_config={
-                    "socket": str(socket),
-                    "mode": mode,
-                    "salt": self.salt,
-                    "match_timeout_ms": match_timeout_ms,
-                    "match_wait_ms": match_wait_ms,
-                },
-            ),
+            kv_transfer_config=transfer,
         )
         config.scheduler_config.async_scheduling = is_async
+        config.kv_events_config = KVEventsConfig(
+            enable_kv_cache_events=has_events, publisher="null"
+        )
         config.parallel_config.tensor_parallel_size = tensor_size
         config.cache_config.num_gpu_blocks = block_count
-        spec = FullAttentionSpec(
-            block_size=BLOCK_TOKENS, num_kv_heads=1, head_size=32, dtype=torch.float32
-        )
         self.scheduler = scheduler(
             vllm_config=config,
-            kv_cache_config=KVCacheConfig(
-                num_blocks=block_count,
-                kv_cache_tensors=[],
-                kv_cache_groups=[KVCacheGroupSpec(list(LAYERS), spec)],
-            ),
+            kv_cache_config=blocks_without_memory(block_count),
             structured_output_manager=StructuredOutputManager(config),
             block_size=BLOCK_TOKENS,
             log_stats=True,
         )
-        self._hasher = get_request_block_hasher(BLOCK_TOKENS, sha256) if prefix_caching else None
+        hashes = prefix_caching or has_events
+        self._hasher = get_request_block_hasher(BLOCK_TOKENS, sha256) if hashes else None
         self.in_flight: deque[SchedulerOutput] = deque()
         self.counts: dict[str, float] = {}
         """What the connector counted, as vLLM's metrics would show it."""

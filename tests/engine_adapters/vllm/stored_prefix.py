@@ -1,10 +1,13 @@
 """Puts chunks under the keys that a scheduler would look for, without a model."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from engine_adapters.vllm.chunk_keys import KeyChain, RequestIdentity, rank_key
-from engine_adapters.vllm.lookup import Lookup
-from kvstored_client import Ack, Client, NewChunk, Placement
+from engine_adapters.vllm.identity.chunk_keys import KeyChain, RequestIdentity, rank_key
+from engine_adapters.vllm.messages.orders import SaveOrder
+from engine_adapters.vllm.scheduler_side.lookup import Lookup
+from kvstored_client import Ack, Client, NewChunk, Placement, StateLayout
 
 
 def store_prefix(
@@ -23,12 +26,30 @@ def store_prefix(
             )
             rank_keys = [rank_key(key, layout.layout_id) for key in chain.extend(token_ids)]
             keys = keys or rank_keys
-            region = client.allocate(Placement.contiguous_bytes(layout, len(rank_keys)))
-            assert region is not None
-            client.put(
-                layout,
-                [NewChunk(key=key, token_count=layout.chunk_tokens) for key in rank_keys],
-                Placement.contiguous(region, layout),
-                ack=Ack.DURABLE,
-            )
+            _put(client, layout, [NewChunk(key=key, token_count=0) for key in rank_keys])
     return keys
+
+
+def store_save(socket: Path, lookup: Lookup, save: SaveOrder, *, salt: str) -> list[bytes]:
+    """Stores what an order has workers save, with its notes, for all ranks; all keys."""
+    keys: list[bytes] = []
+    with Client(socket, arena_bytes="16MiB", salt=salt, strict=True) as client:
+        for layout in lookup.layouts:
+            chunks = [
+                NewChunk(key=rank_key(key, layout.layout_id), token_count=0, note=note)
+                for key, note in zip(save.chain_keys, save.notes, strict=True)
+            ]
+            _put(client, layout, chunks)
+            keys += [chunk.key for chunk in chunks]
+    return keys
+
+
+def _put(client: Client, layout: StateLayout, chunks: Sequence[NewChunk]) -> None:
+    region = client.allocate(Placement.contiguous_bytes(layout, len(chunks)))
+    assert region is not None
+    client.put(
+        layout,
+        [replace(chunk, token_count=layout.chunk_tokens) for chunk in chunks],
+        Placement.contiguous(region, layout),
+        ack=Ack.DURABLE,
+    )

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 
 from engine_adapters.vllm.connector import KvstoredConnector
+from engine_adapters.vllm.messages.orders import LoadEnd, StepOrders, WorkerReport
 from engine_adapters.vllm.metadata import OrdersMetadata
-from engine_adapters.vllm.orders import StepOrders, WorkerReport
 
 QUIET = OrdersMetadata(StepOrders(fingerprint="m", asks_nothing=True))
 IDLE = OrdersMetadata(StepOrders(fingerprint="m", is_idle=True))
@@ -37,7 +37,7 @@ class NotingSide:
         return {"saved_tokens": 8}
 
     def take_report(self) -> WorkerReport:
-        return WorkerReport(stored_keys={0: (b"k",)})
+        return WorkerReport(ends=(LoadEnd(load_id=1, loaded_blocks=2),))
 
 
 @pytest.fixture

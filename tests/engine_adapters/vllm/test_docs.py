@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from engine_adapters.vllm.options import AdapterOptions, RestoreMode
-from engine_adapters.vllm.support import TESTED_VERSIONS
-from engine_adapters.vllm.tally import COUNTERS
+from engine_adapters.vllm.messages.tally import COUNTERS
+from engine_adapters.vllm.settings.options import AdapterOptions, RestoreMode
+from engine_adapters.vllm.settings.support import TESTED_VERSIONS
 
 TEXT = (Path(__file__).parents[3] / "docs" / "vllm.md").read_text()
 

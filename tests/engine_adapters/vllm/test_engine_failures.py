@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.vllm.engine_process import EngineProcess, transfer_config
-from benchmarks.vllm.lab import HIDDEN_WORKER
+from engine_adapters.vllm.settings.support import HIDDEN_WORKER
+from engine_adapters.vllm.testing.engine_arguments import transfer_config
+from engine_adapters.vllm.testing.engine_process import EngineProcess
 from kvstored_client import Client
+from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import wait_until
 
@@ -48,7 +50,7 @@ PROMPTS = prompts(9, seed=3)
 @pytest.fixture(scope="module")
 def expected(heads_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
     """What an engine without a connector generates."""
-    with EngineProcess(heads_model, tmp_path_factory.mktemp("plain") / "engine.log") as engine:
+    with WarmEngine(heads_model, tmp_path_factory.mktemp("plain") / "engine.log") as engine:
         return [engine.tokens(prompt)[0] for prompt in PROMPTS]
 
 
@@ -70,7 +72,7 @@ def engine(
     )
     log = tmp_path_factory.mktemp("engine") / "engine.log"
     changes: dict[str, object] = {"worker_cls": HIDDEN_WORKER} if request.param == "hcache" else {}
-    with EngineProcess(
+    with WarmEngine(
         heads_model,
         log,
         module=CHILD,
@@ -78,6 +80,7 @@ def engine(
         kv_transfer_config=config,
         **changes,
     ) as process:
+        assert process.ask("reconnect")
         yield process
 
 
@@ -267,9 +270,7 @@ def test_engine_starts_without_a_daemon(
     with DaemonProcess(tmp_path) as daemon:
         daemon.kill()
         config = transfer_config(daemon.socket_path, mode="prefix", match_timeout_ms=60_000)
-        with EngineProcess(
-            heads_model, tmp_path / "engine.log", kv_transfer_config=config
-        ) as engine:
+        with WarmEngine(heads_model, tmp_path / "engine.log", kv_transfer_config=config) as engine:
             assert engine.tokens(PROMPTS[0]) == [expected[0]]
             assert engine.counted("dropped_saves") >= CHUNKS
             daemon.start()

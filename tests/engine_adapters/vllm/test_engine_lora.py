@@ -10,9 +10,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.vllm.engine_process import EngineProcess, transfer_config
-from benchmarks.vllm.tiny_model import CONFIG
+from engine_adapters.vllm.testing.engine_arguments import transfer_config
+from engine_adapters.vllm.testing.engine_process import EngineProcess
+from engine_adapters.vllm.testing.tiny_model import CONFIG
 from tests.engine_adapters.vllm.test_engine_prefix import prompts
+from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 
 pytestmark = pytest.mark.timeout(900)
@@ -45,7 +47,7 @@ def make_adapter(folder: Path, *, seed: int) -> Path:
 @pytest.fixture
 def engines(
     model: Path, shared_daemon: DaemonProcess, tmp_path: Path
-) -> Iterator[list[EngineProcess]]:
+) -> Iterator[list[WarmEngine]]:
     """One without a connector, and two that share the store."""
     lora: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_rank": RANK}
     config = transfer_config(shared_daemon.socket_path, mode="prefix", match_timeout_ms=10_000)
@@ -53,8 +55,10 @@ def engines(
     try:
         for extra in ({}, {"kv_transfer_config": config}, {"kv_transfer_config": config}):
             module = "tests.engine_adapters.vllm.engine_child"
-            engine = EngineProcess(model, tmp_path / "log", module=module, **lora, **extra)
+            engine = WarmEngine(model, tmp_path / "log", module=module, **lora, **extra)
             started.append(engine.__enter__())
+        for engine in started[1:]:
+            assert engine.ask("reconnect")
         yield started
     finally:
         for engine in started:

@@ -1,7 +1,6 @@
 """Modes cake, hcache and auto in real engines: the tokens are those of one without a store."""
 
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.vllm.engine_process import EngineProcess, transfer_config
-from benchmarks.vllm.lab import CAKE_SCHEDULER, HIDDEN_WORKER
 from engine_adapters.restore import CostProfile, save_profile
+from engine_adapters.vllm.settings.support import CAKE_SCHEDULER, HIDDEN_WORKER
+from engine_adapters.vllm.testing.engine_arguments import transfer_config
+from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 
 pytestmark = pytest.mark.timeout(900)
@@ -47,12 +47,12 @@ def prompts(count: int, *, seed: int) -> list[list[int]]:
 
 PROMPTS = prompts(8, seed=2)
 
-Start = Callable[..., EngineProcess]
+Start = Callable[..., WarmEngine]
 
 
 @pytest.fixture(scope="module")
 def expected(heads_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
-    with EngineProcess(heads_model, tmp_path_factory.mktemp("plain") / "engine.log") as engine:
+    with WarmEngine(heads_model, tmp_path_factory.mktemp("plain") / "engine.log") as engine:
         return [engine.tokens(prompt, max_tokens=NEW_TOKENS)[0] for prompt in PROMPTS]
 
 
@@ -60,7 +60,7 @@ def expected(heads_model: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
 def start(heads_model: Path, shared_daemon: DaemonProcess, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
-        def make(mode: str, *, cost_profile: str = "", **changes: object) -> EngineProcess:
+        def make(mode: str, *, cost_profile: str = "", **changes: object) -> WarmEngine:
             config = transfer_config(
                 shared_daemon.socket_path,
                 mode=mode,
@@ -68,9 +68,11 @@ def start(heads_model: Path, shared_daemon: DaemonProcess, tmp_path: Path) -> It
                 match_timeout_ms=60_000,
                 cost_profile=cost_profile,
             )
-            return stack.enter_context(
-                EngineProcess(heads_model, tmp_path / "log", kv_transfer_config=config, **changes)
+            engine = stack.enter_context(
+                WarmEngine(heads_model, tmp_path / "log", kv_transfer_config=config, **changes)
             )
+            assert engine.ask("reconnect")
+            return engine
 
         yield make
 
@@ -101,10 +103,12 @@ def test_engine_as_it_comes(
         "max_num_batched_tokens": 64,
         "kv_transfer_config": config,
     }
-    with EngineProcess(heads_model, tmp_path / "first.log", **changes) as engine:
+    with WarmEngine(heads_model, tmp_path / "first.log", **changes) as engine:
+        assert engine.ask("reconnect")
         assert engine.tokens(PROMPTS[3], max_tokens=NEW_TOKENS) == [expected[3]]
         assert engine.ask("settle")
-    with EngineProcess(heads_model, tmp_path / "second.log", **changes) as engine:
+    with WarmEngine(heads_model, tmp_path / "second.log", **changes) as engine:
+        assert engine.ask("reconnect")
         engine.generate(PROMPTS[3][:200], max_tokens=1)
         restored = engine.counted("restored_tokens")
         assert restored > 0
@@ -144,25 +148,6 @@ def test_projected_keys_and_values_give_the_same_tokens(
     assert engine.counted("load_bytes") == 2 * STORED // CHUNK_TOKENS * chunk_bytes
     blocks = engine.ask("blocks")
     assert blocks["free"] == blocks["all"]
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
-def test_layer_inputs_are_taken_of_a_compiled_model(
-    start: Start, expected: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bug: hooks that came behind vLLM's compilation, which is its default, never ran."""
-    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "0")
-    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
-    # The last one finds a compiled model of both kinds.
-    start("prefix", enforce_eager=False)
-    for prompt, answer in list(zip(PROMPTS, expected, strict=True))[2:4]:
-        engine = start("hcache", worker_cls=HIDDEN_WORKER, enforce_eager=False)
-        for _ in range(2):
-            assert engine.tokens(prompt, max_tokens=NEW_TOKENS) == [answer]
-            assert engine.ask("settle")
-        assert engine.counted("projected_tokens") == STORED
-        assert engine.counted("dropped_saves") == 0
-    assert (tmp_path / "torch_compile_cache").exists()
 
 
 def test_auto_stores_hidden_states_where_measured_costs_say_so(

@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.vllm.engine_process import EngineProcess, transfer_config
-from benchmarks.vllm.lab import HIDDEN_WORKER
 from engine_adapters.restore import CostProfile, save_profile
+from engine_adapters.vllm.settings.support import HIDDEN_WORKER
+from engine_adapters.vllm.testing.engine_arguments import transfer_config
+from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 
 pytestmark = pytest.mark.timeout(900)
-"""Three engines of three processes each start in one test."""
+"""Engines of three processes each start, two in each test."""
 
 PROMPT_TOKENS = 330
 CHUNK_TOKENS = 64
 STORED = PROMPT_TOKENS // CHUNK_TOKENS * CHUNK_TOKENS
 RANKS = 2
+RANK_COMMANDS = ("multiprocessing.spawn", "VLLM::Worker")
+"""How a rank is started, and what it calls itself where vLLM can rename it."""
 PARALLEL = {"tensor_parallel_size": RANKS, "distributed_executor_backend": "mp"}
 GENERATOR = random.Random(6)
 PROMPT = [GENERATOR.randrange(4, 512) for _ in range(PROMPT_TOKENS)]
@@ -35,7 +38,7 @@ SLOW_DEVICE = CostProfile(
     project_token_s=1e-7,
     read_bytes_per_s=2e7,
 )
-"""Costs by which all layers are stored as their inputs."""
+"""Costs by which one rank would store all layers as their inputs."""
 
 
 SHARED_MEMORY, NAMES = Path("/dev/shm"), ("psm_*", "sem.mp-*", "vllm_dist_*")
@@ -70,7 +73,8 @@ def workers_below(pid: int) -> list[int]:
     for children in Path("/proc", str(pid), "task").glob("*/children"):
         for child in map(int, children.read_text().split()):
             command = Path("/proc", str(child), "cmdline").read_text()
-            found += [child] if "multiprocessing.spawn" in command else workers_below(child)
+            is_rank = any(name in command for name in RANK_COMMANDS)
+            found += [child] if is_rank else workers_below(child)
     return found
 
 
@@ -85,18 +89,31 @@ def cores_of_python(pid: int) -> list[set[int]]:
     return found
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_core_for_each_rank() -> Iterator[None]:
+    """VLLM would want a NUMA node for each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def expected(
+    _one_core_for_each_rank: None, heads_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[list[int]]:
+    log = tmp_path_factory.mktemp("plain") / "engine.log"
+    with WarmEngine(heads_model, log, **PARALLEL) as engine:
+        return engine.tokens(PROMPT)
+
+
 @pytest.mark.parametrize("mode", ["prefix", "cake", "hcache"])
 def test_ranks_restore_their_own_heads(
     heads_model: Path,
     shared_daemon: DaemonProcess,
+    expected: list[list[int]],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     mode: str,
 ) -> None:
-    # One core for each rank; vLLM would want a NUMA node for each.
-    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
-    with EngineProcess(heads_model, tmp_path / "plain.log", **PARALLEL) as engine:
-        expected = engine.tokens(PROMPT)
     save_profile(tmp_path / "costs.json", SLOW_DEVICE)
     config = transfer_config(
         shared_daemon.socket_path,
@@ -112,15 +129,19 @@ def test_ranks_restore_their_own_heads(
     }
     if mode == "hcache":
         changes["worker_cls"] = HIDDEN_WORKER
-    with EngineProcess(heads_model, tmp_path / "first.log", **changes) as engine:
+    with WarmEngine(heads_model, tmp_path / "first.log", **changes) as engine:
+        assert engine.ask("reconnect")
         assert engine.tokens(PROMPT) == expected
         # What the workers count comes with steps.
         while engine.counted("saved_tokens") < STORED:
             engine.generate([4], max_tokens=1)
-    with EngineProcess(heads_model, tmp_path / "second.log", **changes) as engine:
+    said = (tmp_path / "first.log").read_text()
+    assert said.count("kvstored uses mode prefix, not hcache") == (mode == "hcache")
+    with WarmEngine(heads_model, tmp_path / "second.log", **changes) as engine:
+        assert engine.ask("reconnect")
         assert engine.tokens(PROMPT) == expected
         assert engine.counted("restored_tokens") > 0
-        assert (engine.counted("projected_tokens") > 0) is (mode == "hcache")
+        assert engine.counted("projected_tokens") == 0, "each rank would store whole layer inputs"
         assert engine.counted("failed_loads") == 0
         blocks = engine.ask("blocks")
         assert blocks["free"] == blocks["all"]

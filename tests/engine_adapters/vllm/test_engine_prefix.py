@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.vllm.engine_process import EngineProcess, transfer_config
+from engine_adapters.vllm.testing.engine_arguments import transfer_config
+from engine_adapters.vllm.testing.engine_process import EngineProcess
+from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 
 pytestmark = pytest.mark.timeout(900)
@@ -29,7 +31,7 @@ PROMPTS = prompts(3, seed=1)
 @pytest.fixture(scope="module")
 def expected(model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
     """What an engine without a connector generates."""
-    with EngineProcess(model, tmp_path_factory.mktemp("plain") / "engine.log") as engine:
+    with WarmEngine(model, tmp_path_factory.mktemp("plain") / "engine.log") as engine:
         return [engine.tokens(prompt)[0] for prompt in PROMPTS]
 
 
@@ -43,7 +45,8 @@ def engine(
         match_timeout_ms=10_000,
     )
     log = tmp_path_factory.mktemp("engine") / "engine.log"
-    with EngineProcess(model, log, kv_transfer_config=config) as process:
+    with WarmEngine(model, log, kv_transfer_config=config) as process:
+        assert process.ask("reconnect")
         yield process
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.vllm.agreement import agreement
-from benchmarks.vllm.server import Conversations, ConversationScale, talk
+from engine_adapters.vllm.testing.agreement import agreement
+from engine_adapters.vllm.testing.conversations import Conversations, ConversationScale, talk
 from tests.support.daemon import DaemonProcess
 
 pytestmark = pytest.mark.timeout(900)

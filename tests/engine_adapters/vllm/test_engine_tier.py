@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.vllm.engine_process import EngineProcess
-from benchmarks.vllm.native import offloading_config
+from engine_adapters.vllm.testing.engine_arguments import offloading_config
 from kvstored_client import Client
+from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 
 pytest.importorskip("vllm", minversion="0.31", reason="needs vLLM 0.31: make test-vllm")
@@ -36,14 +36,14 @@ def test_second_engine_restores_by_vllms_own_connector(
         "socket": str(shared_daemon.socket_path),
     }
     config = offloading_config(tier, host_tier_bytes=16 << 20)
-    with EngineProcess(model, tmp_path / "plain.log") as engine:
+    with WarmEngine(model, tmp_path / "plain.log") as engine:
         expected = engine.tokens(PROMPT)
-    with EngineProcess(model, tmp_path / "first.log", kv_transfer_config=config) as engine:
+    with WarmEngine(model, tmp_path / "first.log", kv_transfer_config=config) as engine:
         assert engine.tokens(PROMPT) == expected
         # vLLM moves chunks to its tiers in steps only, so that there must be some.
         while stored_chunks(shared_daemon) < CHUNKS:
             engine.generate([4], max_tokens=1)
-    with EngineProcess(model, tmp_path / "second.log", kv_transfer_config=config) as engine:
+    with WarmEngine(model, tmp_path / "second.log", kv_transfer_config=config) as engine:
         (answer,) = engine.generate(PROMPT)
         assert [answer["tokens"]] == expected
         assert answer["cached"] == CHUNKS * CHUNK_TOKENS

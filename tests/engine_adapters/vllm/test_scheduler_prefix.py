@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -18,8 +17,8 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
-from engine_adapters.vllm.lookup import Found, PendingLookup
-from engine_adapters.vllm.orders import WorkerReport
+from engine_adapters.vllm.scheduler_side.found import Found
+from engine_adapters.vllm.scheduler_side.lookup import PendingLookup
 from tests.engine_adapters.vllm.scheduler_bench import CHUNK_TOKENS, SchedulerBench
 from tests.engine_adapters.vllm.stored_prefix import store_prefix
 from tests.support.waiting import wait_until
@@ -36,7 +35,7 @@ def start(model: Path, shared_daemon: DaemonProcess) -> Iterator[Start]:
     benches: list[SchedulerBench] = []
 
     def make(
-        *, stored: int = STORED, scheduler: type = Scheduler, **options: object
+        *, stored: int = STORED, scheduler: type = Scheduler, **options: Any
     ) -> SchedulerBench:
         bench = SchedulerBench(model, shared_daemon.socket_path, scheduler=scheduler, **options)
         if stored:
@@ -237,6 +236,7 @@ def test_answer_that_comes_behind_the_end_of_its_request_holds_no_lease(start: S
     """Bug: leases of aborted requests ran until their end, and a session has so many."""
     bench = start()
     answer: Future[Found] = Future()
+    assert answer.set_running_or_notify_cancel(), "it is on its way"
     bench.side.lookup.ask = lambda *_, **__: PendingLookup(answer, time.monotonic() + 60)  # type: ignore[method-assign]
     bench.add("a", PROMPT)
     bench.step()
@@ -249,6 +249,7 @@ def test_answer_that_comes_behind_the_end_of_its_request_holds_no_lease(start: S
 def test_answer_that_comes_behind_its_deadline_holds_no_lease(start: Start) -> None:
     bench = start()
     answer: Future[Found] = Future()
+    assert answer.set_running_or_notify_cancel(), "it is on its way"
     bench.side.lookup.ask = lambda *_, **__: PendingLookup(answer, time.monotonic())  # type: ignore[method-assign]
     bench.add("a", PROMPT)
     bench.run()
@@ -270,23 +271,6 @@ def test_computed_tokens_are_told_once_for_each_end(start: Start) -> None:
     assert told[-1] == 40 + 19
 
 
-def test_stored_and_lost_chunks_are_told_as_events(start: Start) -> None:
-    """Bug: chunks of a LoRA adapter were told as those of the model alone."""
-    bench = start(stored=0)
-    bench.add("a", PROMPT).lora_request = SimpleNamespace(lora_name="pirate", lora_int_id=1)
-    orders = bench.step_until(lambda orders: orders.saves)
-    (save,) = orders.saves
-    bench.side.take_report(WorkerReport(stored_keys={0: save.chain_keys[:1]}))
-    bench.side.events.lost(b"gone")
-    stored, lost = bench.scheduler.connector.take_events()
-    assert stored.block_hashes == [save.chain_keys[0]]
-    assert stored.token_ids == list(range(CHUNK_TOKENS))
-    assert stored.parent_block_hash is None
-    assert stored.lora_name == "pirate"
-    assert lost.block_hashes == [b"gone"]
-    assert {stored.medium, lost.medium} == {"kvstored"}
-
-
 def test_store_is_asked_once_for_a_request(start: Start) -> None:
     """And never in a step, of which there are as many as tokens."""
     bench = start()
@@ -300,42 +284,14 @@ def test_store_is_asked_once_for_a_request(start: Start) -> None:
 
 
 def saved_chunks(bench: SchedulerBench, name: str, **options: Any) -> list[bytes]:
-    """What the saves of a request store; all workers say that it is stored."""
+    """What the saves of a request store."""
     bench.add(name, PROMPT, **options)
     chain_keys: list[bytes] = []
     while len(chain_keys) < CHUNKS:
         orders = bench.step()
         chain_keys += [key for save in orders.saves for key in save.chain_keys]
-        bench.answer(WorkerReport(stored_keys={0: tuple(chain_keys)}))
+        bench.answer()
     return chain_keys
-
-
-def test_stored_chunks_are_told(start: Start) -> None:
-    bench = start(stored=0)
-    told = record_events(bench)
-    chain_keys = saved_chunks(bench, "a")
-    assert [event.block_hashes for event in told] == [[key] for key in chain_keys]
-
-
-def test_chunks_of_a_salted_request_are_not_told(start: Start) -> None:
-    """A router knows a chunk by its tokens, and this one helps no request without the salt."""
-    bench = start(stored=0)
-    told = record_events(bench)
-    assert saved_chunks(bench, "a", cache_salt="mine")
-    assert told == []
-
-
-def record_events(bench: SchedulerBench) -> list[Any]:
-    """What the connector tells from now on."""
-    told: list[Any] = []
-    take = bench.scheduler.connector.take_events
-
-    def taken() -> list[Any]:
-        told.extend(events := list(take()))
-        return events
-
-    bench.scheduler.connector.take_events = taken
-    return told
 
 
 def test_what_was_stored_before_a_reset_is_not_used(start: Start) -> None:
@@ -353,10 +309,8 @@ def test_what_was_stored_before_a_reset_is_not_used(start: Start) -> None:
 
 def test_what_is_stored_behind_a_reset_is_nobody_elses(start: Start) -> None:
     bench, other = start(stored=0), start(stored=0)
-    told = record_events(bench)
     bench.scheduler.reset_connector_cache()
     chain_keys = saved_chunks(bench, "a")
-    assert told == []
     bench.run()
     assert saved_chunks(bench, "b") == chain_keys
     bench.scheduler.reset_connector_cache()

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("vllm", minversion="0.31", reason="needs vLLM 0.31: make test-vllm")
 
-from engine_adapters.vllm.options import OptionError
+from engine_adapters.vllm.settings.options import OptionError
 from tests.engine_adapters.vllm.test_tier_contract import TierBench
 
 CONFIG = {

@@ -1,15 +1,17 @@
 """Chunks between a host tier and a real daemon."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
+from google.protobuf.message import Message
 from torch import Tensor
 
-from engine_adapters.vllm.tier_store import PAUSE_S, SLOW_LOOKUP_S, TierStore
+from engine_adapters.vllm.scheduler_side.breaker import PAUSE_S, SLOW_LOOKUP_S
+from engine_adapters.vllm.tier_store import TierStore
 from kvstored_client import Client
-from kvstored_contract.layout import StateLayout
+from kvstored_client.testing import MemoryClient, MemoryStore
+from kvstored_protos.v1 import store_pb2
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import PATIENCE_S
 
@@ -22,7 +24,7 @@ def rows(chunk_count: int, chunk_bytes: int) -> Tensor:
     return torch.randint(0, 256, (chunk_count, chunk_bytes), dtype=torch.uint8, generator=generator)
 
 
-def store_of(client: Any, host: Tensor, **options: Any) -> TierStore:
+def store_of(client: Client, host: Tensor, **options: Any) -> TierStore:
     """Its clock stands still unless a test brings one: no look-up is slow."""
     settings = {
         "chunk_tokens": TOKENS,
@@ -60,7 +62,9 @@ def test_each_chunk_is_known_for_itself(daemon: DaemonProcess) -> None:
 
 def test_a_chunk_of_a_large_model_has_a_layout() -> None:
     """Bug: 800 KiB a token, as 13B without grouped heads has, were refused as one layer."""
-    store = store_of(None, torch.empty((1, 819_200 * TOKENS), dtype=torch.uint8))
+    store = store_of(
+        MemoryClient(MemoryStore()), torch.empty((1, 819_200 * TOKENS), dtype=torch.uint8)
+    )
     assert store.layout.layer_count == 13
     assert 0 <= store.layout.chunk_bytes() - 819_200 * TOKENS < 13 * TOKENS
 
@@ -69,27 +73,28 @@ def test_a_region_is_never_larger_than_the_host_tier() -> None:
     """A span of 8 MiB has 32 chunks of 256 KiB."""
     for chunk_count, regions in ((4, 4), (32, 32), (100, 32)):
         host = torch.empty((chunk_count, 256 << 10), dtype=torch.uint8)
-        assert store_of(None, host).region_bytes == regions * 256 << 10
+        assert store_of(MemoryClient(MemoryStore()), host).region_bytes == regions * 256 << 10
 
 
 def test_a_slow_daemon_is_not_asked_for_a_while() -> None:
     """Bug: a hung daemon held each request for the whole timeout of a call, one after the other."""
-    now, asked = [0.0], []
+    now_s = 0.0
+    memory = MemoryStore()
 
-    class Slow:
-        namespace = "n"
+    def take_long(request: Message) -> None:
+        nonlocal now_s
+        if isinstance(request, store_pb2.PinRequest):
+            now_s += 2 * SLOW_LOOKUP_S
 
-        def available(self) -> bool:
-            return True
+    def asked() -> list[int]:
+        return [len(request.keys) for request in memory.asked(store_pb2.PinRequest)]
 
-        def pin(self, layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int) -> None:
-            asked.append(len(keys))
-            now[0] += 2 * SLOW_LOOKUP_S
-
-    store = store_of(Slow(), rows(1, 4096), clock=lambda: now[0])
-    assert store.known(KEYS[:1]) == [False]
-    assert store.known(KEYS[:2]) == [False] * 2
-    assert asked == [1]
-    now[0] += PAUSE_S
-    assert store.known(KEYS[:3]) == [False] * 3
-    assert asked == [1, 3]
+    memory.faults.before = take_long
+    with MemoryClient(memory) as client:
+        store = store_of(client, rows(1, 4096), clock=lambda: now_s)
+        assert store.known(KEYS[:1]) == [False]
+        assert store.known(KEYS[:2]) == [False] * 2
+        assert asked() == [1]
+        now_s += PAUSE_S
+        assert store.known(KEYS[:3]) == [False] * 3
+        assert asked() == [1, 3]

@@ -6,10 +6,12 @@ any bytes and returns, or raises only what the daemon tells a client as a refusa
 else would be a fault of the daemon.
 """
 
+import math
 import mmap
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,7 +23,7 @@ from kvstored.server.errors import refusal_of
 from kvstored.server.fields import checked_keys, sequence_name
 from kvstored.server.session import Session
 from kvstored.server.session_socket import _check_hello
-from kvstored.server.store_servicer import append_request, put_request, read_request
+from kvstored.server.store_requests import append_request, put_request, read_request
 from kvstored_contract.board import board_bytes
 from kvstored_contract.handshake import LENGTH, HandshakeError, body_bytes, parse
 from kvstored_contract.layout import StateLayout
@@ -95,7 +97,7 @@ def fuzz_put(data: bytes) -> None:
         return
 
     def run() -> None:
-        put = put_request(message, SESSION)
+        put = put_request(message, SESSION, deadline=math.inf)
         for index, chunk in enumerate(put.chunks):
             sizes = list(chunk.geometry(put.layout).slice_bytes)
             check_inside(
@@ -115,7 +117,7 @@ def fuzz_append(data: bytes) -> None:
         return
 
     def run() -> None:
-        append = append_request(message, SESSION)
+        append = append_request(message, SESSION, deadline=math.inf)
         assert len(append.source) <= ARENA_BYTES
         assert len(append.source) == SnapshotGeometry(append.layout, append.row_count).byte_count
         assert len({item.name for item in append.items}) == len(append.items)
@@ -136,7 +138,7 @@ def fuzz_read(data: bytes) -> None:
         return
 
     def run() -> None:
-        read = read_request(message, SESSION)
+        read = read_request(message, SESSION, deadline=math.inf)
         layers = range(read.first_layer, read.first_layer + read.layer_count)
         sizes = [LAYOUT.slice_bytes(layer) for layer in layers]
         for index in range(len(read.keys)):
@@ -184,7 +186,12 @@ def fuzz_keys(data: bytes) -> None:
     for kind in (store_pb2.MatchRequest, store_pb2.PinRequest, store_pb2.DeleteRequest):
         message = decoded(kind, data)
         if message is not None:
-            refusable(lambda message=message: check_keys(checked_keys(message.keys)))
+            refusable(partial(check_keys_of, message.keys))
+
+
+def check_keys_of(keys: Sequence[bytes]) -> None:
+    """Keys of a message as the server takes them."""
+    check_keys(checked_keys(keys))
 
 
 def check_keys(keys: tuple[bytes, ...]) -> None:

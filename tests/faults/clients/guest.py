@@ -13,7 +13,7 @@ from typing import Any
 # Imports come first: another user may not be able to read this Python.
 import grpc  # noqa: F401
 
-import kvstored_client.transport  # noqa: F401
+import kvstored_client.threads.transport  # noqa: F401
 from kvstored_client import (
     Ack,
     Client,
@@ -66,6 +66,9 @@ def visit(path: Path) -> dict[str, Any]:
         seen["matched"] = client.match(LAYOUT, KEYS, lease_ms=1000).chunk_count
         seen["read"] = read(client)
         seen["is pinned"] = client.pin(LAYOUT, KEYS, lease_ms=1000) is not None
+        changes = client.changes(keys=KEYS)
+        assert changes is not None
+        seen["changes"] = [len(changes.changes), any(changes.are_stored)]
         seen["deleted"] = client.delete(KEYS)
         seen["sequences"] = client.sequences.list()
         seen["sequence is there"] = client.sequences.get(SEQUENCE) is not None

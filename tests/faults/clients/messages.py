@@ -110,14 +110,16 @@ def messages(kind: type[Message]) -> st.SearchStrategy[Message]:
 
 
 def _filled(draw: st.DrawFn, message: Message, wild_fields: float) -> Message:
-    for field in message.DESCRIPTOR.fields:
+    # Two classes of descriptors go by this name in the types of protobuf.
+    fields: Any = message.DESCRIPTOR.fields
+    for field in fields:
         is_wild = draw(st.floats(0, 1)) < wild_fields
         _set(draw, message, field, wild_fields, is_wild=is_wild)
     return message
 
 
 def _set(
-    draw: st.DrawFn, message: Message, field: FieldDescriptor, wild_fields: float, *, is_wild: bool
+    draw: st.DrawFn, message: Message, field: Any, wild_fields: float, *, is_wild: bool
 ) -> None:
     if field.type == FieldDescriptor.TYPE_MESSAGE:
         parts = [

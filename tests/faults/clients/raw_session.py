@@ -5,7 +5,7 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import grpc
 
@@ -81,10 +81,15 @@ class RawSession:
         self.close()
 
 
+def raw_method(channel: grpc.Channel, method: str) -> Any:
+    """A method that takes and answers bytes, which the types of gRPC do not know."""
+    return channel.unary_unary(method)
+
+
 def call(channel: grpc.Channel, method: str, body: bytes, *, token: str | None) -> Answer:
     """One unary call of raw bytes; None sends no token at all."""
     metadata = () if token is None else ((TOKEN_METADATA, token),)
-    future = channel.unary_unary(method).future(body, metadata=metadata, timeout=PATIENCE_S)
+    future = raw_method(channel, method).future(body, metadata=metadata, timeout=PATIENCE_S)
     error = future.exception()
     trailing = dict(future.trailing_metadata() or ())
     return Answer(

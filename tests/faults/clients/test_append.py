@@ -28,6 +28,7 @@ from tests.faults.clients.raw_session import ARENA_BYTES, RawSession
 from tests.faults.clients.requests import LAYOUT, STORE, must, register
 from tests.faults.clients.witness import Witness
 from tests.support.daemon import MIB, DaemonProcess
+from tests.support.scale import Scale, at
 from tests.support.waiting import wait_until
 
 SEQUENCE = "/kvstored.v1.SequenceService/"
@@ -180,6 +181,7 @@ def test_a_killed_clients_frames_are_back(served: DaemonProcess) -> None:
         watcher.sequences.delete("doomed-named")
 
 
+@at(Scale.QUICK)
 def test_who_writes_to_its_arena_meanwhile_harms_no_checksum(daemon: DaemonProcess) -> None:
     stop = threading.Event()
     keys = [b"scribble".ljust(30, b".") + bytes([number, 0]) for number in range(32)]

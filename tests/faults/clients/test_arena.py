@@ -1,11 +1,11 @@
 """What a hostile client does to the memory and the descriptors that it shares with the daemon.
 
-Fails when ``seal`` sums the slices in the arena instead of the copy (seen: a chunk that was put
-is damaged after a restart), when ``ReadStream._retire`` trusts the board's FINISHED (seen: the
-read of a scribbled board never ends, and its arena stays), when ``Bell.ring`` writes the eventfd
-itself (seen: every call runs into its deadline), when ``Bell.close`` reads it without RWF_NOWAIT
-(seen: that thread stays), when an arena has no seals (seen: ftruncate succeeds), and when
-``Session.begin_close`` does not cancel the reads (seen: the arena stays while they go on).
+Fails when ``slice_sums`` sums the slices in the arena instead of the copy (seen: a chunk that was
+put is damaged after a restart), when ``ReadProgress._retire`` trusts the board's FINISHED (seen:
+the read of a scribbled board never ends, and its arena stays), when ``Bell.ring`` writes the
+eventfd itself (seen: every call runs into its deadline), when ``Bell.close`` reads it without
+RWF_NOWAIT (seen: that thread stays), when an arena has no seals (seen: ftruncate succeeds), and
+when ``Session.begin_close`` does not cancel the reads (seen: the arena stays while they go on).
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from kvstored.server.bell import Bell
 from kvstored_client import Client, Placement
 from kvstored_contract.board import WORD_BYTES, BoardWord, Watch
 from tests.faults.clients.board_scribbler import BoardScribbler
-from tests.faults.clients.raw_session import ARENA_BYTES, RawSession
+from tests.faults.clients.raw_session import ARENA_BYTES, RawSession, raw_method
 from tests.faults.clients.requests import (
     CHUNK_BYTES,
     LAYOUT,
@@ -37,9 +37,10 @@ from tests.faults.clients.requests import (
 from tests.faults.clients.test_messages import check_log
 from tests.faults.clients.witness import Witness
 from tests.faults.memory.process import ProcessState, settled_state, state_when_back
-from tests.faults.seeds import seed
 from tests.support.daemon import MIB, DaemonProcess, Overrides
 from tests.support.descriptors import open_descriptors
+from tests.support.scale import Scale, at
+from tests.support.seeds import seed
 from tests.support.waiting import PATIENCE_S, wait_until
 
 KEYS = [hostile_key(number) for number in range(8)]
@@ -234,6 +235,7 @@ def test_an_arena_with_holes_punched_into_it(served: DaemonProcess, before: Proc
     check_returned(served, before)
 
 
+@at(Scale.QUICK)
 @pytest.mark.parametrize(
     ("method", "bytes_per_s"),
     # So that a put takes ten seconds, and a read a minute, if it went on.
@@ -263,7 +265,7 @@ def check_end_in_the_middle(daemon: DaemonProcess, method: str) -> None:
     session.arena[:CHUNK_BYTES] = payload
     if method == "Put":
         body = put_of(keys, chunk_stride=0)
-        future = session.channel.unary_unary(STORE + "Put").future(
+        future = raw_method(session.channel, STORE + "Put").future(
             body, metadata=(("kvstored-token", session.welcome.token),), timeout=PATIENCE_S
         )
         assert not future.done()

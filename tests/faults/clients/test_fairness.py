@@ -19,13 +19,13 @@ import grpc
 import pytest
 
 from kvstored.io.device import Device
-from kvstored.io.faults.passing import PassingDevice
+from kvstored.io.passing import PassingDevice
 from kvstored.server.access import AccessRules
 from kvstored.server.session import CALLS_PER_SESSION_MAX
 from kvstored.server.session_table import SessionLimits
 from kvstored.server.store_servicer import INLINE_CHUNKS_MAX
 from kvstored.server.thread_share import THREADS_PER_SESSION
-from kvstored.tiers.requests import PutOutcome
+from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import (
     common_pb2,
@@ -39,7 +39,7 @@ from kvstored_protos.v1 import (
 from tests.kvstored.server.caller import told_reason
 from tests.kvstored.server.served import Peer, Served
 from tests.support.devices import GatedDevice, Wrapping
-from tests.support.stores import LAYOUT, StoreUnderTest, key, open_store
+from tests.support.stores import LAYOUT, MIB, StoreUnderTest, key, open_store
 from tests.support.waiting import PATIENCE_S, until
 
 SESSIONS_MAX = 4
@@ -114,7 +114,8 @@ class Scene:
         """Returns when DRAM has no room for another chunk."""
         await until(
             lambda: (
-                self.opened.put([next(self.numbers)], timeout_s=0)[0].outcome is PutOutcome.REJECTED
+                self.opened.put([next(self.numbers), next(self.numbers)], timeout_s=0)[1].reason
+                is Reason.DRAM_FULL
             )
         )
 
@@ -126,7 +127,8 @@ class Scene:
 @asynccontextmanager
 async def staged(folder: Path, devices: "Wrapping[Gated]") -> AsyncIterator[Scene]:
     """The scene with every gate closed; in the end they are open."""
-    with open_store(folder, wrap=devices) as opened:
+    # As many frames as two slabs have extents: none needs a header behind held writes.
+    with open_store(folder, wrap=devices, dram_bytes=MIB) as opened:
         async with (
             serving(folder, opened) as served,
             client(served) as greedy,

@@ -15,7 +15,8 @@ from kvstored_protos.v1 import admin_pb2, common_pb2, sequence_pb2, session_pb2,
 from tests.faults.clients import fuzz_requests
 from tests.faults.clients.fuzz_requests import TARGETS, fuzz_one
 from tests.faults.clients.messages import messages
-from tests.faults.seeds import seed
+from tests.support import labs
+from tests.support.seeds import seed
 
 KINDS: dict[str, tuple[type[Message], ...]] = {
     "fuzz_handshake": (session_pb2.Hello,),
@@ -37,14 +38,15 @@ def serialised(kind: type[Message], name: str) -> st.SearchStrategy[bytes]:
     )
 
 
+@labs.PARSED.sizes("examples")
 @pytest.mark.parametrize("name", KINDS)
-def test_a_parser_refuses_or_accepts(name: str) -> None:
+def test_a_parser_refuses_or_accepts(name: str, examples: int) -> None:
     target = getattr(fuzz_requests, name)
     assert target in TARGETS
     inputs = st.one_of(*(serialised(kind, name) for kind in KINDS[name]))
 
     @hypothesis.seed(seed())
-    @settings(max_examples=150, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.binary(max_size=300) | inputs)
     def run(data: bytes) -> None:
         target(data)

@@ -24,11 +24,12 @@ from tests.faults.clients.raw_session import RawSession
 from tests.faults.clients.test_messages import check_log
 from tests.faults.clients.witness import Witness
 from tests.faults.memory.process import ProcessState, settled_state, state_when_back
-from tests.faults.seeds import seed
+from tests.support import labs
 from tests.support.daemon import DaemonProcess
+from tests.support.scale import Scale, at
+from tests.support.seeds import seed
 from tests.support.waiting import PATIENCE_S, wait_until
 
-ROUNDS = 300
 SILENT_CLIENTS = 200
 HELLO = frame(
     session_pb2.Hello(protocol_version=PROTOCOL_VERSION, client_name="x", arena_bytes=4096)
@@ -101,10 +102,13 @@ def check_returned(daemon: DaemonProcess, before: ProcessState) -> None:
     check_log(daemon)
 
 
-def test_random_speech_leaves_nothing_behind(served: DaemonProcess, before: ProcessState) -> None:
+@labs.SPEECHES.sizes("count")
+def test_random_speech_leaves_nothing_behind(
+    served: DaemonProcess, before: ProcessState, count: int
+) -> None:
     source = random.Random(seed())
     with Witness(served.socket_path):
-        for _ in range(ROUNDS):
+        for _ in range(count):
             say(served.socket_path, random_speech(source))
     check_returned(served, before)
 
@@ -143,6 +147,7 @@ def test_descriptors_that_nobody_asked_for_are_dropped(
     check_returned(served, before)
 
 
+@at(Scale.QUICK)
 def test_many_silent_clients_keep_nobody_out(served: DaemonProcess, before: ProcessState) -> None:
     """They are cut off after a while, and meanwhile others come in."""
     with contextlib.ExitStack() as silent:

@@ -3,13 +3,12 @@
 Fails when ``fields.board_range`` accepts a board behind the end of the arena (seen: INTERNAL for
 a read), when ``SessionTable.find`` takes any session for an unknown token (seen: LAYOUT_INVALID
 without a token), when sessions share one table of leases (seen: a thief's Unpin succeeds), when
-``session_call`` sends a sentence of any length (seen: RESOURCE_EXHAUSTED without a reason), and
-when ``decoding`` does not catch DecodeError (seen: UNKNOWN).
+``admission`` sends a sentence of any length (seen: RESOURCE_EXHAUSTED without a reason), and
+when ``admission`` does not catch DecodeError (seen: UNKNOWN).
 """
 
 import grpc
 import hypothesis
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,11 +20,10 @@ from tests.faults.clients.methods import METHODS, ContractMethod
 from tests.faults.clients.raw_session import Answer, RawSession, call
 from tests.faults.clients.requests import ENCODED, STORE, must, pin_of, put_of, register
 from tests.faults.clients.witness import Witness
-from tests.faults.seeds import seed
+from tests.support import labs
 from tests.support.daemon import DaemonProcess
+from tests.support.seeds import seed
 
-EXAMPLES = 40
-LONG_EXAMPLES = 400
 FAULTS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE}
 
 
@@ -87,13 +85,11 @@ def attack(daemon: DaemonProcess, *, examples: int) -> None:
     check_log(daemon)
 
 
-def test_random_messages_are_answered_or_refused_with_a_reason(served: DaemonProcess) -> None:
-    attack(served, examples=EXAMPLES)
-
-
-@pytest.mark.long
-def test_many_random_messages(served: DaemonProcess) -> None:
-    attack(served, examples=LONG_EXAMPLES)
+@labs.MESSAGES.sizes("examples")
+def test_random_messages_are_answered_or_refused_with_a_reason(
+    served: DaemonProcess, examples: int
+) -> None:
+    attack(served, examples=examples)
 
 
 def test_a_body_that_is_no_message_is_refused_with_a_reason(served: DaemonProcess) -> None:

@@ -30,6 +30,7 @@ def test_a_guest_sees_nothing_of_the_host(tmp_path: Path) -> None:
         DaemonProcess(tmp_path, overrides=overrides) as daemon,
         Client(daemon.socket_path, arena_bytes="1MiB", strict=True) as host,
     ):
+        assert host.changes() is not None
         assert put(host, b"\x11") == ["STORED"] * len(KEYS)
         assert host.sequences.create(SEQUENCE, LAYOUT) is not None
         result = subprocess.run(
@@ -47,6 +48,7 @@ def test_a_guest_sees_nothing_of_the_host(tmp_path: Path) -> None:
             "matched": 0,
             "read": [nothing, [0xEE]],
             "is pinned": False,
+            "changes": [0, False],
             "deleted": 0,
             "sequences": [],
             "sequence is there": False,

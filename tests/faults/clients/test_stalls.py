@@ -26,6 +26,7 @@ from tests.faults.clients.test_messages import check_log
 from tests.faults.clients.witness import Witness
 from tests.faults.memory.process import process_state, processor_s
 from tests.support.daemon import MIB, DaemonProcess
+from tests.support.scale import Scale, at
 
 COST_S_MAX = 3.0
 """Far above what requests and witness cost the daemon meanwhile, far below what they did cost.
@@ -120,6 +121,7 @@ def test_leases_on_the_same_chunk_are_bounded(served: DaemonProcess) -> None:
     check_log(served)
 
 
+@at(Scale.QUICK)
 def test_chunks_of_reads_in_flight_are_bounded(tmp_path: Path) -> None:
     """Bug: 256 reads of 16,384 chunks each, all of one client, took gigabytes."""
     with DaemonProcess(tmp_path, overrides={"io": {"device_bytes_per_s_max": 4 * MIB}}) as daemon:

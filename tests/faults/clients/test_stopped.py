@@ -4,7 +4,7 @@ Its memory is written and never waited for, so that nothing of the daemon depend
 price in time is measured by ``python -m tests.faults.clients``.
 
 Fails when ``Bell.ring`` waits for its client under a lock that all bells share (seen: the others
-stand still), when ``ReadStream._verdict`` does not look at the deadline (seen: nothing is LATE),
+stand still), when ``RunQueues._verdict`` does not look at the deadline (seen: nothing is LATE),
 and when ``Session.check_read_limit`` lets every read in (seen: the calls never end).
 """
 
@@ -31,6 +31,7 @@ from tests.faults.clients.test_messages import check_log
 from tests.faults.clients.worker_process import WorkerProcess
 from tests.faults.memory.process import settled_state, state_when_back
 from tests.support.daemon import MIB, DaemonProcess, Overrides
+from tests.support.scale import Scale, at
 from tests.support.waiting import PATIENCE_S, wait_until
 
 WORKERS = 4
@@ -62,6 +63,7 @@ def calls_until_refused(session: RawSession, method: str, body: bytes) -> int:
     return CALLS_MAX
 
 
+@at(Scale.QUICK)
 def test_others_go_on_while_one_is_stopped_and_so_does_it_afterwards(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path, overrides=slow(4 * MIB)) as daemon:
         check_others_go_on(daemon)
@@ -114,6 +116,7 @@ def test_what_a_stopped_client_began_ends_by_its_deadline(daemon: DaemonProcess)
     check_log(daemon)
 
 
+@at(Scale.QUICK)
 def test_a_client_that_never_closes_its_reads_and_leases_is_bounded(
     daemon: DaemonProcess,
 ) -> None:

@@ -20,7 +20,9 @@ import pytest
 from kvstored_client import Reason
 from tests.faults.flush.lab import PUTS, SMALL, FaultLab, Round
 from tests.faults.flush.strace import Injection, needs_strace
+from tests.support import labs
 from tests.support.daemon import DaemonProcess
+from tests.support.scale import Scale, at
 
 pytestmark = needs_strace
 
@@ -66,16 +68,21 @@ def fail_call(lab: FaultLab, effect: str, call: str, number: int) -> bool:
     return outcome.is_hit
 
 
-def test_an_index_that_cannot_be_written(lab: FaultLab) -> None:
-    """A flush, a page, the meta page, and a page that is written in part."""
-    assert fail_call(lab, "error=EIO", "fdatasync", 2)
-    assert fail_call(lab, "error=EIO", "pwrite64", 1)
-    assert fail_call(lab, "error=EIO", "pwrite64", 2)
-    assert fail_call(lab, "retval=100", "writev", 1)
+CALLS = {
+    "a flush": ("error=EIO", "fdatasync", 2),
+    "a page": ("error=EIO", "pwrite64", 1),
+    "the meta page": ("error=EIO", "pwrite64", 2),
+    "a part of a page": ("retval=100", "writev", 1),
+}
+
+
+@labs.INDEX_CALLS.first("call", CALLS, name=str)
+def test_an_index_that_cannot_be_written(lab: FaultLab, call: str) -> None:
+    assert fail_call(lab, *CALLS[call])
     lab.finish()
 
 
-@pytest.mark.long
+@at(Scale.LONG)
 @pytest.mark.parametrize("call", ["fdatasync", "pwrite64", "writev"])
 @pytest.mark.parametrize("effect", ["error=EIO", "error=ENOSPC", "retval=100"])
 def test_every_call_that_can_fail(lab: FaultLab, effect: str, call: str) -> None:

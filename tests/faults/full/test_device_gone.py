@@ -3,7 +3,7 @@
 The device is a loop device over a file in an ext4 that is shut down: every later read,
 write and flush of it fails, as with a drive that is gone. Fails when
 
-* ``ChunkStore._write_failed`` never calls a device gone (seen: every put to it was refused,
+* ``DeviceFailures.write_failed`` never calls a device gone (seen: every put to it was refused,
   since a write that fails is never flushed);
 * ``open_device_set`` names no remedy (seen: the sentence ended with the error of the system).
 """
@@ -14,14 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from kvstored.store.chunk_store import WRITE_ERRORS_MAX
+from kvstored.store.write.device_failures import WRITE_ERRORS_MAX
 from kvstored_client import Client, Reason
 from tests.faults.flush.chunks import put, readable
 from tests.faults.flush.lab import ARENA, check_is_clean, failed_devices
 from tests.faults.full.file_system import BlockDevice, obstacle
 from tests.support.daemon import MIB, DaemonProcess
+from tests.support.scale import Scale, at
+from tests.support.sharing import LOOP_DEVICES
 
-pytestmark = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
+pytestmark = [
+    LOOP_DEVICES,
+    pytest.mark.skipif(obstacle() is not None, reason=str(obstacle())),
+]
 
 DEVICE_BYTES = 33 * MIB
 DEADLINE_MS = 60_000
@@ -47,6 +52,28 @@ def daemon(tmp_path: Path, device: BlockDevice) -> Iterator[DaemonProcess]:
 
 
 def test_a_block_device_that_is_gone(daemon: DaemonProcess, device: BlockDevice) -> None:
+    serve_without(daemon, device)
+
+
+@at(Scale.QUICK)
+def test_a_block_device_that_comes_back(daemon: DaemonProcess, device: BlockDevice) -> None:
+    """Without it the daemon does not start; with it everything is there."""
+    acked = serve_without(daemon, device)
+    daemon.kill()
+    check_refusal(daemon)
+    device.detach()
+    check_refusal(daemon)
+    device.attach()
+    daemon.start()
+    with Client(daemon.socket_path, arena_bytes=ARENA) as client:
+        found = readable(client, [*STORED, *acked])
+    assert found == [*STORED, *acked]
+    assert daemon.terminate() == 0
+    check_is_clean(daemon)
+
+
+def serve_without(daemon: DaemonProcess, device: BlockDevice) -> list[int]:
+    """The device dies while it is read: what was acknowledged afterwards."""
     with Client(daemon.socket_path, arena_bytes=ARENA) as client:
         assert {put(client, number) for number in STORED} == {Reason.UNSPECIFIED}
     # A new daemon has nothing in DRAM.
@@ -66,17 +93,7 @@ def test_a_block_device_that_is_gone(daemon: DaemonProcess, device: BlockDevice)
         acked = sorted(set(NEW) - set(refused))
         assert readable(client, acked) == acked
         assert readable(client, STORED, timeout_ms=DEADLINE_MS) == others
-    daemon.kill()
-    check_refusal(daemon)
-    device.detach()
-    check_refusal(daemon)
-    device.attach()
-    daemon.start()
-    with Client(daemon.socket_path, arena_bytes=ARENA) as client:
-        found = readable(client, [*STORED, *acked])
-    assert found == [*STORED, *acked]
-    assert daemon.terminate() == 0
-    check_is_clean(daemon)
+    return acked
 
 
 def check_refusal(daemon: DaemonProcess) -> None:

@@ -14,9 +14,13 @@ from kvstored_client import Client, Reason
 from tests.faults.flush.chunks import put_many, readable
 from tests.faults.flush.lab import ARENA, check_is_clean
 from tests.faults.full.file_system import SmallFileSystem, obstacle
-from tests.support.daemon import MIB, DaemonProcess
+from tests.support.daemon import MIB, DaemonProcess, Overrides
+from tests.support.sharing import LOOP_DEVICES
 
-pytestmark = pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
+pytestmark = [
+    LOOP_DEVICES,
+    pytest.mark.skipif(obstacle() is not None, reason=str(obstacle())),
+]
 
 DEVICE_BYTES = 10 * MIB
 BATCH = 32
@@ -28,7 +32,10 @@ def test_puts_go_on_when_the_file_system_is_full(tmp_path: Path) -> None:
     store = {"device_bytes": DEVICE_BYTES, "slab_bytes": 4 * MIB, "index_map_bytes": 16 * MIB}
     with SmallFileSystem(tmp_path / "lab", 40 * MIB) as small:
         devices = [str(small.path / f"device{index}") for index in range(2)]
-        overrides = {"store": {**store, "devices": devices}, "dram": {"capacity_bytes": 8 * MIB}}
+        overrides: Overrides = {
+            "store": {**store, "devices": devices},
+            "dram": {"capacity_bytes": 8 * MIB},
+        }
         folder = tmp_path / "store"
         folder.mkdir()
         daemon = DaemonProcess(folder, overrides=overrides)

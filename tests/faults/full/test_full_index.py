@@ -23,6 +23,8 @@ from tests.faults.flush.chunks import key_of, put_many, readable
 from tests.faults.flush.lab import ARENA, check_is_clean
 from tests.faults.full.file_system import SmallFileSystem, obstacle
 from tests.support.daemon import MIB, DaemonProcess, Overrides
+from tests.support.scale import Scale, at
+from tests.support.sharing import LOOP_DEVICES
 
 TINY = StateLayout(
     model="tiny", dtype="float32", layers=(LayerState(StateKind.KV, 256),), chunk_tokens=16
@@ -84,6 +86,7 @@ def check_everything_is_there(daemon: DaemonProcess, acked: list[int]) -> None:
         assert readable(client, acked, layout=TINY) == acked
 
 
+@at(Scale.QUICK)
 def test_chunks_go_before_the_map_is_full(daemon: DaemonProcess) -> None:
     """The least map that can be configured, and many times the chunks that it has room for."""
     with Client(daemon.socket_path, arena_bytes=ARENA) as client:
@@ -100,7 +103,7 @@ def test_chunks_go_before_the_map_is_full(daemon: DaemonProcess) -> None:
     check_is_clean(daemon)
 
 
-@pytest.mark.long
+@at(Scale.LONG)
 def test_a_map_that_was_made_smaller(daemon: DaemonProcess) -> None:
     """It is too full at the start: chunks are evicted until puts find room again."""
     daemon.terminate()
@@ -124,6 +127,7 @@ def test_a_map_that_was_made_smaller(daemon: DaemonProcess) -> None:
     check_is_clean(daemon)
 
 
+@at(Scale.QUICK)
 def test_sequences_leave_room_for_chunks(daemon: DaemonProcess) -> None:
     """Whoever makes as many as there is room for is refused more, and harms nobody else."""
     keys = [key_of(0)] * SEQUENCE_KEYS
@@ -155,6 +159,7 @@ def test_a_map_that_could_not_hold_anything_is_refused(tmp_path: Path) -> None:
         daemon.close()
 
 
+@LOOP_DEVICES
 @pytest.mark.skipif(obstacle() is not None, reason=str(obstacle()))
 def test_a_file_system_that_is_full(tmp_path: Path) -> None:
     """LMDB's file cannot grow: the index fails, and is whole again when there is room."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.faults.index.flips import Flip, Violation, flip_bytes
 from tests.faults.index.lab import Outcome, Stop
 from tests.faults.result_file import write_result
-from tests.faults.seeds import seed
+from tests.support.seeds import of_command
 
 SAID_EVERY_S = 30.0
 
@@ -49,7 +49,7 @@ def main() -> None:
         help="how the store had stopped (default: %(default)s)",
     )
     options = parser.parse_args()
-    chosen = seed() if options.seed is None else options.seed
+    chosen = of_command(options.seed)
     # Each index that is set aside is a line of the log.
     logging.disable(logging.CRITICAL)
     progress = Progress()

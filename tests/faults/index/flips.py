@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvstored.store.index import DATA_FILE
+from kvstored.store.index.index import DATA_FILE
 from tests.faults.index.lab import IndexLab, Outcome, Stop
 
 MISSING_MAX = 1

@@ -20,8 +20,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Self
 
-from kvstored.store import index_probe
-from kvstored.store.index_page_format import (
+from kvstored.store.index import probe as index_probe
+from kvstored.store.index.index import DATA_FILE
+from kvstored.store.index.page_format import (
     INTEGER_KEYS,
     META_HEAD_BYTES,
     META_PAGES,
@@ -29,7 +30,7 @@ from kvstored.store.index_page_format import (
     Tree,
     newest,
 )
-from kvstored.store.index_service import close_cleanly
+from kvstored.store.index.service import close_cleanly
 from tests.faults.index.specimen import (
     NEW,
     STORED,
@@ -39,7 +40,7 @@ from tests.faults.index.specimen import (
     readable,
     started,
 )
-from tests.faults.kill.forked_probe import ForkedProbe
+from tests.support.forked_probe import ForkedProbe
 
 MEMORY = Path("/dev/shm")
 PAGE_BYTES = 4096
@@ -105,9 +106,7 @@ class IndexLab:
         folder = MEMORY if MEMORY.is_dir() else None
         self._folder = tempfile.TemporaryDirectory(prefix="kvstored-index-", dir=folder)
         self.folder = Path(self._folder.name)
-        index_probe.subprocess = SimpleNamespace(  # type: ignore[assignment]
-            Popen=ForkedProbe, PIPE=subprocess.PIPE
-        )
+        vars(index_probe)["subprocess"] = SimpleNamespace(Popen=ForkedProbe, PIPE=subprocess.PIPE)
         self.specimen = make_specimen(self.folder / "store", chooser)
         self.templates = {
             Stop.KILLED: self.specimen.folder,
@@ -119,7 +118,7 @@ class IndexLab:
 
     def spans(self, stop: Stop) -> tuple[Sequence[int], ...]:
         """Bytes of the index's file: all, its meta pages, heads of the others, free pages."""
-        data = (self.templates[stop] / index_probe.DATA_FILE).read_bytes()
+        data = (self.templates[stop] / DATA_FILE).read_bytes()
         metas = (Meta.decode(data[start : start + PAGE_BYTES]) for start in (0, PAGE_BYTES))
         free = Tree.decode(newest(*metas).free, INTEGER_KEYS)
         assert free.depth == 1, free
@@ -145,7 +144,7 @@ class IndexLab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        index_probe.subprocess = subprocess
+        vars(index_probe)["subprocess"] = subprocess
         self._folder.cleanup()
 
 

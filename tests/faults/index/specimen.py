@@ -14,15 +14,15 @@ from kvstored.format.sequence_record import SequenceRecord
 from kvstored.io.memory_device import MemoryDevice
 from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.thread_engine import ThreadEngine
-from kvstored.store import index_open
-from kvstored.store.committer import CommitLimits
-from kvstored.store.device_set import DeviceSet
-from kvstored.store.index import Index, IndexChange, IndexMeta
-from kvstored.store.plan import PlanLimits
-from kvstored.store.reader import ReaderLimits
-from kvstored.store.recover import Recovered
-from kvstored.tiers.hierarchy import RecoveredStore, TieredStore, TierLimits
-from kvstored.tiers.requests import NewChunk, PutRequest
+from kvstored.store.index.index import Index, IndexChange, IndexMeta
+from kvstored.store.read.plan import PlanLimits
+from kvstored.store.read.reader import ReaderLimits
+from kvstored.store.space.device_set import DeviceSet
+from kvstored.store.start import index_open
+from kvstored.store.start.recover import Recovered
+from kvstored.store.write.committer import CommitLimits
+from kvstored.tiers.chunks.requests import NewChunk, PutRequest
+from kvstored.tiers.tiered_store import RecoveredStore, TieredStore, TierLimits
 from kvstored_contract.board import Board, SliceState, board_bytes
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
@@ -126,7 +126,7 @@ def put_of(opened: StoreUnderTest, numbers: list[int], layout: StateLayout) -> l
         payload = payload_of(number)
         opened.arena[place * CHUNK_BYTES : place * CHUNK_BYTES + len(payload)] = payload
     lengths = [(len(payload_of(number)),) if layout.is_encoded else () for number in numbers]
-    tickets = opened.store.put(
+    tickets = opened.store.put_path.put(
         PutRequest(
             namespace_id=NAMESPACE,
             layout=layout,
@@ -209,7 +209,7 @@ def started(
             ),
         ),
     )
-    arena = memoryview(np.zeros(2 * MIB + CHUNK_BYTES, np.uint8)).cast("B")
+    arena = np.zeros(2 * MIB + CHUNK_BYTES, np.uint8).data.cast("B")
     start = -np.frombuffer(arena, np.uint8).ctypes.data % CHUNK_BYTES
     opened = StoreUnderTest(store=store, devices=specimen.media, arena=arena[start:])
     try:

@@ -4,7 +4,7 @@ Fails when
 
 * ``index_service._is_as_left`` does not look at the file (seen after a clean stop: 93 chunks
   missing without a rebuild; 75 lost by the first puts);
-* ``index_walk.next_checked_entries`` does not look the entries up again (seen: 16 chunks missing
+* ``index_batches.next_checked_entries`` does not look the entries up again (seen: 16 chunks missing
   behind a changed key on an upper page);
 * ``Index.damaged_entries`` does not use it for the lengths of slices (seen: 30 intact chunks
   missing and in quarantine);
@@ -24,11 +24,9 @@ from typing import Any
 import pytest
 
 from tests.faults.index.lab import Stop
-from tests.faults.seeds import seed
-
-FLIPS = {Stop.KILLED: 50, Stop.CLEAN: 25}
-"""A changed byte makes a clean stop an unclean one, and then both are the same."""
-FLIPS_LONG = 2000
+from tests.support import labs
+from tests.support.scale import Scale
+from tests.support.seeds import seed
 
 
 def run(count: int, stop: Stop, tmp_path: Path) -> dict[str, Any]:
@@ -42,16 +40,12 @@ def run(count: int, stop: Stop, tmp_path: Path) -> dict[str, Any]:
     return report
 
 
+@labs.INDEX_FLIPS.scales("scale")
 @pytest.mark.parametrize("stop", Stop)
-def test_a_byte_of_the_index_is_changed(stop: Stop, tmp_path: Path) -> None:
-    report = run(FLIPS[stop], stop, tmp_path)
-    assert report["flips"] == FLIPS[stop]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("stop", Stop)
-def test_many_bytes_of_the_index_are_changed(stop: Stop, tmp_path: Path) -> None:
-    report = run(FLIPS_LONG, stop, tmp_path)
-    assert report["flips"] == FLIPS_LONG
-    # All kinds of damage were there.
-    assert {"rebuilt", "records dropped", "harmless"} <= set(report["verdicts"][stop.value])
+def test_a_byte_of_the_index_is_changed(stop: Stop, scale: Scale, tmp_path: Path) -> None:
+    count = labs.INDEX_FLIPS.size(scale)
+    report = run(count, stop, tmp_path)
+    assert report["flips"] == count
+    if scale is Scale.LONG:
+        # All kinds of damage were there.
+        assert {"rebuilt", "records dropped", "harmless"} <= set(report["verdicts"][stop.value])

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from kvstored.store.index import DATA_FILE
-from kvstored.store.index_damage_mark import DAMAGE_FILE
-from kvstored.store.index_page_format import INTEGER_KEYS, Meta, Tree, newest
+from kvstored.store.index.damage_mark import DAMAGE_FILE
+from kvstored.store.index.index import DATA_FILE
+from kvstored.store.index.page_format import INTEGER_KEYS, Meta, Tree, newest
 from kvstored_client import Client, Reason
 from tests.faults.flush.chunks import put_many, readable
 from tests.faults.flush.lab import ARENA, check_is_clean
 from tests.support.daemon import MIB, DaemonProcess
+from tests.support.scale import Scale, at
 
 STORED = range(20)
 PAGE_BYTES = 4096
@@ -60,6 +61,7 @@ def check_everything_is_there(daemon: DaemonProcess, new: int) -> None:
     check_is_clean(daemon)
 
 
+@at(Scale.QUICK)
 def test_a_list_that_names_a_page_in_use(daemon: DaemonProcess) -> None:
     daemon.kill()
     file = daemon.index / DATA_FILE

@@ -21,8 +21,9 @@ import pytest
 from kvstored_client import Client, Reason
 from tests.faults.flush.chunks import put_many, readable
 from tests.faults.flush.lab import ARENA, check_is_clean
-from tests.faults.seeds import seed
+from tests.support import labs
 from tests.support.daemon import MIB, DaemonProcess
+from tests.support.seeds import seed
 
 READY_S = 30.0
 """A start with a rebuild of so little takes about a second."""
@@ -101,6 +102,10 @@ def stop(daemon: DaemonProcess, *, is_clean: bool) -> None:
         daemon.kill()
 
 
+def stop_name(is_clean: bool) -> str:
+    return "clean" if is_clean else "killed"
+
+
 def check_everything_is_there(daemon: DaemonProcess) -> None:
     """Reads all chunks, and writes one more."""
     with Client(daemon.socket_path, arena_bytes=ARENA) as client:
@@ -112,28 +117,24 @@ def check_everything_is_there(daemon: DaemonProcess) -> None:
     assert daemon.process.poll() is None
 
 
-QUICK = {
-    ("file deleted", True),
-    ("half", False),
-    ("nothing", False),
-    ("garbage in the lock file", False),
-}
-"""Damage, and whether the stop before it was clean; the others take longer than they tell."""
-
-
-@pytest.mark.parametrize(
-    ("name", "is_clean"),
+LOSSES = dict.fromkeys(
     [
-        pytest.param(
-            name,
-            is_clean,
-            id=f"{name}, {'clean' if is_clean else 'killed'}",
-            marks=() if (name, is_clean) in QUICK else pytest.mark.long,
-        )
-        for name in DAMAGES
-        for is_clean in (False, True)
-    ],
+        ("half", False),
+        ("file deleted", True),
+        ("nothing", False),
+        ("garbage in the lock file", False),
+        *((name, is_clean) for name in DAMAGES for is_clean in (False, True)),
+    ]
 )
+"""Damage, and whether the stop before it was clean: those that tell most come first."""
+
+
+def name_of(loss: tuple[str, bool]) -> str:
+    name, is_clean = loss
+    return f"{name}, {stop_name(is_clean)}"
+
+
+@labs.LOST_INDEXES.first(("name", "is_clean"), LOSSES, name=name_of)
 def test_an_index_that_is_lost(daemon: DaemonProcess, name: str, is_clean: bool) -> None:
     stop(daemon, is_clean=is_clean)
     DAMAGES[name](daemon.index)
@@ -143,7 +144,7 @@ def test_an_index_that_is_lost(daemon: DaemonProcess, name: str, is_clean: bool)
     check_everything_is_there(daemon)
 
 
-@pytest.mark.parametrize("is_clean", [False, True], ids=["killed", "clean"])
+@labs.OLDER_INDEXES.first("is_clean", [True, False], name=stop_name)
 def test_an_older_copy_of_the_index(daemon: DaemonProcess, tmp_path: Path, is_clean: bool) -> None:
     """From a backup: what was put since then is there, and ``check`` says why it is not used."""
     stop(daemon, is_clean=is_clean)
@@ -168,9 +169,7 @@ def test_an_older_copy_of_the_index(daemon: DaemonProcess, tmp_path: Path, is_cl
     check_everything_is_there(daemon)
 
 
-@pytest.mark.parametrize(
-    "is_clean", [pytest.param(False, marks=pytest.mark.long), True], ids=["killed", "clean"]
-)
+@labs.FOREIGN_INDEXES.first("is_clean", [True, False], name=stop_name)
 def test_the_index_of_another_set(daemon: DaemonProcess, tmp_path: Path, is_clean: bool) -> None:
     """Refused: the operator may have named the wrong one. Moved away, it is rebuilt."""
     with DaemonProcess(tmp_path) as other:

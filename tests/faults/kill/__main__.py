@@ -9,11 +9,12 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.faults.kill.doomed import DOOMED
 from tests.faults.kill.ledger import ViolationError
 from tests.faults.kill.random_kills import Plan, run
-from tests.faults.kill.template import Template
 from tests.faults.result_file import write_result
-from tests.faults.seeds import seed
+from tests.support.seeds import of_command
+from tests.support.template import Template
 
 CHECK_EVERY = 100
 EVICTING_SHARE = 0.4
@@ -29,14 +30,17 @@ def main() -> int:
     options = parser.parse_args()
     # Every kill ends calls of clients: that is no news here.
     logging.getLogger("kvstored_client").setLevel(logging.ERROR)
-    chosen = seed() if options.seed is None else options.seed
+    chosen = of_command(options.seed)
     evicting = int(options.count * EVICTING_SHARE)
     result: dict[str, object] = {"seed": chosen, "count": options.count}
     for kind, count in (("churn", options.count - evicting), ("evict", evicting)):
         began_at = time.monotonic()
         plan = Plan(kill_count=count, seed=chosen, evicts=kind == "evict", check_every=CHECK_EVERY)
         try:
-            with tempfile.TemporaryDirectory() as folder, Template() as template:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                Template(DOOMED.partition(":")[0]) as template,
+            ):
                 outcome = run(Path(folder), template, plan)
         except ViolationError as error:
             sys.stdout.write(f"{kind}, seed {chosen}: {error}\n")

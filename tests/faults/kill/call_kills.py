@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from kvstored_client import Client, StoreError
 from tests.faults.kill.conversations import CHUNK_TOKENS, Conversations
@@ -17,8 +18,8 @@ from tests.faults.kill.killable import KillableDaemon
 from tests.faults.kill.ledger import Ledger, ViolationError
 from tests.faults.kill.load import delete, put
 from tests.faults.kill.payload import LARGE_EVERY, MIB
-from tests.faults.kill.template import Template
 from tests.faults.kill.tracing import MAIN_THREAD, KillPoint, killed_at, recorded
+from tests.support.template import Template
 from tests.support.waiting import PATIENCE_S, POLL_S
 
 SETTLE_S = 0.01
@@ -37,7 +38,7 @@ FORK_NAME = "d"
 APPENDED_CHUNKS_MAX = 60
 """Behind so many chunks all sequences begin anew."""
 
-Watch = Callable[[int], AbstractContextManager]
+Watch = Callable[[int], AbstractContextManager[Any]]
 """Takes hold of a process."""
 
 

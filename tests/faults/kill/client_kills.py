@@ -18,12 +18,11 @@ from typing import Self
 
 from kvstored_client import Client, SequenceInfo, StoreError
 from tests.faults.kill.conversations import ROWS, verify_found
-from tests.faults.kill.doomed import FLUSHED_TOKENS, NAME_PREFIX, doomed_model
+from tests.faults.kill.doomed import DOOMED, FLUSHED_TOKENS, NAME_PREFIX, doomed_model
 from tests.faults.kill.killable import KillableDaemon, cpu_wait_s
 from tests.faults.kill.ledger import Ledger, ViolationError
 from tests.faults.kill.load import delete, put
 from tests.faults.kill.payload import KIB, MIB, fetch, payload_of
-from tests.faults.kill.template import ForkedProcess, Template
 from tests.faults.kill.tracing import (
     ANY_THREAD,
     EVERY_CALL,
@@ -32,6 +31,7 @@ from tests.faults.kill.tracing import (
     killed_at,
     recorded,
 )
+from tests.support.template import ForkedProcess, Template
 
 BACK_WITHIN_S = 1.0
 """The promise: what a killed client held is back in this time."""
@@ -187,7 +187,7 @@ class Ward:
     def fork_client(self, numbers: list[int], action: str, *, repeats: bool) -> ForkedProcess:
         """A client that waits for ``release``."""
         return self._template.fork(
-            "client",
+            DOOMED,
             self._folder / "client.log",
             socket=str(self.daemon.socket_path),
             go=self.daemon.hold(),

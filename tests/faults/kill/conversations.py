@@ -108,7 +108,9 @@ class Conversations:
         tail_key = ROWS.tail_key(begun.tokens)
         self._stores([tail_key] if tail_key else [])
         with self._changed(name, begun, begun.flush_done()):
-            info = client.sequences.flush(name, tail_key, expected_tokens=begun.length)
+            info = client.sequences.flush(
+                name, tail_key, expected_tokens=begun.length, timeout_ms=60_000
+            )
             assert info is not None
             if info.durable_tokens != begun.length:
                 raise ViolationError(f"a flush of {begun.length} tokens is answered with {info}")

@@ -8,6 +8,7 @@ from tests.faults.kill.conversations import CHUNK_TOKENS, ROWS
 from tests.faults.kill.payload import ARENA_BYTES, SMALL, chunk_bytes, key_of, new_chunk, payload_of
 from tests.faults.sequence_model import SequenceModel
 from tests.support.rows import TOKEN_IDS
+from tests.support.template import wait_for_go
 
 LEASE_MS = 600_000
 BATCH = 4
@@ -17,6 +18,8 @@ LOST_TOKENS = 3
 NAME_PREFIX = "doomed-"
 PUTS, READS, APPENDS = "put", "read", "append"
 EVERYTHING = "all"
+DOOMED = "tests.faults.kill.doomed:run_doomed"
+"""The job that a template forks."""
 
 
 def run_doomed(arguments: dict[str, Any]) -> None:
@@ -26,6 +29,7 @@ def run_doomed(arguments: dict[str, Any]) -> None:
     chunks ``held``, and gives nothing of that back. It appends to sequences of its own, one of
     which ends with it, flushes the other one, and leaves both open.
     """
+    wait_for_go(arguments)
     client = Client(arguments["socket"], arena_bytes=ARENA_BYTES, name="doomed", strict=True)
     numbers, held = arguments["numbers"], arguments["held"]
     for turn in count():

@@ -9,8 +9,8 @@ from kvstored_client import Client
 from tests.faults.kill.conversations import Conversations
 from tests.faults.kill.ledger import Ledger, ViolationError
 from tests.faults.kill.payload import ARENA_BYTES, MIB, fetch
-from tests.faults.kill.template import Template
 from tests.support.daemon import DaemonProcess, Overrides, listens
+from tests.support.template import DAEMON, Template
 from tests.support.waiting import PATIENCE_S
 
 READY_WITHIN_S = 2.0
@@ -44,7 +44,7 @@ class KillableDaemon(DaemonProcess):
         }
         for section, values in overrides.items():
             sections.setdefault(section, {}).update(values)
-        super().__init__(folder, overrides=sections)
+        super().__init__(folder, overrides=sections, from_command=True)
         self._template = template
         self._spawned_at = 0.0
         self.go_path = folder / "go"
@@ -61,8 +61,8 @@ class KillableDaemon(DaemonProcess):
         assert self.process is None, "the daemon runs already"
         self._spawned_at = time.monotonic()
         go = self.hold() if held else ""
-        self.process = self._template.fork(  # type: ignore[assignment]
-            "daemon", self.log_path, config=str(self.config_path), go=go
+        self.process = self._template.fork(
+            DAEMON, self.log_path, config=str(self.config_path), go=go
         )
 
     def hold(self) -> str:

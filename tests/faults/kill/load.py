@@ -126,7 +126,7 @@ class EvictingWriter:
             look(client, self._ledger, life, self._random.sample(self._kept[-8:], 1))
             return
         count = self._random.randint(1, BATCH_MAX)
-        numbers = []
+        numbers: list[int] = []
         while len(numbers) < count:
             if self._next % LARGE_EVERY:
                 numbers.append(self._next)

@@ -17,8 +17,8 @@ from tests.faults.kill.load import (
     run_until_killed,
 )
 from tests.faults.kill.payload import MIB
-from tests.faults.kill.template import Template
 from tests.support.rows import TOKEN_IDS
+from tests.support.template import Template
 
 WRITERS = 3
 ANSWERS_MAX = 60
@@ -29,6 +29,7 @@ START_S_MAX = 0.15
 START_KILL_SHARE = 0.15
 """Kills that hit the daemon on its way up."""
 PLAIN_START_EVERY = 25
+MORE_KILLS_MAX = 40
 CHURNED_PER_WRITER = 60
 EVICTING_SLAB_COUNT = 3
 EXTENTS_IN_FULL_STORE = 2 * EVICTING_SLAB_COUNT * 51
@@ -38,12 +39,25 @@ SAFE_USES = EXTENTS_IN_FULL_STORE // 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How many kills of which kind; ``seed`` decides everything but the scheduling."""
+    """How many kills of which kind; ``seed`` decides everything but the scheduling.
+
+    ``kill_count`` is the least: kills go on until enough was flushed and found again to prove
+    something, which a few kills with an unlucky schedule have not (``MORE_KILLS_MAX``).
+    """
 
     kill_count: int
     seed: int
     evicts: bool
     check_every: int = 25
+
+    @property
+    def flushes_min(self) -> int:
+        """Acked flushes, and tails that were found again, without which the run proves nothing."""
+        return self.kill_count // 4 + 1
+
+    @property
+    def kills_max(self) -> int:
+        return self.kill_count + MORE_KILLS_MAX
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,7 +123,9 @@ def run(folder: Path, template: Template, plan: Plan) -> Outcome:
     daemon = open_store(folder, template, evicts=plan.evicts)
     try:
         daemon.format()
-        for number in range(1, plan.kill_count + 1):
+        for number in range(1, plan.kills_max + 1):
+            if number > plan.kill_count and _proves_something(conversations, plan):
+                break
             try:
                 _kill_once(daemon, verify, writers, dice, number, outcome, plan)
             except ViolationError as error:
@@ -130,6 +146,10 @@ def run(folder: Path, template: Template, plan: Plan) -> Outcome:
     outcome.ready_s_max = daemon.ready_s_max
     outcome.undisturbed_ready_s_max = daemon.undisturbed_ready_s_max
     return outcome
+
+
+def _proves_something(conversations: Conversations, plan: Plan) -> bool:
+    return min(conversations.acked_flushes, conversations.verified_tails) >= plan.flushes_min
 
 
 def _kill_once(

@@ -10,7 +10,7 @@ what was submitted before the kill goes on behind it.
 
 Fails when a record is committed before its chunk is written (seen: "put (io_uring), killed
 at io_uring_enter 3 of kvstored-put_0: a kill is no damage, but the daemon counts
-{'suspected_chunks': 1, 'quarantined_chunks': 1}"), when ``ChunkStore._open_slab`` writes no
+{'suspected_chunks': 1, 'quarantined_chunks': 1}"), when ``SlabOpenings.write`` writes no
 header (seen: check finds "no sound header where the index has extents"), when a rebuild
 stores its meta record first (seen: "rebuild (threads), killed at fdatasync 8 of main: acked
 generation {1} is not readable"), when recovery forgets one extent of each slab (seen: "evict
@@ -34,9 +34,11 @@ import pytest
 
 from kvstored.io.ring import probe
 from tests.faults.kill.call_kills import Lab, Moment, run_series
-from tests.faults.kill.template import Template
 from tests.faults.kill.tracing import KillPoint
-from tests.faults.seeds import seed
+from tests.support import labs
+from tests.support.scale import EVERY, Scale, at
+from tests.support.seeds import seed
+from tests.support.template import Template
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
@@ -49,38 +51,38 @@ def need(engine: str) -> None:
             pytest.skip(f"the system refuses io_uring: {error.strerror}")
 
 
-@pytest.mark.parametrize(
-    ("moment", "engine", "most"),
-    [
-        (Moment.PUT, "threads", 12),
-        (Moment.PUT, "io_uring", 12),
-        (Moment.APPEND, "threads", 15),
-        (Moment.EVICT, "threads", 10),
-        (Moment.STOP, "threads", 8),
-        (Moment.START_AFTER_KILL, "threads", 12),
-        (Moment.START_AFTER_STOP, "threads", 8),
-        (Moment.REBUILD, "threads", 15),
-    ],
-)
-def test_kills_at_some_calls(moment: Moment, engine: str, most: int, tmp_path: Path) -> None:
+def check(folder: Path, template: Template, *, moment: Moment, engine: str, count: int) -> None:
+    most = None if count == EVERY else count
     need(engine)
-    with Template() as template:
-        outcome = run_series(tmp_path, template, moment, engine, most=most, seed=seed())
-    assert outcome.kills >= most // 2, outcome
+    outcome = run_series(folder, template, moment, engine, most=most, seed=seed())
+    assert outcome.kills >= (1 if most is None else most // 2), outcome
 
 
-@pytest.mark.long
+@labs.CALL_KILLS.sizes("count")
 @pytest.mark.parametrize("moment", Moment)
-@pytest.mark.parametrize("engine", ["threads", "io_uring"])
-def test_kills_at_every_call(moment: Moment, engine: str, tmp_path: Path) -> None:
-    need(engine)
-    with Template() as template:
-        outcome = run_series(tmp_path, template, moment, engine, most=None, seed=seed())
-    assert outcome.kills > 0, outcome
+def test_kills_at_calls(moment: Moment, count: int, tmp_path: Path, template: Template) -> None:
+    check(tmp_path, template, moment=moment, engine="threads", count=count)
 
 
-@pytest.mark.parametrize("moment", [Moment.PUT, Moment.START_AFTER_KILL])
-def test_a_kill_as_the_tracer_lets_go_is_seen(moment: Moment, tmp_path: Path) -> None:
+@labs.RING_CALL_KILLS.sizes("count")
+def test_kills_at_calls_of_a_put_by_io_uring(
+    count: int, tmp_path: Path, template: Template
+) -> None:
+    check(tmp_path, template, moment=Moment.PUT, engine="io_uring", count=count)
+
+
+@at(Scale.LONG)
+@pytest.mark.parametrize("moment", [moment for moment in Moment if moment is not Moment.PUT])
+def test_kills_at_every_call_with_io_uring(
+    moment: Moment, tmp_path: Path, template: Template
+) -> None:
+    check(tmp_path, template, moment=moment, engine="io_uring", count=EVERY)
+
+
+@labs.TRACER_KILLS.first("moment", [Moment.PUT, Moment.START_AFTER_KILL], name=str)
+def test_a_kill_as_the_tracer_lets_go_is_seen(
+    moment: Moment, tmp_path: Path, template: Template
+) -> None:
     """Bug: the process was looked at before it was dead, and counted as alive."""
 
     @contextmanager
@@ -88,14 +90,13 @@ def test_a_kill_as_the_tracer_lets_go_is_seen(moment: Moment, tmp_path: Path) ->
         yield Counter()
         os.kill(pid, signal.SIGKILL)
 
-    with Template() as template:
-        lab = Lab(tmp_path, template, moment, "threads")
-        try:
-            lab.prepare()
-            for _ in range(3):
-                with lab.run(killed_in_the_end):
-                    pass
-                assert lab.status == -signal.SIGKILL
-            assert lab.end().checks > 0
-        finally:
-            lab.daemon.close()
+    lab = Lab(tmp_path, template, moment, "threads")
+    try:
+        lab.prepare()
+        for _ in range(3):
+            with lab.run(killed_in_the_end):
+                pass
+            assert lab.status == -signal.SIGKILL
+        assert lab.end().checks > 0
+    finally:
+        lab.daemon.close()

@@ -18,12 +18,11 @@ import pytest
 from tests.faults.kill.call_kills import spread
 from tests.faults.kill.client_kills import Outcome, Ward, moments, points_of
 from tests.faults.kill.doomed import APPENDS, EVERYTHING, PUTS, READS
-from tests.faults.kill.template import Template
 from tests.faults.kill.tracing import KillPoint
-from tests.faults.seeds import seed
-
-KILLS_LONG = 1000
-"""Random kills of a long run, which has those at every call besides."""
+from tests.support import labs
+from tests.support.scale import EVERY
+from tests.support.seeds import seed
+from tests.support.template import Template
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
@@ -37,48 +36,23 @@ def run(folder: Path, template: Template, points: list[KillPoint | float], actio
         ward.daemon.close()
 
 
-def run_at_calls(folder: Path, action: str, most: int | None) -> Outcome:
-    with Template() as template:
-        recording = folder / "recording"
-        recording.mkdir()
-        points = points_of(recording, template, action, "auto")
-        chosen = points if most is None else spread(points, most, seed())
-        return run(folder / "kills", template, list(chosen), action)
-
-
-def tell(capsys: pytest.CaptureFixture[str], action: str, outcome: Outcome) -> None:
-    """Shows what a long run has done, also where it passes."""
-    with capsys.disabled():
-        print(f"\n{outcome.kills} clients killed that did {action!r}: {outcome}")
+def run_at_calls(folder: Path, template: Template, action: str, count: int) -> Outcome:
+    recording = folder / "recording"
+    recording.mkdir()
+    points = points_of(recording, template, action, "auto")
+    chosen = points if count == EVERY else spread(points, count, seed())
+    return run(folder / "kills", template, list(chosen), action)
 
 
 @needs_strace
-@pytest.mark.parametrize(
-    ("action", "most"),
-    [
-        (PUTS, 25),
-        (READS, 25),
-        (APPENDS, 25),
-        pytest.param(PUTS, None, marks=pytest.mark.long),
-        pytest.param(READS, None, marks=pytest.mark.long),
-        pytest.param(APPENDS, None, marks=pytest.mark.long),
-    ],
-)
-def test_killed_at_a_call(
-    action: str, most: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    outcome = run_at_calls(tmp_path, action, most)
-    if most is None:
-        tell(capsys, action, outcome)
+@labs.CLIENT_CALL_KILLS.sizes("count")
+@pytest.mark.parametrize("action", [PUTS, READS, APPENDS])
+def test_killed_at_a_call(action: str, count: int, tmp_path: Path, template: Template) -> None:
+    outcome = run_at_calls(tmp_path, template, action, count)
     assert outcome.kills > outcome.cycles // 2, outcome
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(KILLS_LONG, marks=pytest.mark.long)])
-def test_killed_at_a_random_moment(
-    count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Template() as template:
-        outcome = run(tmp_path / "kills", template, moments(count, seed()), EVERYTHING)
-    if count == KILLS_LONG:
-        tell(capsys, EVERYTHING, outcome)
+@labs.CLIENT_KILLS.sizes("count")
+def test_killed_at_a_random_moment(count: int, tmp_path: Path, template: Template) -> None:
+    outcome = run(tmp_path / "kills", template, moments(count, seed()), EVERYTHING)
     assert outcome.kills == count, outcome

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kvstored.store import index_probe
-from kvstored.store.index import IndexDamagedError, IndexFailure
+from kvstored.store.index import probe as index_probe
+from kvstored.store.index.index import IndexDamagedError, IndexFailure
 from kvstored_client import Client
 from tests.faults.kill.payload import SMALL, key_of
 from tests.support.daemon import DaemonProcess, listens
@@ -50,7 +50,7 @@ def test_sequences_outlive_a_killed_probe(daemon: DaemonProcess) -> None:
 
 STAY = f"""
 import sys, time
-if "kvstored.store.index_probe" in sys.orig_argv:
+if "kvstored.store.index.probe" in sys.orig_argv:
     time.sleep({PATIENCE_S})
 """
 """Python runs it first: the child is still there when it is killed, however late that is."""

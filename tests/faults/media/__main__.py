@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.faults.media.flips import flip_bits
 from tests.faults.media.flips_target import Verdict, Violation
 from tests.faults.result_file import write_result
-from tests.faults.seeds import seed
+from tests.support.seeds import of_command
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="repeats a run")
     parser.add_argument("--json", type=Path, help="where the counts go")
     options = parser.parse_args()
-    chosen = seed() if options.seed is None else options.seed
+    chosen = of_command(options.seed)
     # Each chunk in quarantine is a line of the log.
     logging.getLogger("kvstored").addHandler(logging.NullHandler())
     started = time.monotonic()

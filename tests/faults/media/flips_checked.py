@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kvstored.format.geometry import HEADER_BYTES
-from kvstored.store.check import check_store
-from kvstored.store.check_report import CheckReport, ProblemKind
-from kvstored.store.slab_scan import slab_places
+from kvstored.store.check.check_report import CheckReport, ProblemKind
+from kvstored.store.check.offline_check import check_store
+from kvstored.store.space.slab_scan import slab_places
 from tests.faults.media.flips_index import IndexFile
 from tests.faults.media.flips_target import Specimen, Target, Verdict, Violation
 from tests.faults.media.lab import device_set_of

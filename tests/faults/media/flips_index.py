@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kvstored.store.index import DATA_FILE, Index, IndexFailure
-from kvstored.store.index_entry import Table
-from kvstored.store.index_scan import scan_chunks
+from kvstored.store.index.entry import Table
+from kvstored.store.index.index import DATA_FILE, Index, IndexFailure
+from kvstored.store.index.scan import scan_chunks
 from tests.faults.media.flips_target import (
     ENCODED_CHUNKS,
     Entry,
@@ -19,7 +19,8 @@ from tests.faults.media.flips_target import (
     sequences,
 )
 from tests.faults.media.lab import MAP_BYTES
-from tests.faults.media.served import LAYOUT, NAMESPACE, chunk_id
+from tests.faults.media.served import LAYOUT, chunk_id
+from tests.support.stores import NAMESPACE
 
 Answers = set[object]
 
@@ -103,10 +104,10 @@ class IndexFileTarget(Target):
         chunks = [chunk_id(number) for number in range(40)]
         found: Answers = set(zip(chunks, index.get_many(chunks), strict=True))
         found = {answer for answer in found if answer[1] is not None}  # type: ignore[index]
-        found |= set(index.records())
+        found |= set(index.walks.records())
         found |= self._lengths()
-        found |= {("quarantine", *entry) for entry in index.quarantined()}
-        found |= {("name", name) for name in index.sequences(NAMESPACE)}
+        found |= {("quarantine", *entry) for entry in index.walks.quarantined()}
+        found |= {("name", name) for name in index.walks.sequences(NAMESPACE)}
         for _, name, _ in sequences():
             sequence = index.sequence(NAMESPACE, name)
             found |= {(name, sequence)} if sequence is not None else set()
@@ -129,8 +130,8 @@ class IndexFileTarget(Target):
         """What the walk before a start finds; an index without meta data is rebuilt."""
         try:
             others = [table for table in Table if table is not Table.CHUNKS]
-            found = sum(1 for _ in self._index.damaged_entries(others))
-            found += sum(len(scanned.damaged_keys) for scanned in scan_chunks(self._index))
+            found = sum(1 for _ in self._index.walks.damaged_entries(others))
+            found += sum(len(scanned.damaged_keys) for scanned in scan_chunks(self._index.walks))
         except IndexFailure:
             return 1
         return found + (self._index.meta() is None)

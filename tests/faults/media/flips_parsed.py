@@ -9,11 +9,11 @@ from kvstored.format.extent_header import ExtentHeader
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.io.memory import AlignedMemory
-from kvstored.store.index_entry import VERIFY, Table
-from kvstored.store.index_snapshot import read_snapshot
-from kvstored.store.slab_scan import read_slab_header, slab_places
-from kvstored.store.superblock_copies import read_superblock
-from kvstored.tiers.extent_load import is_intact
+from kvstored.store.index.entry import VERIFY, Table
+from kvstored.store.index.snapshot import read_snapshot
+from kvstored.store.space.slab_scan import read_slab_header, slab_places
+from kvstored.store.space.superblock_copies import read_superblock
+from kvstored.tiers.chunks.extent_load import is_intact
 from tests.faults.media.flips_target import Specimen, Target, Verdict, Violation, flipped
 from tests.faults.media.lab import device_set_of
 
@@ -76,7 +76,7 @@ class ExtentHeaderTarget(Target):
         number, bit = dice.randrange(len(self._extents.sources)), dice.randrange(PAGE_BITS)
         if self._extents.accepts(number, bit):
             raise Violation(f"bit {bit} of the header of chunk {number}")
-        page = flipped(self._extents.extents[number][:HEADER_BYTES], bit)
+        page = flipped(bytes(self._extents.extents[number][:HEADER_BYTES]), bit)
         refuse(lambda: ExtentHeader.decode(page), f"bit {bit} of the header of chunk {number}")
         return [Verdict.DETECTED]
 

@@ -3,7 +3,7 @@
 import random
 
 from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
-from kvstored.store.plan import Order
+from kvstored.store.read.plan import Order
 from tests.faults.media.flips_target import Specimen, Target, Verdict, Violation
 from tests.faults.media.lab import fresh_lab
 from tests.faults.media.served import (

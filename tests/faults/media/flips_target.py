@@ -9,21 +9,14 @@ from pathlib import Path
 
 from kvstored.format.geometry import ChunkGeometry
 from kvstored.format.sequence_record import SequenceRecord
-from kvstored.store.index import Index, IndexChange
-from kvstored.store.index_entry import Table
-from kvstored.store.index_snapshot import SNAPSHOT_FILE
-from kvstored.store.read_stream import StoredChunk
+from kvstored.store.index.entry import Table
+from kvstored.store.index.index import Index, IndexChange
+from kvstored.store.index.snapshot import SNAPSHOT_FILE
+from kvstored.store.read.chunk_source import StoredChunk
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.faults.media.lab import MAP_BYTES, Lab, fresh_lab
-from tests.faults.media.served import (
-    ENCODED_FIRST,
-    LAYOUT,
-    NAMESPACE,
-    chunk_id,
-    key,
-    layout_of,
-    lengths_of,
-)
+from tests.faults.media.served import ENCODED_FIRST, LAYOUT, chunk_id, layout_of, lengths_of
+from tests.support.stores import NAMESPACE, key
 
 CHUNKS = 24
 ENCODED_CHUNKS = range(ENCODED_FIRST, ENCODED_FIRST + 6)
@@ -115,7 +108,9 @@ def entries_of(index_folder: Path) -> list[Entry]:
     """Every entry of an index."""
     index = Index.open(index_folder, map_bytes=MAP_BYTES, readonly=True)
     try:
-        return [Entry(table, key, value) for table in Table for key, value in index._walk(table)]
+        return [
+            Entry(table, key, value) for table in Table for key, value in index.walks._walk(table)
+        ]
     finally:
         index.close()
 

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kvstored.store.sequence_state import SequenceState
-from kvstored.tiers.requests import AppendItem, AppendOutcome, AppendRequest
-from kvstored.tiers.sequences import Caller
-from tests.faults.media.served import LAYOUT, NAMESPACE, ServedStore, key
+from kvstored.store.sequences.sequence_state import SequenceState
+from kvstored.tiers.chunks.requests import AppendItem, AppendOutcome, AppendRequest
+from kvstored.tiers.sequences.sequences import Caller
+from tests.faults.media.served import LAYOUT, ServedStore
 from tests.support.rows import Rows
 from tests.support.sequence_model import SequenceModel
+from tests.support.stores import NAMESPACE, key
 from tests.support.waiting import wait_until
 
 GROWN_FIRST = 500_000
@@ -78,7 +79,7 @@ class Grower:
             step += tokens
         snapshot = ROWS.snapshot(step)
         self.served.arena[: len(snapshot)] = snapshot
-        return self.served.store.append(
+        return self.served.store.append_path.append(
             AppendRequest(
                 namespace_id=NAMESPACE,
                 session_id=self.session_id,
@@ -106,7 +107,7 @@ class Grower:
 
     def settled(self, name: str) -> SequenceState:
         """The same when none of its chunks is on its way any more."""
-        opened = self.served.store._sequence_parts.opened
+        opened = self.served.store.open_sequences
         identity = opened.resolve(NAMESPACE, self.session_id, name)
 
         def is_settled() -> bool:

@@ -9,8 +9,8 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
-from kvstored.store.sequence_table import SequenceStorageError
-from kvstored.store.sequences import SequenceConflictError
+from kvstored.store.sequences.rules import SequenceConflictError
+from kvstored.store.sequences.sequence_table import SequenceStorageError
 from kvstored_contract.reasons import Reason
 from tests.faults.media.growing import CHUNK_TOKENS, Grower, GrownChunks
 from tests.faults.media.lab import Start
@@ -318,7 +318,7 @@ class GrowingMachine(StoreMachine):
         """The session ends, and another one begins."""
         for name in self.sequences:
             self.align(name, waits=False)
-        self.served.store.end_session(self.session_id)
+        self.served.store.open_sequences.end_session(self.session_id)
         assert self.served.store._dram.open_bytes == 0
         self.begin_session()
         for name, model in self.sequences.items():
@@ -340,13 +340,13 @@ class GrowingMachine(StoreMachine):
 
     def is_calm(self) -> bool:
         """Whether nothing can be refused; waits until nothing is under way."""
-        if self.had_faults or self.pinned or self.served.index.quarantined():
+        if self.had_faults or self.pinned or self.served.index.walks.quarantined():
             return False
         self.model.settle_all()
         for name in self.sequences:
             self.align(name, waits=True)
         quiesce(self.served)
-        return not self.served.index.quarantined()
+        return not self.served.index.walks.quarantined()
 
     def align(self, name: str, *, waits: bool) -> None:
         """A chunk that could not be written has ended the sequence before it."""

@@ -16,17 +16,17 @@ from kvstored.io.device import Device
 from kvstored.io.memory_device import MemoryDevice
 from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.thread_engine import ThreadEngine
-from kvstored.store.committer import CommitLimits
-from kvstored.store.device_set import DeviceSet
-from kvstored.store.index import Index
-from kvstored.store.index_open import begin_epoch, open_recovered
-from kvstored.store.index_service import close_cleanly
-from kvstored.store.plan import PlanLimits
-from kvstored.store.reader import ReaderLimits
-from kvstored.store.rebuild import rebuild_index
-from kvstored.store.recover import Recovered, recover
-from kvstored.store.superblock_copies import read_superblock, write_superblock
-from kvstored.tiers.hierarchy import RecoveredStore, TieredStore, TierLimits
+from kvstored.store.index.index import Index
+from kvstored.store.index.service import close_cleanly
+from kvstored.store.read.plan import PlanLimits
+from kvstored.store.read.reader import ReaderLimits
+from kvstored.store.space.device_set import DeviceSet
+from kvstored.store.space.superblock_copies import read_superblock, write_superblock
+from kvstored.store.start.index_open import begin_epoch, open_recovered
+from kvstored.store.start.rebuild import rebuild_index
+from kvstored.store.start.recover import Recovered, recover
+from kvstored.store.write.committer import CommitLimits
+from kvstored.tiers.tiered_store import RecoveredStore, TieredStore, TierLimits
 from tests.faults.media.served import ARENA_BYTES, MIB, CountingEngine, ServedStore
 from tests.faults.media.watch import no_stray_exceptions
 
@@ -156,7 +156,7 @@ class Lab:
         finally:
             if store is not None:
                 store.close()
-            if served is not None and served.stops_cleanly:
+            if store is not None and served is not None and served.stops_cleanly:
                 close_cleanly(index, recovered.table, store.next_stamp)
             else:
                 index.close()
@@ -221,7 +221,7 @@ def tiered_store(
 def save_index(served: ServedStore, folder: Path) -> Path:
     """Copies what is committed now to a new ``folder`` and returns that."""
     folder.mkdir()
-    served.index._environment.copy(str(folder))
+    served.index._tables.environment.copy(str(folder))
     return folder
 
 
@@ -236,7 +236,7 @@ def aligned_arena() -> memoryview:
     """Page-aligned memory of ``ARENA_BYTES``."""
     memory = np.zeros(ARENA_BYTES + 4096, np.uint8)
     start = -memory.ctypes.data % 4096
-    return memoryview(memory)[start : start + ARENA_BYTES]
+    return memory.data[start : start + ARENA_BYTES]
 
 
 @contextmanager

@@ -20,23 +20,22 @@ from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
 from kvstored.io.faults.cache import VolatileCache
 from kvstored.io.faults.calls import FailingCalls
-from kvstored.store.plan import Order
-from kvstored.tiers.requests import PutOutcome
+from kvstored.store.read.plan import Order
+from kvstored.tiers.chunks.requests import PutOutcome
 from tests.faults.media.lab import Start, fresh_lab
 from tests.faults.media.model import Model
 from tests.faults.media.served import (
     EXTENT_BYTES,
     LAYERS,
     LAYOUT,
-    NAMESPACE,
     RESIDENT,
     ServedStore,
     chunk_id,
-    key,
     quiesce,
 )
 from tests.faults.media.stack import FaultStack
 from tests.support.devices import Wrapping
+from tests.support.stores import NAMESPACE, key
 from tests.support.waiting import PATIENCE_S
 
 DEVICES = 2
@@ -340,7 +339,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def failed(self) -> set[int]:
         """Devices that the store has given up."""
-        return set(self.served.store._store.failed_devices)
+        return set(self.served.store._store.failures.devices)
 
     def on_devices(self, devices: set[int]) -> set[int]:
         """Chunks in service on some devices."""
@@ -380,11 +379,11 @@ class StoreMachine(RuleBasedStateMachine):
         records = self.served.records()
         gone = {number for number in self.model.durable if number not in records}
         self.gone_count += len(gone)
-        counters = self.served.store.stats().counters
+        counters = self.served.store.inspection.stats().counters
         losses = counters.get("evicted_chunks", 0) + counters.get("quarantined_chunks", 0)
         assert self.gone_count <= losses, f"chunks {gone} are lost"
         held = {chunk for pins in self.pinned for chunk in pins}
-        held -= {chunk for chunk, _ in self.served.index.quarantined()}
+        held -= {chunk for chunk, _ in self.served.index.walks.quarantined()}
         assert not {chunk_id(number) for number in gone} & held, f"of {gone} some are pinned"
         for number in gone:
             self.model.may_be_lost(number)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kvstored.tiers.requests import PutOutcome, PutTicket
+from kvstored.tiers.chunks.requests import PutOutcome, PutTicket
 from kvstored_contract.reasons import Reason
 from tests.faults.media.served import settled
 

@@ -13,10 +13,10 @@ from kvstored.format.errors import FormatError
 from kvstored.io.device import Device, DeviceError
 from kvstored.io.faults.cache import VolatileCache
 from kvstored.io.faults.calls import FailingCalls, Fuse
-from kvstored.store.index import IndexFailure
-from kvstored.store.plan import Order
-from kvstored.store.sequence_table import SequenceStorageError
-from kvstored.store.sequences import SequenceConflictError
+from kvstored.store.index.index import IndexFailure
+from kvstored.store.read.plan import Order
+from kvstored.store.sequences.rules import SequenceConflictError
+from kvstored.store.sequences.sequence_table import SequenceStorageError
 from kvstored_contract.reasons import Reason
 from tests.faults.media.growing import CHUNK_TOKENS, Grower, GrownChunks
 from tests.faults.media.lab import Lab, Start, fresh_lab, scratch_folder
@@ -183,7 +183,7 @@ def prepare_sequence(trial: Trial) -> None:
     trial.sequence = trial.grower.create(SEQUENCE)
     trial.grow(FLUSHED)
     assert trial.sequence.safe == FLUSHED
-    trial.served.store.end_session(1)
+    trial.served.store.open_sequences.end_session(1)
     trial.served.forget_dram(trial.acknowledged)
 
 
@@ -272,7 +272,7 @@ def run_recovery(stopped: Lab, start: Start, nth: int, *, for_ever: bool) -> boo
 def assert_grows(trial: Trial) -> None:
     """Where no device has failed stop, what was refused can be appended now."""
     model = trial.sequence
-    if model is not None and not trial.served.store._store.failed_devices:
+    if model is not None and not trial.served.store._store.failures.devices:
         trial.grow(1)
         length = len(model.tokens)
         trial.grow(CHUNK_TOKENS)
@@ -282,12 +282,12 @@ def assert_grows(trial: Trial) -> None:
 def assert_room(trial: Trial) -> None:
     """Everything is released: emptied, healthy devices take as many chunks as they can hold."""
     served = trial.served
-    served.store.end_session(1)
+    served.store.open_sequences.end_session(1)
     assert served.store._dram.open_bytes == 0
     served.assert_released()
     served.delete(served.records())
     evicted_count = served.counter("evicted_chunks")
-    healthy = DEVICES - len(served.store._store.failed_devices)
+    healthy = DEVICES - len(served.store._store.failures.devices)
     numbers = list(range(1000, 1000 + healthy * SLABS * EXTENTS_PER_SLAB))
     if numbers:
         served.put_durable(numbers)

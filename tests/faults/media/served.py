@@ -18,16 +18,16 @@ from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest
-from kvstored.store.check import check_store
-from kvstored.store.check_report import CheckReport
-from kvstored.store.chunk_table import ChunkTable
-from kvstored.store.device_set import DeviceSet
-from kvstored.store.index import Index
-from kvstored.store.placement import Placement
-from kvstored.store.plan import Order
-from kvstored.tiers.dram import FrameState
-from kvstored.tiers.hierarchy import TieredStore
-from kvstored.tiers.requests import NewChunk, PutRequest, PutTicket, ReadRequest
+from kvstored.store.check.check_report import CheckReport
+from kvstored.store.check.offline_check import check_store
+from kvstored.store.index.index import Index
+from kvstored.store.read.placement import Placement
+from kvstored.store.read.plan import Order
+from kvstored.store.space.chunk_table import ChunkTable
+from kvstored.store.space.device_set import DeviceSet
+from kvstored.tiers.chunks.frame import FrameState
+from kvstored.tiers.chunks.requests import NewChunk, PutRequest, PutTicket, ReadRequest
+from kvstored.tiers.tiered_store import TieredStore
 from kvstored_contract.board import Board, SliceState, board_bytes
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
@@ -129,7 +129,7 @@ class ServedStore:
         for slot, number in enumerate(numbers):
             data = payload(number, self.versions.get(number, 0))
             self.arena[slot * CHUNK_BYTES : (slot + 1) * CHUNK_BYTES] = data
-        return self.store.put(
+        return self.store.put_path.put(
             PutRequest(
                 namespace_id=NAMESPACE,
                 layout=layout,
@@ -188,7 +188,7 @@ class ServedStore:
         board = new_board(len(numbers), layer_count, layout)
         stride = layer_count * STRIDE
         self.arena[: len(numbers) * stride] = bytes([UNTOUCHED]) * (len(numbers) * stride)
-        stream = self.store.read(
+        stream = self.store.read_path.read(
             ReadRequest(
                 namespace_id=NAMESPACE,
                 layout=layout,
@@ -220,11 +220,13 @@ class ServedStore:
 
     def records(self) -> dict[int, ChunkRecord]:
         """Every chunk in service, by its number."""
-        return {int.from_bytes(chunk.key, "big"): record for chunk, record in self.index.records()}
+        return {
+            int.from_bytes(chunk.key, "big"): record for chunk, record in self.index.walks.records()
+        }
 
     def counter(self, name: str) -> int:
         """One of the store's counters."""
-        return self.store.stats().counters.get(name, 0)
+        return self.store.inspection.stats().counters.get(name, 0)
 
     def check(self) -> CheckReport:
         """What the offline check says of the media as they are now."""
@@ -234,18 +236,20 @@ class ServedStore:
         """Nothing is pinned, on its way or held, in memory or on a device, that should not be."""
         store, dram = self.store._store, self.store._dram
         quiesce(self)
-        assert not store._pins, store._pins
-        assert not store._writing, store._writing
+        assert not store.pins.count, store.pins._pins
+        assert not store.writes._under_way, store.writes._under_way
         assert not store._deleting, store._deleting
         frames = list(dram._frames.values())
         assert all(frame.state is FrameState.CLEAN and not frame.pins for frame in frames), frames
         assert sum(frame.extent.byte_count for frame in frames) == dram.used_bytes
         held = [record.extent for record in self.records().values()]
-        held += [record.extent for _, record in self.index.quarantined()]
+        held += [record.extent for _, record in self.index.walks.quarantined()]
         for device in range(len(self.device_set.devices)):
-            if device not in store.failed_devices:
+            if device not in store.failures.devices:
                 used_bytes = sum(e.byte_count for e in held if e.device_index == device)
-                assert store.used_bytes(device) == used_bytes, f"extents of device {device} leak"
+                assert store.extents.used_bytes(device) == used_bytes, (
+                    f"extents of device {device} leak"
+                )
 
     def _compare(
         self,
@@ -359,8 +363,8 @@ def is_busy(store: TieredStore) -> bool:
         store._engine.in_flight
         or not waits_for_work(store._damage._thread, store._damage._queue)
         or not waits_for_work(store._promoter._thread, store._promoter._queue)
-        or store._store._pins
-        or store._store._writing
+        or store._store.pins.count
+        or store._store.writes._under_way
         or store._store._deleting
         or any(
             frame.pins or frame.state is not FrameState.CLEAN

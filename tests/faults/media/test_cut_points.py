@@ -1,10 +1,10 @@
-"""A put of two chunks is cut behind every page that it writes, and with every page missing.
+"""A put of two chunks is cut behind each page that it writes, and with each page missing.
 
 The store is opened anew from exactly the media that such a cut leaves, in three ways: with
 the index as it was before (a crash), with the index lost and rebuilt from the headers, and
 with the index as it was after the commit (a drive that has lied about its flush).
 
-Fails when ``ReadStream._verify`` trusts a header without looking at the payload (seen:
+Fails when ``Landings._verify`` trusts a header without looking at the payload (seen:
 WrongBytesError for a new chunk behind a rebuild).
 """
 
@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 
 from kvstored.io.device import Device
-from kvstored.io.faults.passing import PassingDevice
-from kvstored.store.check_report import ProblemKind
-from kvstored.store.plan import Order
+from kvstored.io.passing import PassingDevice
+from kvstored.store.check.check_report import ProblemKind
+from kvstored.store.read.plan import Order
 from kvstored_contract.board import SliceState
 from tests.faults.media.lab import Lab, Start, fresh_lab, save_index
 from tests.faults.media.served import ENCODED_FIRST, ServedStore, lengths_of, quiesce
+from tests.support import labs
+from tests.support.seeds import seed
 
 OLD = [0, 1, 2]
 FIRST_FREE = 5
@@ -109,12 +111,18 @@ def opened_at(
         served.assert_released()
 
 
-def cuts(recorded: Recorded) -> Iterator[list[PageWrite]]:
-    """What has landed: the first n pages for every n, then all but one page."""
-    pages = recorded.pages
-    for count in range(len(pages) + 1):
+STEPS = labs.CUTS.sizes("step")
+
+
+def cuts(recorded: Recorded, step: int) -> Iterator[list[PageWrite]]:
+    """What has landed: the first n pages for each n, then all but one page.
+
+    Of both, one of ``step`` pages, and chance says which one.
+    """
+    pages, first = recorded.pages, seed() % step
+    for count in range(first, len(pages) + 1, step):
         yield pages[:count]
-    for missing in range(len(pages)):
+    for missing in range(first, len(pages), step):
         yield pages[:missing] + pages[missing + 1 :]
 
 
@@ -124,7 +132,8 @@ def put_anew(served: ServedStore, numbers: list[int]) -> None:
     assert served.whole(numbers) == set(numbers)
 
 
-def test_crash_at_every_page(recorded: Recorded, tmp_path: Path) -> None:
+@STEPS
+def test_crash_at_a_page(recorded: Recorded, step: int, tmp_path: Path) -> None:
     """Neither new chunk is committed: nothing of them is served, and the old ones are there."""
 
     def check(served: ServedStore) -> None:
@@ -134,7 +143,7 @@ def test_crash_at_every_page(recorded: Recorded, tmp_path: Path) -> None:
         put_anew(served, new)
 
     new = recorded.new
-    for number, kept in enumerate(cuts(recorded)):
+    for number, kept in enumerate(cuts(recorded, step)):
         opened_at(
             recorded,
             tmp_path / str(number),
@@ -145,9 +154,10 @@ def test_crash_at_every_page(recorded: Recorded, tmp_path: Path) -> None:
         )
 
 
+@STEPS
 @pytest.mark.parametrize("start", [Start.REBUILD, Start.WALK], ids=["rebuilt", "lied to"])
-def test_headers_without_their_payload_at_every_page(
-    recorded: Recorded, tmp_path: Path, start: Start
+def test_headers_without_their_payload_at_a_page(
+    recorded: Recorded, step: int, tmp_path: Path, start: Start
 ) -> None:
     """The index names both new chunks: each is whole, or a miss that goes into quarantine.
 
@@ -168,7 +178,7 @@ def test_headers_without_their_payload_at_every_page(
         put_anew(served, new)
 
     new = recorded.new
-    for number, kept in enumerate(cuts(recorded)):
+    for number, kept in enumerate(cuts(recorded, step)):
         opened_at(recorded, tmp_path / str(number), kept, index=index, start=start, check=check)
 
 

@@ -6,7 +6,7 @@ and any range of layers, give a wrong byte, while every other chunk is there who
 damage counted and put into quarantine; and does the key serve its bytes again once stored
 again?
 
-Fails when ``ReadStream._verify`` takes every slice for sound (seen: WrongBytesError, "torn:
+Fails when ``Landings._verify`` takes every slice for sound (seen: WrongBytesError, "torn:
 the header only"), when ``is_header_of`` does not compare the page's checksum with the
 index (seen: WrongBytesError, "lost"), and when ``DamageControl`` does not quarantine
 (seen: the counter is 0).
@@ -14,24 +14,19 @@ index (seen: WrongBytesError, "lost"), and when ``DamageControl`` does not quara
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 
 from kvstored.format.geometry import HEADER_BYTES
-from kvstored.store.check_report import ProblemKind
-from kvstored.store.plan import Order
+from kvstored.store.check.check_report import ProblemKind
+from kvstored.store.read.plan import Order
 from tests.faults.media.lab import fresh_lab
-from tests.faults.media.served import (
-    EXTENT_BYTES,
-    LAYERS,
-    NAMESPACE,
-    ServedStore,
-    chunk_id,
-    key,
-    quiesce,
-)
+from tests.faults.media.served import EXTENT_BYTES, LAYERS, ServedStore, chunk_id, quiesce
 from tests.faults.media.stack import PAGES, FaultStack
+from tests.support import labs
 from tests.support.devices import Wrapping
+from tests.support.stores import NAMESPACE, key
 
 NUMBERS = list(range(8))
 VICTIM = 4
@@ -158,8 +153,16 @@ def named_by_check(served: ServedStore) -> set[int]:
     return numbers
 
 
-@pytest.mark.parametrize("takes_transfers", [False, True], ids=["copied", "direct"])
-@pytest.mark.parametrize("order", Order, ids=lambda order: order.name.lower())
+WAYS = sorted(product(Order, (True, False)), key=lambda way: way != (Order.LAYER_FIRST, True))
+"""The order of a read, and whether it takes transfers."""
+
+
+def name_of(way: tuple[Order, bool]) -> str:
+    order, takes_transfers = way
+    return f"{order.name.lower()}-{'direct' if takes_transfers else 'copied'}"
+
+
+@labs.DAMAGED_READS.first(("order", "takes_transfers"), WAYS, name=name_of)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_damage_is_a_miss_and_quarantined(
     scenario: Scenario, order: Order, takes_transfers: bool

@@ -4,8 +4,8 @@ It goes either as a file device does behind a failed flush (every later error is
 as a drive that was pulled: every call gives a plain error. Reads go on from the two others,
 and what is put from then on becomes durable there.
 
-Fails when ``ChunkStore.allocate`` does not exclude failed devices (seen: puts of new chunks
-end with DEVICE_FAILED), and, for plain errors, when ``ChunkStore._write_failed`` never takes
+Fails when ``Extents.allocate`` does not exclude failed devices (seen: puts of new chunks
+end with DEVICE_FAILED), and, for plain errors, when ``DeviceFailures.write_failed`` never takes
 a device for gone (seen: a third of all new chunks is lost for as long as the store runs).
 """
 
@@ -16,7 +16,7 @@ from dataclasses import replace
 import pytest
 
 from kvstored.io.faults.calls import FailingCalls
-from kvstored.store.plan import Order
+from kvstored.store.read.plan import Order
 from kvstored_contract.reasons import Reason
 from tests.faults.media.lab import aligned_arena, fresh_lab
 from tests.faults.media.served import ServedStore
@@ -100,7 +100,7 @@ def test_a_device_goes_in_the_middle_of_traffic(is_sticky: bool) -> None:
         assert served.whole(new) == set(new)
         records = served.records()
         assert {records[n].extent.device_index for n in new} == {0, 2}
-        stats = served.store.stats()
+        stats = served.store.inspection.stats()
         assert [device.failed for device in stats.devices] == [False, True, False]
         assert stats.counters["device_errors"] > 0
         served.assert_released()

@@ -1,7 +1,7 @@
 """A Hypothesis state machine drives the store against a plain dictionary model.
 
 Fails when the committer does not flush (seen: chunks that were acknowledged are not there
-behind a crash, and "the check names {...}"), when ``ReadStream._verify`` takes every slice
+behind a crash, and "the check names {...}"), when ``Landings._verify`` takes every slice
 for sound (seen: WrongBytesError), and when ``NvmeRoom`` evicts what is pinned (seen: "of
 {...} some are pinned").
 
@@ -20,10 +20,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.faults.media.growing_machine import GrowingMachine
 from tests.faults.media.machine import StoreMachine
-from tests.faults.seeds import seed
-
-QUICK_EXAMPLES, QUICK_STEPS = 25, 40
-LONG_EXAMPLES, LONG_STEPS = 300, 100
+from tests.support import labs
+from tests.support.scale import Scale
+from tests.support.seeds import seed
 
 
 def drive(machine: type[StoreMachine], examples: int, steps: int) -> None:
@@ -41,17 +40,7 @@ def drive(machine: type[StoreMachine], examples: int, steps: int) -> None:
     )
 
 
-MACHINES = pytest.mark.parametrize(
-    "machine", [StoreMachine, GrowingMachine], ids=["chunks", "sequences"]
-)
-
-
-@MACHINES
-def test_store_against_a_dictionary(machine: type[StoreMachine]) -> None:
-    drive(machine, QUICK_EXAMPLES, QUICK_STEPS)
-
-
-@MACHINES
-@pytest.mark.long
-def test_store_against_a_dictionary_for_long(machine: type[StoreMachine]) -> None:
-    drive(machine, LONG_EXAMPLES, LONG_STEPS)
+@labs.STORE_WALKS.scales("scale")
+@pytest.mark.parametrize("machine", [StoreMachine, GrowingMachine], ids=["chunks", "sequences"])
+def test_store_against_a_dictionary(machine: type[StoreMachine], scale: Scale) -> None:
+    drive(machine, labs.STORE_WALKS.size(scale), labs.STORE_WALK_STEPS.size(scale))

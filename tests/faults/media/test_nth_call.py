@@ -1,9 +1,9 @@
 """Whichever call of a device fails, once or for ever: misses, never wrong bytes or a leak.
 
 Fails when ``Committer._flush`` does not report a device whose flush failed, and when the
-flush is left out (seen: "acknowledged and not there"), when ``ChunkStore._end_write`` keeps
+flush is left out (seen: "acknowledged and not there"), when ``ChunkWrites._end`` keeps
 the extent of a write that failed (seen: "extents of device 0 leak"), when ``ReadPath`` keeps
-its pins (seen: "the store does not come to rest"), and when ``ReadStream.failed`` settles
+its pins (seen: "the store does not come to rest"), and when ``Landings.failed`` settles
 nothing (seen: "a read outlives its deadline"). A start fails when ``read_superblock`` needs
 both copies (seen: it was refused for one read), and when ``scan_slab`` gives up with the first
 error (seen: "acknowledged and not there").
@@ -25,13 +25,11 @@ from tests.faults.media.nth_call import (
     run_recovery,
     stopped_store,
 )
-from tests.faults.seeds import seed
+from tests.support import labs
+from tests.support.seeds import seed
 
-QUICK_STEP = 4
-"""`make test` looks at every so many calls, and chance at which ones; the long run at all."""
-STEPS = pytest.mark.parametrize(
-    "step", [QUICK_STEP, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"]
-)
+STEPS = labs.NTH_CALLS.sizes("step")
+"""One of so many calls is looked at, and chance says which one."""
 CALLS_MIN = {"put": 12, "read": 30, "evict": 10, "append": 16}
 CALLS_OF_A_START_MIN = 12
 """Fewer calls would mean that the lab does not see them."""

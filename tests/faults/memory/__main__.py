@@ -5,7 +5,6 @@ promise, or when threads, descriptors or open tails stayed.
 """
 
 import argparse
-import os
 import sys
 import tempfile
 from dataclasses import asdict
@@ -13,8 +12,8 @@ from pathlib import Path
 
 from tests.faults.memory.soak import GROWTH_MAX, OVERRIDES, TAILS, soak
 from tests.faults.result_file import write_result
-from tests.faults.seeds import VARIABLE, seed
 from tests.support.daemon import DaemonProcess
+from tests.support.seeds import of_command
 
 WARM_UP_PART = 0.1
 WARM_UP_S_MIN = 240.0
@@ -28,12 +27,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the load (default: a fresh one)")
     parser.add_argument("--json", type=Path, help="where the result goes as JSON")
     options = parser.parse_args()
-    if options.seed is not None:
-        os.environ[VARIABLE] = str(options.seed)
-    number = seed()
+    number = of_command(options.seed)
     with (
         tempfile.TemporaryDirectory(prefix="kvstored-") as folder,
-        DaemonProcess(Path(folder), overrides=OVERRIDES) as daemon,
+        DaemonProcess(Path(folder), overrides=OVERRIDES, from_command=True) as daemon,
     ):
         report = soak(
             daemon,

@@ -19,15 +19,15 @@ import pytest
 
 from kvstored.server.notify import Notifier
 from kvstored.server.session import LAYOUTS_PER_SESSION_MAX
-from kvstored.store import sequence_table
-from kvstored.store.index import Index
-from kvstored.store.sequences import SequenceLimitError
-from kvstored.tiers import hierarchy
-from kvstored.tiers.sequences import Caller
+from kvstored.store.index.index import Index
+from kvstored.store.sequences import sequence_table
+from kvstored.store.sequences.rules import SequenceLimitError
+from kvstored.tiers import tiered_store
+from kvstored.tiers.sequences.sequences import Caller
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import TOKEN_METADATA, Reason
 from kvstored_protos.v1 import session_pb2
-from tests.faults.clients.raw_session import RawSession
+from tests.faults.clients.raw_session import RawSession, raw_method
 from tests.faults.clients.requests import (
     LAYOUT,
     SESSION,
@@ -38,6 +38,7 @@ from tests.faults.clients.requests import (
 )
 from tests.faults.memory.process import process_state, settled_state, state_when_back
 from tests.support.daemon import MIB, DaemonProcess, Overrides
+from tests.support.scale import Scale, at
 from tests.support.stores import NAMESPACE, open_store
 from tests.support.waiting import PATIENCE_S
 
@@ -45,13 +46,14 @@ DEADLINE_MS = 600_000
 RELEASED_S = PATIENCE_S / 2
 
 
+@at(Scale.QUICK)
 def test_a_put_that_waits_for_room_lets_go_when_its_client_is_gone(tmp_path: Path) -> None:
     """Bug: the arena of a dead client stayed until the deadline of its put, up to ten minutes."""
     overrides: Overrides = {
         "io": {"device_bytes_per_s_max": 64 * 1024},
         "dram": {"capacity_bytes": 8 * MIB},
     }
-    with DaemonProcess(tmp_path, overrides=overrides) as daemon:
+    with DaemonProcess(tmp_path, overrides=overrides, from_command=True) as daemon:
         check_abandoned_put(daemon)
 
 
@@ -65,7 +67,7 @@ def check_abandoned_put(daemon: DaemonProcess) -> None:
     body = put_of(
         [hostile_key(number) for number in range(1000)], chunk_stride=0, deadline_ms=DEADLINE_MS
     )
-    future = session.channel.unary_unary(STORE + "Put").future(
+    future = raw_method(session.channel, STORE + "Put").future(
         body, metadata=((TOKEN_METADATA, session.welcome.token),), timeout=PATIENCE_S
     )
     with pytest.raises(grpc.FutureTimeoutError):
@@ -124,7 +126,7 @@ def test_the_layouts_that_the_store_remembers_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: sessions that come and go could make it remember ever more of them."""
-    monkeypatch.setattr(hierarchy, "KNOWN_LAYOUTS_MAX", 3)
+    monkeypatch.setattr(tiered_store, "KNOWN_LAYOUTS_MAX", 3)
     with open_store(tmp_path) as opened:
         for number in range(10):
             opened.store.register_layout(

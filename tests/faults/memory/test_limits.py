@@ -19,10 +19,12 @@ from kvstored.server.access import Grant
 from kvstored.server.errors import RefusedError
 from kvstored.server.session_table import SessionLimits, SessionTable
 from kvstored_client import Client, SessionRefusedError
+from kvstored_contract.limits import HUGE_PAGE_BYTES
 from kvstored_contract.reasons import Reason
 from tests.faults.clients.witness import LAYOUT, Witness
 from tests.support.daemon import MIB, DaemonProcess
 from tests.support.descriptors import open_descriptors
+from tests.support.sharing import HUGE_PAGES
 from tests.support.waiting import until, wait_until
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
@@ -30,24 +32,33 @@ OWN_GROUPS = Path("/proc/self/cgroup")
 MARGIN_BYTES = 160 * MIB
 """What the interpreter, the libraries and landing buffers of the test's daemon take."""
 ATTEMPTS = 3
-ARENA_BYTES = 2048 * MIB + 4096
-"""No whole huge pages, of which a pool lies outside of all limits."""
+ARENA_BYTES = 2048 * MIB
+HUGE_PAGE_POOL = (
+    Path("/proc/sys/vm/nr_hugepages"),
+    Path("/proc/sys/vm/nr_overcommit_hugepages"),
+)
+"""Numbers of pages that lie outside of the limits of control groups."""
 
 
-def refused_arena(daemon: DaemonProcess) -> SessionRefusedError:
+def beyond_huge_pages() -> int:
+    """More than a limit leaves room for, and more than lies on the system's huge pages."""
+    return ARENA_BYTES + HUGE_PAGE_BYTES * sum(int(pool.read_text()) for pool in HUGE_PAGE_POOL)
+
+
+def refused_arena(daemon: DaemonProcess, byte_count: int) -> SessionRefusedError:
     """Asks for an arena that is larger than the limit leaves room for."""
     with (
-        Client(daemon.socket_path, arena_bytes=ARENA_BYTES, strict=True) as client,
+        Client(daemon.socket_path, arena_bytes=byte_count, strict=True) as client,
         pytest.raises(SessionRefusedError) as info,
     ):
         client.match(LAYOUT, [b"k" * 32])
     return info.value
 
 
-def check_refused(daemon: DaemonProcess) -> None:
+def check_refused(daemon: DaemonProcess, byte_count: int = ARENA_BYTES) -> None:
     """The session is refused with its reason; the daemon lives and serves smaller ones."""
     with Witness(daemon.socket_path):
-        error = refused_arena(daemon)
+        error = refused_arena(daemon, byte_count)
     assert error.reason is Reason.LIMIT_EXCEEDED
     assert "memory" in str(error), error
     assert "ask for less" in str(error), error
@@ -67,9 +78,20 @@ def test_an_address_space_limit(daemon: DaemonProcess) -> None:
 
 
 class ConfinedDaemon(DaemonProcess):
-    """A daemon that starts inside a control group of its own."""
+    """A daemon that starts inside a control group of its own, as one that is forked cannot."""
 
-    group: Path
+    def __init__(self, folder: Path, group: Path) -> None:
+        super().__init__(
+            folder,
+            from_command=True,
+            overrides={
+                "server": {
+                    "arena_bytes_max": beyond_huge_pages(),
+                    "arenas_bytes_max": 2 * beyond_huge_pages(),
+                }
+            },
+        )
+        self.group = group
 
     def is_confined(self) -> bool:
         """Whether it still is in its group: a manager of processes may take it out."""
@@ -122,14 +144,13 @@ def limited_group() -> Iterator[Path]:
     path.rmdir()
 
 
+@HUGE_PAGES
 def test_a_control_group_limit(tmp_path: Path, limited_group: Path) -> None:
     """The daemon starts and serves; nothing of it is killed."""
-    daemon = ConfinedDaemon(tmp_path)
-    daemon.group = limited_group
-    with daemon:
+    with ConfinedDaemon(tmp_path, limited_group) as daemon:
         for _ in range(ATTEMPTS):
             try:
-                check_refused(daemon)
+                check_refused(daemon, beyond_huge_pages())
             except pytest.fail.Exception as failure:
                 if daemon.is_confined():
                     pytest.fail(f"{failure}: {daemon.group_state()}")

@@ -13,33 +13,43 @@ from pathlib import Path
 import pytest
 
 from tests.faults.memory.soak import GROWTH_MAX, OVERRIDES, TAILS, SoakReport, soak
-from tests.faults.seeds import seed
+from tests.support import labs
 from tests.support.daemon import MIB, DaemonProcess
+from tests.support.scale import Scale
+from tests.support.seeds import seed
+from tests.support.sharing import ALONE
 
-QUICK_GROWTH_BYTES_MAX = 3 * MIB
-ROWS_MIN = 1000
+GROWTH_BYTES_MAX = {Scale.SMOKE: 24 * MIB, Scale.QUICK: 3 * MIB}
+"""That of a leak of a few hundred bytes for each step; heaps still grow in a short run."""
+WARM_UP_S = {Scale.SMOKE: 1, Scale.QUICK: 8, Scale.LONG: 240}
+PHASES = {Scale.SMOKE: 1, Scale.QUICK: 2, Scale.LONG: 10}
+ROWS_MIN_PER_S = 50
 """Fewer rows would mean that the load does not append."""
 
 
-def check_soak(folder: Path, *, warm_up_s: float, seconds: float, phases: int) -> SoakReport:
-    with DaemonProcess(folder, overrides=OVERRIDES) as daemon:
-        report = soak(daemon, warm_up_s=warm_up_s, seconds=seconds, phases=phases, seed=seed())
+def run(folder: Path, scale: Scale) -> SoakReport:
+    with DaemonProcess(folder, overrides=OVERRIDES, from_command=True) as daemon:
+        report = soak(
+            daemon,
+            warm_up_s=WARM_UP_S[scale],
+            seconds=labs.SOAK.size(scale),
+            phases=PHASES[scale],
+            seed=seed(),
+        )
         sys.stdout.write(report.describe() + "\n")
         assert "Traceback" not in daemon.log, daemon.log[-4000:]
-    assert report.states[-1].is_back_at(report.states[0]), report.describe()
-    assert report.append_rows > ROWS_MIN
-    assert report.tails == TAILS, report.describe()
     return report
 
 
-def test_a_short_soak_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The bound is that of a leak of a few hundred bytes for each step."""
-    report = check_soak(tmp_path, warm_up_s=8, seconds=12, phases=2)
-    assert report.growth_bytes < QUICK_GROWTH_BYTES_MAX, report.describe()
-
-
-@pytest.mark.long
+@ALONE
 @pytest.mark.timeout(1500)
-def test_ten_minutes_leave_nothing_behind(tmp_path: Path) -> None:
-    report = check_soak(tmp_path, warm_up_s=240, seconds=600, phases=10)
-    assert report.growth <= GROWTH_MAX, report.describe()
+@labs.SOAK.scales("scale")
+def test_a_soak_leaves_nothing_behind(scale: Scale, tmp_path: Path) -> None:
+    report = run(tmp_path, scale)
+    assert report.states[-1].is_back_at(report.states[0]), report.describe()
+    assert report.append_rows > ROWS_MIN_PER_S * labs.SOAK.size(scale)
+    assert report.tails == TAILS, report.describe()
+    if scale is Scale.LONG:
+        assert report.growth <= GROWTH_MAX, report.describe()
+    else:
+        assert report.growth_bytes < GROWTH_BYTES_MAX[scale], report.describe()

@@ -16,15 +16,15 @@ import lmdb
 
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.identity import ChunkId
-from kvstored.store.chunk_store import ChunkStore
-from kvstored.store.committer import Commit, Committer
-from kvstored.store.sequence_state import SequenceState
-from kvstored.tiers.open_sequence import OpenSequence
-from kvstored.tiers.open_sequences import OpenSequences
-from kvstored.tiers.requests import PutTicket
-from kvstored.tiers.sequence_recorder import SequenceRecorder, Settled
-from kvstored.tiers.stager import already_durable
-from kvstored.tiers.tail_frames import TailFrames
+from kvstored.store.sequences.sequence_state import SequenceState
+from kvstored.store.write.chunk_store import ChunkStore
+from kvstored.store.write.committer import Commit, Committer
+from kvstored.tiers.chunks.requests import PutTicket
+from kvstored.tiers.chunks.stager import already_durable
+from kvstored.tiers.sequences.open_sequence import OpenSequence
+from kvstored.tiers.sequences.open_sequences import OpenSequences
+from kvstored.tiers.sequences.sequence_recorder import SequenceRecorder, Settled
+from kvstored.tiers.sequences.tail_frames import TailFrames
 from kvstored_contract.reasons import Reason
 
 SLOW_COMMIT_S = 0.01
@@ -79,7 +79,7 @@ def _early_reuse() -> None:
     def freed_early(self: ChunkStore, chunk: ChunkId, outcome: Future[bool]) -> None:
         record = self.index.get(chunk)
         if record is not None:
-            self.free_unwritten(record.extent)
+            self.extents.free(record.extent)
         delete_visible(self, chunk, outcome)
 
     def not_freed(
@@ -114,8 +114,9 @@ def _flush_unrecorded() -> None:
 def _tail_unawaited() -> None:
     flush = TailFrames.flush
 
-    def unawaited(self: TailFrames, *arguments: Any) -> PutTicket:
-        return replace(flush(self, *arguments), durable=already_durable())
+    def unawaited(self: TailFrames, *arguments: Any, deadline: float) -> PutTicket:
+        ticket = flush(self, *arguments, deadline=deadline)
+        return replace(ticket, durable=already_durable())
 
     _commit_one_by_one()
     patch.object(TailFrames, "flush", unawaited).start()

@@ -10,7 +10,7 @@ from kvstored.config import Config, DramSection, IoSection, ScrubSection, StoreS
 from kvstored.format.identity import ChunkId, namespace_id
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
 from kvstored.io.open_engine import EngineKind
-from kvstored.store.placement import Placement
+from kvstored.store.read.placement import Placement
 from kvstored_contract.layout import RAW, LayerState, StateKind, StateLayout
 from tests.support.rows import Rows
 

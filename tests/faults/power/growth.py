@@ -7,10 +7,10 @@ from functools import partial
 from itertools import count
 from random import Random
 
-from kvstored.store.sequence_table import SequenceStorageError
-from kvstored.tiers.hierarchy import TieredStore
-from kvstored.tiers.requests import AppendItem, AppendRequest
-from kvstored.tiers.sequences import Caller
+from kvstored.store.sequences.sequence_table import SequenceStorageError
+from kvstored.tiers.chunks.requests import AppendItem, AppendRequest
+from kvstored.tiers.sequences.sequences import Caller
+from kvstored.tiers.tiered_store import TieredStore
 from kvstored_contract.reasons import Reason
 from tests.faults.power.chunks import NAMESPACE, ROWS, SEQUENCE_LAYOUT
 from tests.faults.power.marks import SequenceMark, SequenceVerb
@@ -89,7 +89,7 @@ class Growth:
 
     def end_session(self) -> None:
         """Loses what is not flushed of open tails."""
-        self._store.end_session(ME.session_id)
+        self._store.open_sequences.end_session(ME.session_id)
         self._framed.clear()
         for name in self._models:
             self._left(SequenceVerb.END_SESSION, name)
@@ -134,7 +134,7 @@ class Growth:
                 )
             )
             step += tokens
-        outcomes = self._store.append(
+        outcomes = self._store.append_path.append(
             AppendRequest(
                 namespace_id=ME.namespace_id,
                 session_id=ME.session_id,

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kvstored.store.device_set import format_device_set
+from kvstored.store.space.device_set import format_device_set
 from tests.faults.power.breakage import Breakage
 from tests.faults.power.chunks import DEVICE_BYTES, SLAB_BYTES, device_paths
 from tests.faults.power.disk import Disks, steps

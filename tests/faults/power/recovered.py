@@ -1,10 +1,10 @@
 """The sequences that a start has found against those that a cut may leave, and their rows."""
 
 from kvstored.format.identity import ChunkId
-from kvstored.store.sequence_state import SequenceState
-from kvstored.store.sequences import SequenceUnknownError
-from kvstored.tiers.hierarchy import TieredStore
-from kvstored.tiers.sequences import Caller
+from kvstored.store.sequences.rules import SequenceUnknownError
+from kvstored.store.sequences.sequence_state import SequenceState
+from kvstored.tiers.sequences.sequences import Caller
+from kvstored.tiers.tiered_store import TieredStore
 from tests.faults.power.chunks import NAMESPACE, ROWS, SEQUENCE_LAYOUT, number_of
 from tests.faults.power.marks import Ledger, Promise
 from tests.faults.power.served import Slices, read_slices

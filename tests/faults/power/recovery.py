@@ -23,13 +23,16 @@ import numpy as np
 from kvstored import daemon
 from kvstored.daemon import open_store
 from kvstored.io.memory_device import MemoryDevice
-from kvstored.store import check, device_set, index_pages, index_service
-from kvstored.store.check import check_store
-from kvstored.store.check_report import Problem, ProblemKind
-from kvstored.store.device_set import open_device_set
-from kvstored.store.index import DATA_FILE, Index, IndexFailure
-from kvstored.store.index_probe import probe
-from kvstored.tiers.hierarchy import TieredStore
+from kvstored.store.check import offline_check
+from kvstored.store.check.check_report import Problem, ProblemKind
+from kvstored.store.check.offline_check import check_store
+from kvstored.store.index import pages as index_pages
+from kvstored.store.index import service as index_service
+from kvstored.store.index.index import DATA_FILE, Index, IndexFailure
+from kvstored.store.index.probe import probe
+from kvstored.store.space import device_set
+from kvstored.store.space.device_set import open_device_set
+from kvstored.tiers.tiered_store import TieredStore
 from tests.faults.power.chunks import (
     INDEX_MAP_BYTES,
     LAYOUTS,
@@ -80,8 +83,8 @@ class Examiner:
             patch.object(daemon, "open_engine", InlineEngine),
             patch.object(daemon, "scheduled", lambda engine, _: engine),
             patch.object(index_service, "probe_in_child", probe),
-            patch.object(check, "READ_BYTES", CHECK_READ_BYTES),
-            patch.object(check, "ThreadPoolExecutor", InlineExecutor),
+            patch.object(offline_check, "READ_BYTES", CHECK_READ_BYTES),
+            patch.object(offline_check, "ThreadPoolExecutor", InlineExecutor),
             patch.object(index_pages, "find_mapping", lambda _: None),
         ):
             try:
@@ -210,6 +213,6 @@ def _read_all(store: TieredStore) -> Found:
 
 def _signs_of_damage(store: TieredStore) -> list[str]:
     """Counters that move only when something on media is not what the index says."""
-    counters = store.stats().counters
+    counters = store.inspection.stats().counters
     names = ("suspected_chunks", "quarantined_chunks", "device_errors")
     return [f"{counters[name]} {name}" for name in names if counters.get(name)]

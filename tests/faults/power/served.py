@@ -3,9 +3,9 @@
 import time
 from collections.abc import Sequence
 
-from kvstored.store.plan import Order
-from kvstored.tiers.hierarchy import TieredStore
-from kvstored.tiers.requests import ReadRequest
+from kvstored.store.read.plan import Order
+from kvstored.tiers.chunks.requests import ReadRequest
+from kvstored.tiers.tiered_store import TieredStore
 from kvstored_contract.board import Board, SliceState, board_bytes
 from kvstored_contract.layout import StateLayout
 from tests.faults.power.chunks import NAMESPACE, placement_of
@@ -32,7 +32,7 @@ def read_slices(store: TieredStore, layout: StateLayout, keys: Sequence[bytes]) 
         layer_count=layout.layer_count,
         has_lengths=has_lengths,
     )
-    stream = store.read(
+    stream = store.read_path.read(
         ReadRequest(
             namespace_id=NAMESPACE,
             layout=layout,

@@ -10,8 +10,9 @@ and read. The seed repeats what the workload does and which states are chosen, n
 threads interleave: a failing run keeps its recording, which does repeat all.
 
 Replaying a whole log must give the very files that the workload left, or no state counts.
-Fails where the product is broken on purpose, and does so each time (one breakage in `make test`,
-the others in `make test-long`), with the workload on a broken copy (`breakage.py`):
+Fails where the product is broken on purpose, and does so each time (one breakage in
+`make test-labs`, the others in `make test-long`), with the workload on a broken copy
+(`breakage.py`):
 `Committer._flush` flushes nothing (seen: "chunk 2 version 0 is lost", "no extent header");
 `Committer._commit` applies before it flushes (seen: "no extent header", "no sound header where
 the index has extents");
@@ -42,16 +43,17 @@ from tests.faults.power.marks import (
 )
 from tests.faults.power.recording import check_replay, load_recording, record, strace_problem
 from tests.faults.power.workload import STARTS
-from tests.faults.seeds import seed
+from tests.support import labs
+from tests.support.scale import Scale, at
+from tests.support.seeds import seed
 
-STATES = 10_000
-STATES_LONG = 15_000
 STATES_BROKEN = 1_000
+"""Of each workload of a broken product."""
 LABS_BROKEN_MAX = 6
 RARE_VERBS = {SequenceVerb.FORK, SequenceVerb.DELETE}
 """A workload may happen to have only one of them."""
-QUICK_BREAKAGES = {Breakage.TAIL_UNAWAITED}
-"""The others are in the long run."""
+BREAKAGES = sorted(Breakage, key=lambda one: one is not Breakage.TAIL_UNAWAITED)
+"""First the one that most workloads show."""
 OF_SEQUENCES = {Breakage.FLUSH_UNRECORDED, Breakage.TAIL_UNAWAITED, Breakage.CHUNK_UNWATCHED}
 
 PROBLEM = strace_problem()
@@ -59,9 +61,7 @@ pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=str(PROBLEM))
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    "count", [STATES, pytest.param(STATES_LONG, marks=pytest.mark.long)], ids=["quick", "long"]
-)
+@labs.POWER_STATES.sizes("count")
 def test_no_cut_of_power_breaks_a_promise(tmp_path: Path, count: int) -> None:
     state_count = 0
     for report in run_labs(tmp_path, seed=seed(), count=count):
@@ -70,6 +70,7 @@ def test_no_cut_of_power_breaks_a_promise(tmp_path: Path, count: int) -> None:
     assert state_count == count
 
 
+@at(Scale.QUICK)
 def test_the_workload_does_what_a_cut_could_spoil(tmp_path: Path) -> None:
     """It replays to its own files, and it stores, deletes, evicts, uses again and restarts.
 
@@ -95,13 +96,7 @@ def test_the_workload_does_what_a_cut_could_spoil(tmp_path: Path) -> None:
     assert gone.count("index/SNAPSHOT") == 1
 
 
-@pytest.mark.parametrize(
-    "breakage",
-    [
-        pytest.param(one, marks=() if one in QUICK_BREAKAGES else pytest.mark.long)
-        for one in Breakage
-    ],
-)
+@labs.BREAKAGES.first("breakage", BREAKAGES, name=str)
 def test_the_lab_finds_a_broken_product(tmp_path: Path, breakage: Breakage) -> None:
     """One workload may happen not to show it: its threads interleave as they like."""
     *_, last = run_labs(

@@ -25,7 +25,8 @@ def test_the_bytes_of_a_short_chunk_are_the_first_of_its_slices() -> None:
 
 
 def test_other_bytes_are_never_served() -> None:
-    for slices in ([b"aaaa", b"bbba"], [None, b"aaaa"]):
+    cases: list[list[bytes | None]] = [[b"aaaa", b"bbba"], [None, b"aaaa"]]
+    for slices in cases:
         problem = chunk_problem(slices, ROWS_OF_LAYERS, Promise())
         assert problem == "it has other bytes than were appended there"
 

@@ -10,17 +10,19 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from kvstored.daemon import open_store
 from kvstored.format.identity import ChunkId
-from kvstored.store.writer import SealedChunk
-from kvstored.tiers import nvme_room
-from kvstored.tiers.hierarchy import TieredStore
-from kvstored.tiers.requests import NewChunk, PutRequest
+from kvstored.store.write.writer import SealedChunk
+from kvstored.tiers.chunks import nvme_room
+from kvstored.tiers.chunks.requests import NewChunk, PutRequest
+from kvstored.tiers.tiered_store import TieredStore
 from kvstored_contract.reasons import Reason
 from tests.faults.power.breakage import Breakage, break_product
 from tests.faults.power.chunks import (
@@ -90,7 +92,7 @@ class Worker:
         versions = [self._versions[number] for number in numbers]
         for number, version in zip(numbers, versions, strict=True):
             self._mark(MarkKind.PUT, number, version)
-        tickets = self._store.put(
+        tickets = self._store.put_path.put(
             PutRequest(
                 namespace_id=NAMESPACE,
                 layout=layout,
@@ -133,7 +135,7 @@ class Worker:
     def _mark_everything(self) -> None:
         """Marks what the store does by itself too: evictions, and the first word of an ack."""
         chunks = self._store._store
-        write, delete = chunks.write, chunks.delete
+        write, delete, evict = chunks.writes.write, chunks.delete, chunks.evict
 
         def marked_write(sealed: SealedChunk, extent: Any) -> Future[Reason]:
             number = number_of(sealed.chunk)
@@ -152,7 +154,24 @@ class Worker:
             outcome.add_done_callback(lambda _: self._mark(MarkKind.DELETED, number))
             return outcome
 
-        chunks.write, chunks.delete = marked_write, marked_delete  # type: ignore[method-assign]
+        def marked_evict(
+            victims: Sequence[ChunkId], *, is_whole: bool = False
+        ) -> list[Future[bool]]:
+            for chunk in victims:
+                self._mark(MarkKind.DELETE, number_of(chunk))
+            outcomes = evict(victims, is_whole=is_whole)
+            for chunk in victims:
+                # None where it was pinned and stays, or is gone by now.
+                if (outcome := chunks._deleting.get(chunk)) is not None:
+                    outcome.add_done_callback(partial(self._mark_when_deleted, number_of(chunk)))
+            return outcomes
+
+        chunks.writes.write = marked_write  # type: ignore[method-assign]
+        chunks.delete = marked_delete  # type: ignore[method-assign]
+        chunks.evict = marked_evict  # type: ignore[assignment, method-assign]
+
+    def _mark_when_deleted(self, number: int, _: Future[bool]) -> None:
+        self._mark(MarkKind.DELETED, number)
 
 
 def run_start(folder: Path, random: Random, *, stops_cleanly: bool) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,23 @@ def test_without_a_verb_that_it_knows_it_is_refused(
         main(arguments)
     assert ended.value.code == 2
     assert "VERB" in capsys.readouterr().err
+
+
+def test_format_says_where_relative_paths_point_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: it said "open failed: No such file or directory" of a path that nobody had written."""
+    config = tmp_path / "kvstored.toml"
+    config.write_text(
+        '[store]\ndevices = ["var/device0"]\ndevice_bytes = "256MiB"\nindex = "var/index"\n'
+    )
+    assert main(["format", "--config", str(config)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    folder = tmp_path / "var"
+    assert f"{folder}/device0 cannot be made: there is no folder {folder}" in said
+    assert f"relative to the folder of the configuration file, {tmp_path}" in said
+    folder.mkdir()
+    assert main(["format", "--config", str(config)]) == 0
 
 
 def test_the_daemon_is_imported_only_behind_its_restart() -> None:

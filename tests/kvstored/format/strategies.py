@@ -71,7 +71,7 @@ _stored_layers = st.builds(
 _layers = st.lists(_stored_layers | st.just(LayerState(StateKind.NONE, 0)), min_size=1, max_size=40)
 layouts = st.builds(
     StateLayout,
-    model=st.text(max_size=40),
+    model=st.text(min_size=1, max_size=40),
     dtype=st.sampled_from(["float32", "bfloat16"]),
     layers=_layers.filter(lambda layers: any(layer.token_bytes for layer in layers)).map(tuple),
     chunk_tokens=st.integers(1, 4096),

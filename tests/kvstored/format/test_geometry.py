@@ -101,3 +101,9 @@ def test_lengths_that_no_chunk_of_a_layout_has(
 ) -> None:
     found = LengthBounds.of(ENCODED).problem(lengths)
     assert found is None if problem is None else problem in str(found)
+
+
+def test_slices_of_a_run_begin_at_pages_from_the_first_on() -> None:
+    geometry = ChunkGeometry.of_slices((100, 5000, 0, 4096))
+    assert geometry.starts_in_run(0, 4) == (0, 4096, 12288, 12288)
+    assert geometry.starts_in_run(1, 2) == (0, 8192)

@@ -50,6 +50,13 @@ def test_sealed_nonsense_is_refused(message: bytes) -> None:
         layout_record.decode(LAYOUT.layout_id, sealed(LAYOUT.layout_id, 1, message))
 
 
+def test_a_layout_of_an_earlier_release_stays_readable() -> None:
+    """That accepted layouts without a fingerprint, and whatever dtype they named."""
+    layers = (LayerState(StateKind.KV, 16),)
+    layout = StateLayout(model="", dtype="whatever", layers=layers, is_stored=True)
+    assert layout_record.decode(layout.layout_id, layout_record.encode(layout)) == layout
+
+
 def test_layout_under_another_id_is_refused() -> None:
     other_id = b"o" * 32
     value = sealed(other_id, 1, LAYOUT.to_proto().SerializeToString())

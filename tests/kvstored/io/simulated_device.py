@@ -2,11 +2,10 @@
 
 import heapq
 import itertools
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvstored.io.engine import Operation, Traffic
+from kvstored.io.engine import TRAFFIC, Background, Foreground, Operation, Traffic
 from kvstored.io.schedule import Grant, Schedule, SchedulePolicy
 
 MIB = 1024 * 1024
@@ -26,7 +25,7 @@ class Client:
 
 def reads(outstanding: int = 8, *, byte_count: int = 2 * MIB, think_s: float = 0.0) -> Client:
     return Client(
-        traffic=Traffic.READ,
+        traffic=Foreground.READ,
         operation=Operation.READ,
         outstanding=outstanding,
         byte_count=byte_count,
@@ -35,11 +34,11 @@ def reads(outstanding: int = 8, *, byte_count: int = 2 * MIB, think_s: float = 0
 
 
 def writes(outstanding: int = 64) -> Client:
-    return Client(traffic=Traffic.WRITE, operation=Operation.WRITE, outstanding=outstanding)
+    return Client(traffic=Foreground.WRITE, operation=Operation.WRITE, outstanding=outstanding)
 
 
 def background(outstanding: int = 16) -> Client:
-    return Client(traffic=Traffic.BACKGROUND, operation=Operation.READ, outstanding=outstanding)
+    return Client(traffic=Background.PROMOTION, operation=Operation.READ, outstanding=outstanding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ def simulate(
     """
     schedule: Schedule[Client] = Schedule(policy, depth=depth)
     running: list[tuple[Grant[Client], float]] = []
-    served: Counter[Traffic] = Counter()
+    served = dict.fromkeys(TRAFFIC, 0.0)
     numbers = itertools.count()
     arrivals = [
         (0.0, next(numbers), client) for client in clients for _ in range(client.outstanding)
@@ -105,4 +104,4 @@ def simulate(
                 again_s = now_s + grant.item.think_s
                 heapq.heappush(arrivals, (again_s, next(numbers), grant.item))
         running = [(grant, left_s) for grant, left_s in running if left_s > 1e-12]
-    return {traffic: served[traffic] / now_s for traffic in Traffic}
+    return {traffic: served[traffic] / now_s for traffic in TRAFFIC}

@@ -1,10 +1,10 @@
+import ctypes
 import os
 import struct
 from pathlib import Path
 
 import pytest
 
-from kvstored.io import direct_io
 from kvstored.io.direct_io import direct_alignment, parse_alignment
 
 
@@ -48,5 +48,5 @@ def test_a_file_that_cannot_be_asked_gets_the_page_size() -> None:
 
 
 def test_a_c_library_without_statx_gets_the_page_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct_io.ctypes, "CDLL", lambda _: object())
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     assert direct_alignment(0) == 4096

@@ -6,11 +6,11 @@ from kvstored.io.device import Device, DeviceError
 from kvstored.io.faults.cache import VolatileCache
 from kvstored.io.faults.calls import FailingCalls, Fuse
 from kvstored.io.faults.overlay import read_bytes
-from kvstored.io.faults.passing import PassingDevice
 from kvstored.io.faults.reads import FlippedBits, StaleReads
 from kvstored.io.faults.writes import LostWrites, MisdirectedWrites, NextWrites, TornWrites
 from kvstored.io.faulty import CallFault, DeviceCall, FaultPlan, FaultyDevice
 from kvstored.io.memory_device import MemoryDevice
+from kvstored.io.passing import PassingDevice
 from tests.kvstored.io.buffers import PAGE_BYTES, aligned
 from tests.kvstored.io.device_conformance import CAPACITY_BYTES, DeviceConformance
 

@@ -1,4 +1,5 @@
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def test_splits_more_bytes_than_one_call_takes(
         return sum(buffer.nbytes for buffer in buffers)
 
     monkeypatch.setattr(transfer, "_CALL_BYTES_MAX", 3 * PAGE_BYTES)
-    monkeypatch.setattr(file_device.os, "preadv", counting)
+    monkeypatch.setattr(os, "preadv", counting)
     page, large = aligned(PAGE_BYTES), aligned(4 * PAGE_BYTES)
     file.readv([page, page, large, page, page, page, page], 0)
     assert calls == [2, 1, 3, 1]
@@ -130,7 +131,7 @@ def test_a_failed_transfer_is_an_error_of_that_call_only(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_device.os, "pwritev", broken)
+        patch.setattr(os, "pwritev", broken)
         with pytest.raises(DeviceError, match="write failed: Input/output error") as caught:
             file.writev([aligned(PAGE_BYTES)], 0)
     assert not caught.value.sticky
@@ -145,7 +146,7 @@ def test_a_failed_flush_is_never_retried(file: FileDevice, monkeypatch: pytest.M
         flushes.append(descriptor)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(file_device.os, "fdatasync", broken)
+    monkeypatch.setattr(os, "fdatasync", broken)
     with pytest.raises(DeviceError, match="flush failed: Input/output error") as caught:
         file.flush()
     assert caught.value.sticky
@@ -168,7 +169,7 @@ def test_a_file_system_without_direct_io_is_refused(
         raise OSError(22, "Invalid argument")
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_device.os, "open", refuse)
+        patch.setattr(os, "open", refuse)
         with pytest.raises(DeviceError, match="does not support O_DIRECT; use ext4"):
             FileDevice.open(path)
     monkeypatch.setattr(file_device, "direct_alignment", lambda _: None)
@@ -209,13 +210,13 @@ def test_reserve_tells_of_missing_space(tmp_path: Path, monkeypatch: pytest.Monk
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(file_device.os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(DeviceError, match="reserve failed: 4096 bytes: No space left"):
         reserve(tmp_path / "new", PAGE_BYTES, ignore)
 
 
 def test_reserve_takes_a_block_device_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_device.stat, "S_ISBLK", lambda _: True)
+    monkeypatch.setattr(stat, "S_ISBLK", lambda _: True)
     seen: list[int] = []
     reserve(path, PAGE_BYTES, seen.append)
     assert seen == [PAGE_BYTES]

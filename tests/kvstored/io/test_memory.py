@@ -29,7 +29,7 @@ class RefusingMap(mmap.mmap):
 
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> type[RefusingMap]:
-    monkeypatch.setattr(memory.mmap, "mmap", RefusingMap)
+    monkeypatch.setattr(mmap, "mmap", RefusingMap)
     monkeypatch.setattr(RefusingMap, "refused", 0)
     monkeypatch.setattr(RefusingMap, "number", errno.EINVAL)
     return RefusingMap
@@ -55,7 +55,7 @@ def test_populates_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
             if rest:
                 steps.append(rest)
 
-    monkeypatch.setattr(memory.mmap, "mmap", Recording)
+    monkeypatch.setattr(mmap, "mmap", Recording)
     monkeypatch.setattr(memory, "_POPULATE_BYTES", 2 * PAGE_BYTES)
     AlignedMemory(5 * PAGE_BYTES).close()
     assert steps == [

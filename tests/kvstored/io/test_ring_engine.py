@@ -12,7 +12,7 @@ from threading import Event
 
 import pytest
 
-from kvstored.io import ring_engine, transfer
+from kvstored.io import transfer
 from kvstored.io.device import Device, DeviceError
 from kvstored.io.engine import IoRequest, Operation
 from kvstored.io.file_device import FileDevice
@@ -215,7 +215,7 @@ def test_a_kernel_short_of_memory_is_asked_again(
             raise refusals.pop()
         submit_entry(ring, opcode, **entry)
 
-    monkeypatch.setattr(ring_engine.Ring, "submit", short_of_memory)
+    monkeypatch.setattr(Ring, "submit", short_of_memory)
     with running(ring_of(1), *files(1)) as engine:
         assert submit(engine, Operation.READ, aligned(PAGE_BYTES)).result(30) is None
     assert "takes no transfer: try again" in caplog.text

@@ -1,11 +1,13 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstored.io.engine import Operation, Traffic
+from kvstored.io.engine import TRAFFIC, Background, Foreground, IoRequest, Operation, Traffic
 from kvstored.io.schedule import (
+    BACKGROUND_PARTS,
     BURST_COST_BYTES,
     IN_FLIGHT_BEFORE_QUIET,
     PAUSE_S_MAX,
@@ -20,7 +22,12 @@ from tests.kvstored.io.simulated_device import (
     MIB,
 )
 
-POLICY = SchedulePolicy(write_share=0.15, background_share=0.05, write_cost=1.5)
+POLICY = SchedulePolicy(
+    write_share=0.15,
+    background_share=0.05,
+    background_shares={Background.PROMOTION: 0.05 - 1e-6, Background.SCRUB: 1e-6},
+    write_cost=1.5,
+)
 DEPTH = 8
 BIG = 2 * BURST_COST_BYTES
 """A cost after which the tokens of a class are gone."""
@@ -43,7 +50,7 @@ def add(
 
 
 def taken(schedule: Schedule[str], now_s: float = 0.0) -> list[Grant[str]]:
-    return list(iter(lambda: schedule.take(now_s), None))  # type: ignore[arg-type]
+    return list(iter(lambda: schedule.take(now_s), None))
 
 
 def names(grants: list[Grant[str]]) -> list[str]:
@@ -67,58 +74,58 @@ class TestActivityAbove:
 
     def test_without_reads_writes_need_no_tokens(self) -> None:
         schedule = new_schedule()
-        add(schedule, Traffic.WRITE, DEPTH + 1, cost_bytes=BIG)
+        add(schedule, Foreground.WRITE, DEPTH + 1, cost_bytes=BIG)
         assert names(taken(schedule)) == ["WRITE"] * DEPTH
 
     def test_without_reads_writes_spend_no_tokens(self) -> None:
         schedule = new_schedule()
-        spend_tokens(schedule, Traffic.WRITE)
-        add(schedule, Traffic.READ)
-        one(schedule, Traffic.READ)
-        add(schedule, Traffic.WRITE)
-        one(schedule, Traffic.WRITE)
+        spend_tokens(schedule, Foreground.WRITE)
+        add(schedule, Foreground.READ)
+        one(schedule, Foreground.READ)
+        add(schedule, Foreground.WRITE)
+        one(schedule, Foreground.WRITE)
 
     def test_writes_with_tokens_go_before_reads(self) -> None:
         schedule = new_schedule(depth=1)
-        add(schedule, Traffic.READ)
-        add(schedule, Traffic.WRITE)
+        add(schedule, Foreground.READ)
+        add(schedule, Foreground.WRITE)
         assert names(taken(schedule)) == ["WRITE"]
 
     def test_writes_without_tokens_wait_until_reads_have_paid(self) -> None:
         schedule = new_schedule()
-        add(schedule, Traffic.READ)
-        one(schedule, Traffic.READ)
-        spend_tokens(schedule, Traffic.WRITE)
-        add(schedule, Traffic.WRITE)
+        add(schedule, Foreground.READ)
+        one(schedule, Foreground.READ)
+        spend_tokens(schedule, Foreground.WRITE)
+        add(schedule, Foreground.WRITE)
         assert taken(schedule) == []
         debt_bytes = BIG - BURST_COST_BYTES
-        add(schedule, Traffic.READ, cost_bytes=debt_bytes / 0.15 * 0.8)
+        add(schedule, Foreground.READ, cost_bytes=debt_bytes / 0.15 * 0.8)
         assert names(taken(schedule)) == ["READ"]
         assert taken(schedule) == []
-        add(schedule, Traffic.READ)
+        add(schedule, Foreground.READ)
         assert names(taken(schedule)) == ["READ", "WRITE"]
 
     def test_few_writes_run_beside_reads_however_many_tokens_there_are(self) -> None:
         schedule = new_schedule()
-        add(schedule, Traffic.WRITE, DEPTH, cost_bytes=1)
-        add(schedule, Traffic.READ)
+        add(schedule, Foreground.WRITE, DEPTH, cost_bytes=1)
+        add(schedule, Foreground.READ)
         # 0.15 of a depth of 8, rounded up.
         assert names(taken(schedule)) == ["WRITE", "WRITE", "READ"]
 
     def test_background_yields_to_writes_too(self) -> None:
         schedule = new_schedule()
-        add(schedule, Traffic.WRITE)
-        one(schedule, Traffic.WRITE)
-        spend_tokens(schedule, Traffic.BACKGROUND)
-        add(schedule, Traffic.BACKGROUND)
+        add(schedule, Foreground.WRITE)
+        one(schedule, Foreground.WRITE)
+        spend_tokens(schedule, Background.PROMOTION)
+        add(schedule, Background.PROMOTION)
         assert taken(schedule) == []
 
     def test_a_token_is_not_paid_twice(self) -> None:
         schedule = new_schedule()
-        add(schedule, Traffic.READ, cost_bytes=BIG)
-        one(schedule, Traffic.READ)
-        spend_tokens(schedule, Traffic.WRITE)
-        add(schedule, Traffic.WRITE, 2, cost_bytes=BIG)
+        add(schedule, Foreground.READ, cost_bytes=BIG)
+        one(schedule, Foreground.READ)
+        spend_tokens(schedule, Foreground.WRITE)
+        add(schedule, Foreground.WRITE, 2, cost_bytes=BIG)
         assert taken(schedule) == []
         assert taken(schedule) == []
 
@@ -129,10 +136,10 @@ class TestPause:
     def paused(self, service_s: float) -> Schedule[str]:
         """A write without tokens behind a read that ends at ``service_s``."""
         schedule = new_schedule()
-        add(schedule, Traffic.READ)
-        read = one(schedule, Traffic.READ)
-        spend_tokens(schedule, Traffic.WRITE)
-        add(schedule, Traffic.WRITE)
+        add(schedule, Foreground.READ)
+        read = one(schedule, Foreground.READ)
+        spend_tokens(schedule, Foreground.WRITE)
+        add(schedule, Foreground.WRITE)
         schedule.ended(read, service_s)
         return schedule
 
@@ -148,32 +155,32 @@ class TestPause:
 
     def test_it_lasts_while_another_read_is_in_flight(self) -> None:
         schedule = new_schedule()
-        add(schedule, Traffic.READ, 2)
+        add(schedule, Foreground.READ, 2)
         first, _ = taken(schedule)
-        spend_tokens(schedule, Traffic.WRITE)
-        add(schedule, Traffic.WRITE)
+        spend_tokens(schedule, Foreground.WRITE)
+        add(schedule, Foreground.WRITE)
         schedule.ended(first, 0.001)
         assert taken(schedule, 0.001 + 2 * PAUSE_S_MAX) == []
 
     def test_it_lasts_while_another_read_waits(self) -> None:
         schedule = new_schedule(depth=1)
-        add(schedule, Traffic.READ, 2)
-        read = one(schedule, Traffic.READ)
-        add(schedule, Traffic.WRITE, 2, cost_bytes=BIG)
-        add(schedule, Traffic.BACKGROUND)
+        add(schedule, Foreground.READ, 2)
+        read = one(schedule, Foreground.READ)
+        add(schedule, Foreground.WRITE, 2, cost_bytes=BIG)
+        add(schedule, Background.PROMOTION)
         schedule.ended(read, 0.001)
-        schedule.ended(one(schedule, Traffic.BACKGROUND, 0.001), 0.01)
-        schedule.ended(one(schedule, Traffic.WRITE, 0.01), 0.02)
-        one(schedule, Traffic.READ, 0.02)
+        schedule.ended(one(schedule, Background.PROMOTION, 0.001), 0.01)
+        schedule.ended(one(schedule, Foreground.WRITE, 0.01), 0.02)
+        one(schedule, Foreground.READ, 0.02)
 
     def test_a_new_read_ends_it_at_once(self) -> None:
         schedule = self.paused(0.001)
-        add(schedule, Traffic.READ, now_s=0.0015)
+        add(schedule, Foreground.READ, now_s=0.0015)
         assert names(taken(schedule, 0.0015)) == ["READ"]
 
     def test_afterwards_few_writes_start_until_it_has_been_quiet(self) -> None:
         schedule = self.paused(0.001)
-        add(schedule, Traffic.WRITE, DEPTH)
+        add(schedule, Foreground.WRITE, DEPTH)
         assert names(taken(schedule, 0.002)) == ["WRITE"] * IN_FLIGHT_BEFORE_QUIET
         assert schedule.retry_s(0.002) is None
         quiet_s = 0.002 + QUIET_S
@@ -181,53 +188,53 @@ class TestPause:
 
     def test_reads_that_hang_hold_nobody_up(self) -> None:
         schedule = new_schedule()
-        add(schedule, Traffic.READ)
-        one(schedule, Traffic.READ)
-        spend_tokens(schedule, Traffic.WRITE)
-        add(schedule, Traffic.WRITE)
+        add(schedule, Foreground.READ)
+        one(schedule, Foreground.READ)
+        spend_tokens(schedule, Foreground.WRITE)
+        add(schedule, Foreground.WRITE)
         assert schedule.retry_s(0.0) == pytest.approx(SILENCE_S)
         assert names(taken(schedule, SILENCE_S)) == ["WRITE"]
 
     def test_reads_that_start_late_are_active(self) -> None:
         schedule = new_schedule()
-        add(schedule, Traffic.READ)
-        one(schedule, Traffic.READ, 0.9 * SILENCE_S)
-        spend_tokens(schedule, Traffic.WRITE)
-        add(schedule, Traffic.WRITE, now_s=1.1 * SILENCE_S)
+        add(schedule, Foreground.READ)
+        one(schedule, Foreground.READ, 0.9 * SILENCE_S)
+        spend_tokens(schedule, Foreground.WRITE)
+        add(schedule, Foreground.WRITE, now_s=1.1 * SILENCE_S)
         assert taken(schedule, 1.1 * SILENCE_S) == []
 
     def test_reads_that_wait_for_a_slow_device_go_before_writes_without_tokens(self) -> None:
         schedule = new_schedule(depth=1)
-        add(schedule, Traffic.WRITE, 2, cost_bytes=BIG)
-        write = one(schedule, Traffic.WRITE)
-        add(schedule, Traffic.READ)
+        add(schedule, Foreground.WRITE, 2, cost_bytes=BIG)
+        write = one(schedule, Foreground.WRITE)
+        add(schedule, Foreground.READ)
         schedule.ended(write, 2 * SILENCE_S)
-        one(schedule, Traffic.READ, 2 * SILENCE_S)
+        one(schedule, Foreground.READ, 2 * SILENCE_S)
 
 
 class TestRetry:
     def test_none_while_nothing_waits(self) -> None:
         schedule = new_schedule()
-        add(schedule, Traffic.READ)
-        one(schedule, Traffic.READ)
+        add(schedule, Foreground.READ)
+        one(schedule, Foreground.READ)
         assert schedule.retry_s(0.0) is None
 
     def test_none_while_only_the_end_of_a_request_changes_anything(self) -> None:
         schedule = new_schedule(depth=1)
-        add(schedule, Traffic.READ)
-        one(schedule, Traffic.READ)
-        add(schedule, Traffic.BACKGROUND)
+        add(schedule, Foreground.READ)
+        one(schedule, Foreground.READ)
+        add(schedule, Background.PROMOTION)
         assert taken(schedule) == []
         assert schedule.retry_s(0.0) is None
 
     def test_the_first_class_that_could_go_on_counts(self) -> None:
         schedule = new_schedule()
-        add(schedule, Traffic.READ)
-        read = one(schedule, Traffic.READ)
-        spend_tokens(schedule, Traffic.BACKGROUND)
-        spend_tokens(schedule, Traffic.WRITE)
-        add(schedule, Traffic.WRITE, now_s=0.001)
-        add(schedule, Traffic.BACKGROUND, now_s=0.001)
+        add(schedule, Foreground.READ)
+        read = one(schedule, Foreground.READ)
+        spend_tokens(schedule, Background.PROMOTION)
+        spend_tokens(schedule, Foreground.WRITE)
+        add(schedule, Foreground.WRITE, now_s=0.001)
+        add(schedule, Background.PROMOTION, now_s=0.001)
         schedule.ended(read, 0.001)
         # Writes wait for reads only, background for the writes as well.
         assert schedule.retry_s(0.001) == pytest.approx(0.001)
@@ -236,17 +243,17 @@ class TestRetry:
 def test_a_class_is_served_in_order() -> None:
     schedule: Schedule[int] = Schedule(POLICY, depth=DEPTH)
     for number in range(DEPTH):
-        schedule.add(number, traffic=Traffic.READ, cost_bytes=1, now_s=0)
-    grants = list(iter(lambda: schedule.take(0), None))  # type: ignore[arg-type]
+        schedule.add(number, traffic=Foreground.READ, cost_bytes=1, now_s=0)
+    grants = list(iter(lambda: schedule.take(0), None))
     assert [grant.item for grant in grants] == list(range(DEPTH))
 
 
 def test_idle_is_neither_waiting_nor_running() -> None:
     schedule = new_schedule()
     assert schedule.is_idle
-    add(schedule, Traffic.READ)
+    add(schedule, Foreground.READ)
     assert not schedule.is_idle
-    read = one(schedule, Traffic.READ)
+    read = one(schedule, Foreground.READ)
     assert not schedule.is_idle
     schedule.ended(read, 0.0)
     assert schedule.is_idle
@@ -255,7 +262,7 @@ def test_idle_is_neither_waiting_nor_running() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(Traffic), st.integers(1, 4 * MIB), st.integers(0, 3), st.booleans()
+            st.sampled_from(TRAFFIC), st.integers(1, 4 * MIB), st.integers(0, 3), st.booleans()
         ),
         max_size=200,
     )
@@ -265,11 +272,11 @@ def test_the_inequality_holds_for_every_interval(
 ) -> None:
     schedule: Schedule[int] = Schedule(POLICY, depth=DEPTH)
     running: list[Grant[int]] = []
-    granted = {traffic: [0.0] for traffic in Traffic}
+    granted = {traffic: [0.0] for traffic in TRAFFIC}
     for step, (traffic, cost_bytes, ends, is_late) in enumerate(steps):
         # Requests follow so fast that reads, of which one is always there, stay active.
         now_s = step * SILENCE_S / 4 + (SILENCE_S / 8 if is_late else 0.0)
-        for added in (Traffic.READ, traffic):
+        for added in (Foreground.READ, traffic):
             schedule.add(cost_bytes, traffic=added, cost_bytes=cost_bytes, now_s=now_s)
         for _ in range(min(ends, len(running))):
             schedule.ended(running.pop(0), now_s)
@@ -277,12 +284,12 @@ def test_the_inequality_holds_for_every_interval(
             running.append(grant)
             for one_traffic, totals in granted.items():
                 totals.append(totals[-1] + (grant.item if grant.traffic is one_traffic else 0))
-    above_reads = granted[Traffic.READ]
-    above_writes = [r + w for r, w in zip(above_reads, granted[Traffic.WRITE], strict=True)]
+    above_reads = granted[Foreground.READ]
+    above_writes = [r + w for r, w in zip(above_reads, granted[Foreground.WRITE], strict=True)]
     limit_bytes = BURST_COST_BYTES + 4 * MIB
     for own, above, ratio in (
-        (Traffic.WRITE, above_reads, 0.15 / 0.8),
-        (Traffic.BACKGROUND, above_writes, 0.05 / 0.95),
+        (Foreground.WRITE, above_reads, 0.15 / 0.8),
+        (Background.PROMOTION, above_writes, 0.05 / 0.95),
     ):
         lead = [mine - ratio * theirs for mine, theirs in zip(granted[own], above, strict=True)]
         assert rise_max(lead) <= limit_bytes + 1
@@ -315,6 +322,37 @@ def test_refuses_impossible_policies(
         SchedulePolicy(
             write_share=write_share, background_share=background_share, write_cost=write_cost
         )
+
+
+def test_kinds_of_background_divide_what_they_have_together() -> None:
+    policy = SchedulePolicy(write_share=0.15, background_share=0.05, write_cost=1.5)
+    assert list(policy.shares) == list(TRAFFIC)
+    assert set(BACKGROUND_PARTS) == set(Background)
+    assert sum(BACKGROUND_PARTS.values()) == pytest.approx(1)
+    assert sum(policy.shares.values()) == pytest.approx(1)
+    assert policy.shares[Foreground.READ] == pytest.approx(0.8)
+    assert policy.shares[Background.PROMOTION] == pytest.approx(0.03)
+    own = replace(policy, background_shares={Background.SCRUB: 0.1})
+    assert own.shares[Background.SCRUB] == 0.1
+    assert own.shares[Background.PROMOTION] == pytest.approx(0.03)
+    assert own.shares[Foreground.READ] == pytest.approx(0.72)
+
+
+def test_refuses_shares_of_kinds_that_are_nothing_or_leave_nothing() -> None:
+    policy = SchedulePolicy(write_share=0.5, background_share=0.1, write_cost=1.0)
+    with pytest.raises(ValueError, match="above 0"):
+        replace(policy, background_shares={Background.SCRUB: 0.0})
+    with pytest.raises(ValueError, match="leave nothing to reads"):
+        replace(policy, background_shares={Background.SCRUB: 0.45})
+
+
+def test_a_write_that_puts_wait_for_is_as_urgent_as_a_read() -> None:
+    request = IoRequest(
+        device_index=0, operation=Operation.WRITE, buffers=(), offset=0, done=lambda _: None
+    )
+    assert request.traffic is Foreground.WRITE
+    assert replace(request, is_awaited=True).traffic is Foreground.READ
+    assert replace(request, background=Background.SCRUB).traffic is Background.SCRUB
 
 
 def test_refuses_a_depth_of_zero() -> None:

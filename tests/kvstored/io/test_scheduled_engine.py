@@ -5,7 +5,7 @@ from threading import Event, Semaphore, Thread
 import pytest
 
 from kvstored.io.device import Device, DeviceError
-from kvstored.io.engine import IoEngine, IoRequest, Operation
+from kvstored.io.engine import Background, IoEngine, IoRequest, Operation
 from kvstored.io.memory import AlignedMemory
 from kvstored.io.memory_device import MemoryDevice
 from kvstored.io.schedule import BURST_COST_BYTES, SILENCE_S, SchedulePolicy
@@ -22,7 +22,12 @@ from tests.kvstored.io.engine_conformance import (
 from tests.kvstored.io.held_engine import HeldEngine
 from tests.support.waiting import PATIENCE_S, wait_until
 
-POLICY = SchedulePolicy(write_share=0.15, background_share=0.05, write_cost=1.5)
+POLICY = SchedulePolicy(
+    write_share=0.15,
+    background_share=0.05,
+    background_shares={Background.PROMOTION: 1e-6, Background.SCRUB: 0.05 - 1e-6},
+    write_cost=1.5,
+)
 DEPTH = 4
 READ, WRITE = Operation.READ, Operation.WRITE
 LONG = memoryview(bytes(2 * BURST_COST_BYTES))
@@ -75,7 +80,7 @@ class Bench:
                     buffers=(LONG,),
                     offset=0,
                     done=lambda _: None,
-                    is_background=background,
+                    background=Background.SCRUB if background else None,
                 )
             )
 
@@ -122,7 +127,7 @@ def test_a_request_reaches_the_inner_engine_as_it_is(bench: Bench) -> None:
         buffers=(LONG[:PAGE_BYTES], LONG),
         offset=7 * PAGE_BYTES,
         done=lambda _: None,
-        is_background=True,
+        background=Background.SCRUB,
     )
     bench.engine.submit(asked)
     (got,) = bench.inner.held

@@ -1,7 +1,7 @@
 import pytest
 
 from kvstored.io.device import DeviceError
-from kvstored.io.engine import IoRequest, Operation
+from kvstored.io.engine import Background, IoRequest, Operation
 from kvstored.io.split import REQUEST_BYTES_MAX, part_ranges, submit_in_parts
 from kvstored_contract.limits import ALIGNMENT_BYTES
 from tests.kvstored.io.held_engine import HeldEngine
@@ -27,7 +27,7 @@ def engine(ends: list[DeviceError | None]) -> HeldEngine:
             buffers=(memoryview(bytes(BYTE_COUNT)),),
             offset=OFFSET,
             done=ends.append,
-            is_background=True,
+            background=Background.SCRUB,
         ),
     )
     return held
@@ -37,10 +37,10 @@ def test_the_parts_are_the_whole(engine: HeldEngine) -> None:
     assert len(engine.held) == 3
     end = OFFSET
     for part in engine.held:
-        assert (part.device_index, part.operation, part.is_background) == (
+        assert (part.device_index, part.operation, part.background) == (
             3,
             Operation.READ,
-            True,
+            Background.SCRUB,
         )
         assert part.offset == end
         end += part.buffers[0].nbytes

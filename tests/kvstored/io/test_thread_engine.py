@@ -4,7 +4,7 @@ from threading import Barrier, Event, Lock
 
 import pytest
 
-from kvstored.io.device import DeviceError
+from kvstored.io.device import Device, DeviceError
 from kvstored.io.engine import IoRequest, Operation
 from kvstored.io.faulty import CallFault, DeviceCall, FaultPlan, FaultyDevice
 from kvstored.io.memory import AlignedMemory
@@ -56,7 +56,7 @@ class BrokenDevice(MemoryDevice):
         raise ZeroDivisionError("a bug")
 
 
-def two_threads(devices: list[MemoryDevice]) -> ThreadEngine:
+def two_threads(devices: list[Device]) -> ThreadEngine:
     return ThreadEngine(devices, depth=2)
 
 

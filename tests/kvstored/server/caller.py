@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import pytest
@@ -63,7 +64,7 @@ class Caller:
         return await self.store.Put(request, metadata=self.peer.metadata)
 
     def read_request(self, keys: list[bytes], **changes: int) -> store_pb2.ReadRequest:
-        values: dict[str, int] = {
+        values: dict[str, Any] = {
             "order": store_pb2.Order.ORDER_TAIL_FIRST,
             "first_layer": 0,
             "layer_count": 2,

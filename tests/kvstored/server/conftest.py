@@ -35,6 +35,7 @@ async def served(
     await server.started()
     yield server
     server.store.hold.set()
+    server.store.look_hold.set()
     server.stop.set()
     await server.task
 

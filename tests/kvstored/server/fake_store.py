@@ -1,27 +1,30 @@
 """A store of dictionaries, for tests of what lies above it."""
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import cast
 
 from kvstored.format.extent_header import SliceSum
 from kvstored.format.identity import ChunkId
-from kvstored.store import sequences
-from kvstored.store.read_stream import ReadStream
-from kvstored.store.sequence_state import SequenceState
-from kvstored.tiers.requests import (
+from kvstored.format.sequence_record import SequenceTail
+from kvstored.store.read.read_stream import ReadStream
+from kvstored.store.sequences import rules
+from kvstored.store.sequences.sequence_state import SequenceState
+from kvstored.tiers.changes.change_log import Change, ChangeKind, ChangeLog
+from kvstored.tiers.chunks.requests import (
     AppendOutcome,
     AppendRequest,
+    ChangesAnswer,
     LayoutRefusedError,
     PutOutcome,
     PutRequest,
     PutTicket,
     ReadRequest,
 )
-from kvstored.tiers.sequences import Caller
-from kvstored.tiers.status import ChunkDetail, ChunkStatus, DeviceStatus, StoreStats
+from kvstored.tiers.chunks.status import ChunkDetail, ChunkStatus, DeviceStatus, StoreStats
+from kvstored.tiers.sequences.sequences import Caller
 from kvstored_contract.board import BoardWord, SliceState
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
@@ -35,6 +38,7 @@ class FakeStream:
 
     def __init__(self, request: ReadRequest | None = None) -> None:
         self.request = request
+        self.task = self
         self.finished = threading.Event()
 
     def finish(self) -> None:
@@ -49,16 +53,20 @@ class FakeStream:
 
 
 class FakeSequences:
-    """Sequences by namespace and name; ``flushed`` notes what was flushed under which key."""
+    """Sequences by namespace and name; ``flushed`` notes what was flushed under which key.
+
+    ``is_late`` keeps flushes from making anything durable.
+    """
 
     def __init__(self) -> None:
         self.states: dict[tuple[bytes, str], SequenceState] = {}
         self.ephemeral: set[tuple[bytes, str]] = set()
         self.flushed: list[bytes] = []
+        self.is_late = False
 
     def get(self, caller: Caller, name: str) -> SequenceState:
         if (caller.namespace_id, name) not in self.states:
-            raise sequences.SequenceUnknownError("no such sequence")
+            raise rules.SequenceUnknownError("no such sequence")
         return self.states[caller.namespace_id, name]
 
     def is_ephemeral(self, caller: Caller, name: str) -> bool:
@@ -77,40 +85,46 @@ class FakeSequences:
         is_ephemeral: bool,
     ) -> SequenceState:
         if (caller.namespace_id, name) in self.states:
-            raise sequences.SequenceExistsError("taken")
+            raise rules.SequenceExistsError("taken")
         if is_ephemeral:
             self.ephemeral.add((caller.namespace_id, name))
-        state = sequences.create(layout.layout_id, layout.chunk_tokens, keys)
+        state = rules.create(layout.layout_id, layout.chunk_tokens, keys)
         return self._store(caller, name, state)
 
     def append(
         self, caller: Caller, name: str, keys: Sequence[bytes], expected_chunks: int
     ) -> SequenceState:
-        state = sequences.append(self.get(caller, name), keys, expected_chunks)
+        state = rules.append(self.get(caller, name), keys, expected_chunks)
         return self._store(caller, name, state)
 
     def fork(self, caller: Caller, name: str, new_name: str, keep_chunks: int) -> SequenceState:
-        return self._store(caller, new_name, sequences.fork(self.get(caller, name), keep_chunks))
+        return self._store(caller, new_name, rules.fork(self.get(caller, name), keep_chunks))
 
     def truncate_front(self, caller: Caller, name: str, drop_chunks: int) -> SequenceState:
-        state = sequences.truncate_front(self.get(caller, name), drop_chunks)
+        state = rules.truncate_front(self.get(caller, name), drop_chunks)
         return self._store(caller, name, state)
 
     def truncate_back(self, caller: Caller, name: str, drop_chunks: int) -> SequenceState:
-        state = sequences.truncate_back(self.get(caller, name), drop_chunks)
+        state = rules.truncate_back(self.get(caller, name), drop_chunks)
         return self._store(caller, name, state)
 
     def truncate_tokens(self, caller: Caller, name: str, drop_tokens: int) -> SequenceState:
-        state = sequences.truncate_tokens(self.get(caller, name), drop_tokens)
+        state = rules.truncate_tokens(self.get(caller, name), drop_tokens)
         return self._store(caller, name, state)
+
+    def glance(self, caller: Caller, name: str) -> SequenceState | None:
+        return self.states.get((caller.namespace_id, name))
 
     def flush(
         self, caller: Caller, name: str, tail_key: bytes, expected_tokens: int
     ) -> SequenceState:
         state = self.get(caller, name)
-        sequences.check_length(state, expected_tokens)
+        rules.check_length(state, expected_tokens)
         self.flushed.append(tail_key)
-        return state
+        if self.is_late:
+            return state
+        tail = SequenceTail(key=tail_key, token_count=state.tail_tokens)
+        return self._store(caller, name, state.with_flushed_tail(tail))
 
     def delete(self, caller: Caller, name: str) -> None:
         self.get(caller, name)
@@ -122,11 +136,16 @@ class FakeSequences:
 
 
 class FakeStore:
-    """Keys in a set; ``durable`` resolves what puts wait for, ``hold`` keeps puts waiting."""
+    """Keys in a set; ``durable`` resolves what puts wait for, ``hold`` keeps puts waiting.
+
+    ``look_hold`` keeps pins and reads waiting; ``unpinned_at_once`` are the sizes of unpins.
+    """
 
     layout_tokens_max = 1000
 
     def __init__(self) -> None:
+        self.put_path = self.append_path = self.read_path = self.inspection = self
+        self.open_sequences = self
         self.stored: set[ChunkId] = set()
         self.pins: Counter[ChunkId] = Counter()
         self.streams: list[FakeStream] = []
@@ -134,6 +153,10 @@ class FakeStore:
         self.hold = threading.Event()
         self.hold.set()
         self.puts_begun = threading.Semaphore(0)
+        self.look_hold = threading.Event()
+        self.look_hold.set()
+        self.looks_begun = 0
+        self.unpinned_at_once: list[int] = []
         self.evicted_before_pin: set[bytes] = set()
         self.failure: Exception | None = None
         self.index_failed = False
@@ -141,6 +164,7 @@ class FakeStore:
         self.appends: list[AppendRequest] = []
         self.append_reason = Reason.UNSPECIFIED
         self.ended_sessions: list[int] = []
+        self.logs: defaultdict[bytes, ChangeLog] = defaultdict(ChangeLog)
 
     def register_layout(self, layout: StateLayout) -> None:
         if layout.chunk_tokens > self.layout_tokens_max:
@@ -162,6 +186,8 @@ class FakeStore:
                 )
             )
             self.stored.add(chunk)
+            log = self.logs[request.namespace_id]
+            log.add(Change(ChangeKind.STORED, new.key, new.note))
         return tickets
 
     def append(self, request: AppendRequest) -> list[AppendOutcome]:
@@ -183,13 +209,19 @@ class FakeStore:
         return len(keys)
 
     def read(self, request: ReadRequest) -> ReadStream:
+        self._look()
         self.streams.append(FakeStream(request))
         return cast("ReadStream", self.streams[-1])
 
     def cancel(self, stream: ReadStream) -> None:
         cast("FakeStream", stream).finish()
 
+    def _look(self) -> None:
+        self.looks_begun += 1
+        self.look_hold.wait()
+
     def pin(self, namespace_id: bytes, keys: Sequence[bytes]) -> tuple[ChunkId, ...]:
+        self._look()
         chunks = tuple(
             chunk
             for key in keys
@@ -200,6 +232,8 @@ class FakeStore:
         return chunks
 
     def unpin(self, chunks: Iterable[ChunkId]) -> None:
+        chunks = tuple(chunks)
+        self.unpinned_at_once.append(len(chunks))
         self.pins.subtract(chunks)
 
     def delete(self, namespace_id: bytes, keys: Sequence[bytes]) -> Future[int]:
@@ -208,6 +242,15 @@ class FakeStore:
         future: Future[int] = Future()
         future.set_result(len(chunks))
         return future
+
+    def changes(
+        self, namespace_id: bytes, keys: Sequence[bytes], *, epoch: int, after_sequence: int
+    ) -> ChangesAnswer:
+        return ChangesAnswer(
+            epoch=7,
+            span=self.logs[namespace_id].after(after_sequence if epoch == 7 else None),
+            are_stored=tuple(ChunkId(namespace_id, key) in self.stored for key in keys),
+        )
 
     def stats(self) -> StoreStats:
         device = DeviceStatus(

@@ -17,7 +17,7 @@ from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import Notifier
 from kvstored.server.server import Server, ServerOptions
 from kvstored.server.session_table import SessionLimits
-from kvstored.tiers.hierarchy import TieredStore
+from kvstored.tiers.tiered_store import TieredStore
 from kvstored_contract.handshake import frame, receive
 from kvstored_contract.limits import PROTOCOL_VERSION
 from kvstored_contract.reasons import TOKEN_METADATA

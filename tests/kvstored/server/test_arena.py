@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from kvstored.io.resident import AbandonedError
 from kvstored.server import arena as arena_module
 from kvstored.server.arena import Arena
 from kvstored_contract.limits import HUGE_PAGE_BYTES
@@ -68,7 +69,7 @@ class FullMap(mmap.mmap):
 
 
 def test_old_kernels_populate_by_touch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena_module.mmap, "mmap", OldKernelMap)
+    monkeypatch.setattr(mmap, "mmap", OldKernelMap)
     arena = Arena(8 * PAGE, huge_pages=True)
     assert os.fstat(arena.descriptor).st_blocks * 512 >= 8 * PAGE
     arena.close()
@@ -86,7 +87,7 @@ def test_huge_pages_where_the_system_grants_them(
             raise OSError(errno.ENOMEM, "no huge pages")
         return create(name, flags & ~(os.MFD_HUGETLB | os.MFD_HUGE_2MB))
 
-    monkeypatch.setattr(arena_module.os, "memfd_create", pool)
+    monkeypatch.setattr(os, "memfd_create", pool)
     arena = Arena(HUGE_PAGE_BYTES, huge_pages=True)
     assert arena.is_on_huge_pages is is_granted
     assert asked == [True] if is_granted else [True, False]
@@ -100,15 +101,29 @@ def test_huge_pages_where_the_system_grants_them(
 def test_arenas_that_cannot_or_must_not_have_huge_pages_ask_for_none(
     monkeypatch: pytest.MonkeyPatch, byte_count: int, huge_pages: bool
 ) -> None:
-    monkeypatch.delattr(arena_module.os, "MFD_HUGETLB")
+    monkeypatch.delattr(os, "MFD_HUGETLB")
     arena = Arena(byte_count, huge_pages=huge_pages)
     assert not arena.is_on_huge_pages
     arena.close()
 
 
 def test_lack_of_memory_is_an_error_and_leaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena_module.mmap, "mmap", FullMap)
+    monkeypatch.setattr(mmap, "mmap", FullMap)
     before = open_descriptors()
     with pytest.raises(OSError, match="no memory"):
         Arena(PAGE, huge_pages=True)
+    assert not open_descriptors() - before
+
+
+def test_arena_that_nobody_wants_any_more_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena_module, "_POPULATE_BYTES", PAGE)
+    before, asked = open_descriptors(), []
+
+    def is_abandoned() -> bool:
+        asked.append(True)
+        return len(asked) == 3
+
+    with pytest.raises(AbandonedError):
+        Arena(8 * PAGE, huge_pages=True, is_abandoned=is_abandoned)
+    assert len(asked) == 3
     assert not open_descriptors() - before

@@ -4,14 +4,14 @@ import grpc
 import pytest
 
 from kvstored.server.errors import RefusedError, refusal_of, refuse
-from kvstored.store.placement import PlacementError
-from kvstored.store.sequence_table import SequenceStorageError
-from kvstored.store.sequences import (
+from kvstored.store.read.placement import PlacementError
+from kvstored.store.sequences.rules import (
     SequenceConflictError,
     SequenceExistsError,
     SequenceUnknownError,
 )
-from kvstored.tiers.requests import LayoutRefusedError
+from kvstored.store.sequences.sequence_table import SequenceStorageError
+from kvstored.tiers.chunks.requests import LayoutRefusedError
 from kvstored_contract.layout import LayoutError
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import common_pb2

@@ -2,19 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from kvstored.server import fields
 from kvstored.server.errors import RefusedError
-from kvstored.store.placement import PlacementError
-from kvstored.store.plan import Order
-from kvstored.tiers.requests import NewChunk
+from kvstored.store.read.placement import PlacementError
+from kvstored.store.read.plan import Order
+from kvstored.tiers.chunks.requests import NewChunk
 from kvstored_contract.board import board_bytes
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.limits import (
     BLOCKS_PER_CALL_MAX,
     CHUNKS_PER_CALL_MAX,
+    NOTE_BYTES_MAX,
+    NOTES_BYTES_PER_CALL_MAX,
     SLICE_LENGTHS_PER_CALL_MAX,
 )
 from kvstored_contract.reasons import Reason
@@ -110,7 +113,8 @@ def test_board_range() -> None:
     for offset in (9, 16):
         assert (
             reason_of(
-                lambda offset=offset: fields.board_range(
+                partial(
+                    fields.board_range,
                     offset,
                     arena_bytes=8 + size,
                     chunk_count=2,
@@ -202,3 +206,18 @@ def test_the_board_of_an_encoded_read_has_lengths() -> None:
     assert found == (0, size)
     with pytest.raises(RefusedError, match="the board ends"):
         fields.board_range(0, arena_bytes=size - 8, chunk_count=2, layer_count=3, has_lengths=True)
+
+
+def test_notes_of_a_put_are_bounded() -> None:
+    def put_of_notes(*lengths: int) -> tuple[NewChunk, ...]:
+        return fields.new_chunks(
+            [store_pb2.PutChunk(key=KEY, token_count=1, note=bytes(length)) for length in lengths],
+            layout=LAYOUT,
+        )
+
+    (new,) = put_of_notes(NOTE_BYTES_MAX)
+    assert len(new.note) == NOTE_BYTES_MAX
+    assert reason_of(lambda: put_of_notes(NOTE_BYTES_MAX + 1)) is Reason.LIMIT_EXCEEDED
+    count = NOTES_BYTES_PER_CALL_MAX // NOTE_BYTES_MAX
+    put_of_notes(*[NOTE_BYTES_MAX] * count)
+    assert reason_of(lambda: put_of_notes(*[NOTE_BYTES_MAX] * count, 1)) is Reason.LIMIT_EXCEEDED

@@ -1,7 +1,7 @@
 """Sequences over gRPC."""
 
 from kvstored_contract.reasons import Reason
-from kvstored_protos.v1 import sequence_pb2
+from kvstored_protos.v1 import common_pb2, sequence_pb2
 from tests.kvstored.server.caller import KEYS, LAYOUT, Caller, reason_of
 
 
@@ -71,6 +71,24 @@ async def test_a_tail_is_told_flushed_and_cut(caller: Caller) -> None:
     )
     assert (await stub.Flush(flush, metadata=metadata)).staged_tokens == length - 1
     assert caller.served.store.sequences.flushed == [KEYS[0]]
+
+
+async def test_a_flush_without_a_deadline_is_refused_when_it_is_late(caller: Caller) -> None:
+    """Who does not know of deadlines would take an answer for a flush that was done."""
+    stub, metadata = caller.sequences, caller.peer.metadata
+    await stub.Create(
+        sequence_pb2.CreateSequenceRequest(name="s", layout_id=LAYOUT.layout_id, keys=KEYS[:1]),
+        metadata=metadata,
+    )
+    await stub.TruncateBack(
+        sequence_pb2.TruncateSequenceRequest(name="s", drop_tokens=1), metadata=metadata
+    )
+    caller.served.store.sequences.is_late = True
+    flush = sequence_pb2.FlushSequenceRequest(name="s", tail_key=KEYS[0], expected_tokens=3)
+    assert await reason_of(stub.Flush(flush, metadata=metadata)) is Reason.DEADLINE
+    flush.deadline_ms = 1
+    answer = await stub.Flush(flush, metadata=metadata)
+    assert (answer.reason, answer.staged_tokens) == (common_pb2.REASON_DEADLINE, 3)
 
 
 async def test_bad_calls_for_tails(caller: Caller) -> None:

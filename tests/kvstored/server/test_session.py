@@ -10,7 +10,7 @@ from kvstored.server.arena import Arena
 from kvstored.server.bell import Bell
 from kvstored.server.errors import RefusedError
 from kvstored.server.session import Session, SessionIdentity
-from kvstored.store.read_stream import ReadStream
+from kvstored.store.read.read_stream import ReadStream
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
 from tests.kvstored.server.fake_store import FakeStream

@@ -34,7 +34,10 @@ async def test_no_call_without_a_token(
 async def test_bad_layouts(caller: Caller) -> None:
     broken = LAYOUT.to_proto()
     broken.chunk_tokens = 0
-    for layout in (broken, common_pb2.StateLayout()):
+    nameless, odd = LAYOUT.to_proto(), LAYOUT.to_proto()
+    nameless.model = ""
+    odd.dtype = "whatever"
+    for layout in (broken, nameless, odd, common_pb2.StateLayout()):
         call = caller.session.RegisterLayout(
             session_pb2.RegisterLayoutRequest(layout=layout), metadata=caller.peer.metadata
         )

@@ -5,19 +5,24 @@ import contextlib
 import os
 import socket
 import struct
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kvstored.server import session_socket
+from kvstored.io.resident import AbandonedError
+from kvstored.server import session_socket, session_table
 from kvstored.server.access import AccessRules, Credentials
+from kvstored.server.arena import Arena
 from kvstored.server.session_table import SessionLimits
 from kvstored_contract.handshake import HANDSHAKE_BYTES_MAX, HandshakeError, frame, receive
 from kvstored_contract.limits import CLIENT_NAME_BYTES_MAX, PROTOCOL_VERSION
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import session_pb2, session_pb2_grpc
 from tests.kvstored.server.served import ARENA_BYTES, EPOCH, Served
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, until
 
 
 def hello(
@@ -60,7 +65,7 @@ async def test_refused(
     welcome, descriptors, client = await served.hello(message)
     with client:
         assert words in welcome.refusal
-        assert welcome.reason == reason
+        assert Reason(welcome.reason) is reason
         assert (welcome.token, descriptors) == ("", [])
         assert await asyncio.to_thread(client.recv, 1) == b""
 
@@ -70,6 +75,30 @@ async def test_all_arenas_together_are_limited_and_come_back(served: Served) -> 
         welcome, _, client = await served.hello(hello(arena_bytes=2 * ARENA_BYTES))
         client.close()
         assert "arenas_bytes_max" in welcome.refusal
+    await until_accepted(served, hello(arena_bytes=4 * ARENA_BYTES))
+
+
+async def test_client_that_gives_up_leaves_its_half_made_arena_behind(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: it was made to its end first, while the client was refused for it."""
+    is_begun, is_given_up = threading.Event(), threading.Event()
+
+    def make(_: int, *, huge_pages: bool, is_abandoned: Callable[[], bool]) -> Arena:
+        del huge_pages
+        is_begun.set()
+        while not is_abandoned():
+            time.sleep(0.001)
+        is_given_up.set()
+        raise AbandonedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session_table, "Arena", make)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.connect(str(served.options.socket))
+            client.sendall(frame(hello(arena_bytes=4 * ARENA_BYTES)))
+            await until(is_begun.is_set)
+        await until(is_given_up.is_set)
     await until_accepted(served, hello(arena_bytes=4 * ARENA_BYTES))
 
 

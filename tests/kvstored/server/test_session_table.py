@@ -1,22 +1,26 @@
 """All sessions: limits, tokens, leases."""
 
 import asyncio
+import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pytest
 
 from kvstored.format.identity import ChunkId
+from kvstored.io.resident import AbandonedError
 from kvstored.server import session_table as table_module
 from kvstored.server.access import Grant
 from kvstored.server.errors import RefusedError
 from kvstored.server.leases import Lease
 from kvstored.server.session import Session
 from kvstored.server.session_table import SessionLimits, SessionTable
-from kvstored.store.read_stream import ReadStream
+from kvstored.store.read.read_stream import ReadStream
 from kvstored_contract.reasons import Reason
 from tests.kvstored.server.fake_store import FakeStream
+from tests.support.waiting import PATIENCE_S, until
 
 GRANT = Grant(namespace="n", admin=False, huge_pages=False)
 CHUNK = ChunkId(bytes(16), bytes(32))
@@ -113,6 +117,52 @@ async def test_other_faults_of_an_arena_are_not_refusals(
     await opened(table, 8192)
 
 
+class SlowArena:
+    """An arena that is being made for as long as somebody wants it, or until ``is_made``."""
+
+    def __init__(self) -> None:
+        self.is_begun = threading.Event()
+        self.is_made = threading.Event()
+        self.is_abandoned = False
+        self.is_closed = False
+
+    def __call__(
+        self, _: int, *, huge_pages: bool, is_abandoned: Callable[[], bool]
+    ) -> "SlowArena":
+        assert not huge_pages
+        self.is_begun.set()
+        while not self.is_made.wait(0.001):
+            if is_abandoned():
+                self.is_abandoned = True
+                raise AbandonedError
+        return self
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_half_made_arena_keeps_memory_from_the_next_attempt(
+    table: SessionTable, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """Bug: it was made to its end for nobody, and counted; its client was refused meanwhile."""
+    slow = SlowArena()
+    with monkeypatch.context() as patch:
+        patch.setattr(table_module, "Arena", slow)
+        opening = asyncio.create_task(opened(table, 8192))
+        await until(slow.is_begun.is_set)
+        assert await refused(table, 8192) is Reason.LIMIT_EXCEEDED
+        if is_late:
+            slow.is_made.set()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await until(lambda: table.usage().arenas_used_bytes == 0)
+    assert slow.is_abandoned or slow.is_closed
+    assert table.session_count == 0
+    await opened(table, 8192)
+
+
 async def test_the_end_of_a_session_returns_its_leases(
     table: SessionTable, unpinned: Unpinned
 ) -> None:
@@ -137,13 +187,36 @@ async def test_a_session_whose_end_fails_gives_its_memory_back(unpinned: Unpinne
     await opened(table, 8192)
 
 
+async def test_an_end_that_takes_long_holds_nobody_up(unpinned: Unpinned) -> None:
+    """Bug: it had one of the few threads that arenas are made on."""
+    may_end = threading.Event()
+    ended: list[int] = []
+
+    def slow(session_id: int) -> None:
+        assert may_end.wait(PATIENCE_S)
+        ended.append(session_id)
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=16384, sessions_max=3)
+    table = SessionTable(limits, unpin=unpinned, cancel=lambda _: None, end=slow)
+    first, second = await opened(table), await opened(table)
+    closing = asyncio.gather(table.close(first), table.close(second))
+    await until(lambda: table.session_count == 0)
+    async with asyncio.timeout(PATIENCE_S / 2):
+        await opened(table)
+    assert not ended
+    may_end.set()
+    await closing
+    assert sorted(ended) == [1, 2]
+
+
 async def test_leases_end_by_themselves(table: SessionTable, unpinned: Unpinned) -> None:
     session = await opened(table)
     session.leases.add(Lease(chunks=(CHUNK,), expires_at=10))
-    table.tick(9)
+    await table.tick(9)
     assert unpinned.chunks[CHUNK] == 0
-    table.tick(10)
-    table.tick(11)
+    await table.tick(10)
+    await table.tick(11)
     assert unpinned.chunks[CHUNK] == 1
 
 

@@ -2,6 +2,7 @@
 
 import os
 import select
+from typing import Any
 
 import grpc
 import numpy as np
@@ -38,7 +39,7 @@ async def test_put_that_never_becomes_durable(caller: Caller) -> None:
     assert staged.results[0].outcome == store_pb2.PUT_OUTCOME_STORED
     durable = await caller.put(KEYS[1:2], ack=store_pb2.Ack.ACK_DURABLE)
     assert durable.results[0].outcome == store_pb2.PUT_OUTCOME_REJECTED
-    assert durable.results[0].reason == Reason.DEVICE_FAILED
+    assert Reason(durable.results[0].reason) is Reason.DEVICE_FAILED
 
 
 async def test_bad_puts(caller: Caller) -> None:
@@ -184,7 +185,7 @@ async def test_append(caller: Caller) -> None:
     ]
     caller.served.store.append_reason = Reason.DRAM_FULL
     full = await caller.store.Append(request, metadata=caller.peer.metadata)
-    assert {result.reason for result in full.results} == {Reason.DRAM_FULL}
+    assert {Reason(result.reason) for result in full.results} == {Reason.DRAM_FULL}
 
 
 async def test_the_store_hears_of_the_end_of_a_session(served: Served) -> None:
@@ -192,3 +193,22 @@ async def test_the_store_hears_of_the_end_of_a_session(served: Served) -> None:
         session_id = caller.peer.welcome.session_id
         assert served.store.ended_sessions == []
     await until(lambda: served.store.ended_sessions == [session_id])
+
+
+async def changes(caller: Caller, **fields: Any) -> store_pb2.ChangesReply:
+    return await caller.store.Changes(
+        store_pb2.ChangesRequest(**fields), metadata=caller.peer.metadata
+    )
+
+
+async def test_changes(caller: Caller) -> None:
+    await caller.put(KEYS[:2])
+    first = await changes(caller, keys=[KEYS[0], KEYS[3]])
+    assert [change.key for change in first.changes] == KEYS[:2]
+    assert {change.kind for change in first.changes} == {store_pb2.CHANGE_KIND_STORED}
+    assert first.lost
+    assert list(first.is_stored) == [True, False]
+    again = await changes(caller, epoch=first.epoch, after_sequence=first.last_sequence)
+    assert not again.changes
+    assert not again.lost
+    assert await reason_of(changes(caller, keys=[b"short"])) is Reason.FIELD_INVALID

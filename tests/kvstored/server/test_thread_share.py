@@ -1,7 +1,9 @@
 """What one session may occupy of a pool of threads."""
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -46,9 +48,11 @@ async def test_a_session_has_its_share_and_leaves_the_rest_to_others(
 ) -> None:
     """Fails when the share has one more (seen: a third has begun)."""
     one, other = ThreadShare(SHARE), ThreadShare(SHARE)
-    calls = [asyncio.create_task(one.run(executor, work.do, number)) for number in range(5)]
+    calls = [
+        asyncio.create_task(one.run(math.inf, executor, work.do, number)) for number in range(5)
+    ]
     await until(lambda: len(work.begun) >= SHARE)
-    others = asyncio.create_task(other.run(executor, work.do, 9))
+    others = asyncio.create_task(other.run(math.inf, executor, work.do, 9))
     await until(lambda: 9 in work.begun)
     assert sorted(work.begun) == [0, 1, 9]
     work.may_end.set()
@@ -61,7 +65,9 @@ async def test_what_waits_for_a_thread_begins_in_order(
 ) -> None:
     """With a share of one: threads that are taken at once begin in whatever order they run."""
     share = ThreadShare(1)
-    calls = [asyncio.create_task(share.run(executor, work.do, number)) for number in range(5)]
+    calls = [
+        asyncio.create_task(share.run(math.inf, executor, work.do, number)) for number in range(5)
+    ]
     await until(lambda: work.begun == [0])
     work.may_end.set()
     assert await asyncio.gather(*calls) == [0, 1, 2, 3, 4]
@@ -72,12 +78,15 @@ async def test_a_thread_counts_after_its_call_was_given_up(
     executor: ThreadPoolExecutor, work: Work
 ) -> None:
     share = ThreadShare(SHARE)
-    calls = [asyncio.create_task(share.run(executor, work.do, number)) for number in range(SHARE)]
+    calls = [
+        asyncio.create_task(share.run(math.inf, executor, work.do, number))
+        for number in range(SHARE)
+    ]
     await until(lambda: len(work.begun) >= SHARE)
     for call in calls:
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
-    late = asyncio.create_task(share.run(executor, work.do, 7))
+    late = asyncio.create_task(share.run(math.inf, executor, work.do, 7))
     await asyncio.sleep(0)
     assert not share.is_idle
     assert 7 not in work.begun
@@ -87,7 +96,9 @@ async def test_a_thread_counts_after_its_call_was_given_up(
 
 async def test_nothing_begins_once_it_is_closed(executor: ThreadPoolExecutor, work: Work) -> None:
     share = ThreadShare(1)
-    calls = [asyncio.create_task(share.run(executor, work.do, number)) for number in range(3)]
+    calls = [
+        asyncio.create_task(share.run(math.inf, executor, work.do, number)) for number in range(3)
+    ]
     await until(lambda: work.begun == [0])
     share.close()
     assert not share.is_idle
@@ -105,7 +116,7 @@ async def test_what_a_function_raises_is_raised(executor: ThreadPoolExecutor) ->
     share = ThreadShare(1)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
-            await share.run(executor, divmod, 1, 0)
+            await share.run(math.inf, executor, divmod, 1, 0)
 
 
 async def test_what_a_pool_had_no_thread_for_is_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +131,9 @@ async def test_what_a_pool_had_no_thread_for_is_never_run(monkeypatch: pytest.Mo
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", no_thread)
             with pytest.raises(RuntimeError, match="can't start new thread"):
-                await share.run(executor, ran.append, 1)
+                await share.run(math.inf, executor, ran.append, 1)
         assert share.is_idle
-        await share.run(executor, ran.append, 2)
+        await share.run(math.inf, executor, ran.append, 2)
     assert ran == [2]
 
 
@@ -133,5 +144,34 @@ async def test_a_pool_that_takes_nothing_costs_no_thread_of_the_share(
     ended.shutdown()
     share = ThreadShare(1)
     with pytest.raises(RuntimeError):
-        await share.run(ended, len, "")
-    assert await share.run(executor, len, "four") == 4
+        await share.run(math.inf, ended, len, "")
+    assert await share.run(math.inf, executor, len, "four") == 4
+
+
+async def test_a_call_that_finds_no_thread_until_its_deadline_is_refused(
+    executor: ThreadPoolExecutor, work: Work
+) -> None:
+    """Bug: it waited for as long as those before it did."""
+    share = ThreadShare(1)
+    first = asyncio.create_task(share.run(math.inf, executor, work.do, 1))
+    await until(lambda: work.begun == [1])
+    with pytest.raises(RefusedError, match="until the deadline") as info:
+        await share.run(time.monotonic(), executor, work.do, 2)
+    assert info.value.reason is Reason.DEADLINE
+    work.may_end.set()
+    assert await first == 1
+    assert await share.run(math.inf, executor, work.do, 3) == 3
+
+
+async def test_a_call_is_answered_at_its_deadline_and_its_thread_counts_on(
+    executor: ThreadPoolExecutor, work: Work
+) -> None:
+    """Bug: a change of a sequence was waited for as long as its commit took."""
+    share = ThreadShare(1)
+    with pytest.raises(RefusedError, match="goes on") as info:
+        await share.run_until(time.monotonic() + 0.05, executor, work.do, 1)
+    assert info.value.reason is Reason.DEADLINE
+    assert work.begun == [1]
+    assert not share.is_idle
+    work.may_end.set()
+    assert await share.run_until(math.inf, executor, work.do, 2) == 2

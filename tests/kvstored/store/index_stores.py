@@ -13,11 +13,11 @@ from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES, SlabHeader
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES, Superblock
 from kvstored.io.memory_device import MemoryDevice
-from kvstored.store.allocator import Allocator
-from kvstored.store.device_set import DeviceSet
-from kvstored.store.index import IndexMeta
-from kvstored.store.recover import Recovered, allocator_of
-from kvstored.store.superblock_copies import write_superblock
+from kvstored.store.index.index import IndexMeta
+from kvstored.store.space.allocator import Allocator
+from kvstored.store.space.device_set import DeviceSet
+from kvstored.store.space.superblock_copies import write_superblock
+from kvstored.store.start.recover import Recovered, allocator_of
 
 NAMESPACE_ID = b"n" * 16
 SET_ID = b"s" * 16

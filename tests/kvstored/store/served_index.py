@@ -1,9 +1,9 @@
 """An index of some chunks, as a service that stopped in order or not leaves it."""
 
-from kvstored.store.chunk_table import ChunkTable
-from kvstored.store.index import Index, IndexChange
-from kvstored.store.index_scan import Scanned
-from kvstored.store.recover import geometry_of
+from kvstored.store.index.index import Index, IndexChange
+from kvstored.store.index.scan import Scanned
+from kvstored.store.space.chunk_table import ChunkTable
+from kvstored.store.start.recover import geometry_of
 from tests.kvstored.store.index_stores import (
     chunk_id,
     extent_at,

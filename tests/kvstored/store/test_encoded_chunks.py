@@ -16,13 +16,13 @@ from kvstored.format.slice_lengths import SliceLengths
 from kvstored.io.device import DeviceError
 from kvstored.io.memory import AlignedMemory
 from kvstored.io.thread_engine import ThreadEngine
-from kvstored.store import rebuild as rebuild_module
-from kvstored.store.check import check_store
-from kvstored.store.check_report import ProblemKind
-from kvstored.store.device_set import DeviceSet
-from kvstored.store.index import Index, IndexChange
-from kvstored.store.rebuild import rebuild_index
-from kvstored.store.writer import SealedChunk, Writer, WriteTicket
+from kvstored.store.check.check_report import ProblemKind
+from kvstored.store.check.offline_check import check_store
+from kvstored.store.index.index import Index, IndexChange
+from kvstored.store.space.device_set import DeviceSet
+from kvstored.store.start import rebuild as rebuild_module
+from kvstored.store.start.rebuild import rebuild_index
+from kvstored.store.write.writer import SealedChunk, Writer, WriteTicket
 from tests.kvstored.store.index_stores import (
     CLASS_BYTES,
     LAYOUT_ID,

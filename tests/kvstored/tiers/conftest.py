@@ -5,9 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.memory_folder import memory_folder
 from tests.support.rows import MIXED
 from tests.support.stores import MIB, StoreUnderTest, open_store
 from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory: an index that is flushed to a disk takes these tests several times as long."""
+    with memory_folder() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 
 from kvstored.format.geometry import ChunkGeometry, class_bytes, class_bytes_for
 from kvstored.format.identity import ChunkId
-from kvstored.store.index import IndexChange
-from kvstored.store.index_entry import Table
-from kvstored.store.plan import Order
-from kvstored.tiers.promoter import READS_MIN
-from kvstored.tiers.requests import (
+from kvstored.store.index.entry import Table
+from kvstored.store.index.index import IndexChange
+from kvstored.store.read.plan import Order
+from kvstored.tiers.chunks.promoter import READS_MIN
+from kvstored.tiers.chunks.requests import (
     LayoutRefusedError,
     NewChunk,
     PutOutcome,
@@ -70,7 +70,7 @@ def put(opened: StoreUnderTest, numbers: list[int]) -> list[PutTicket]:
             data = payload(number, layer)
             opened.arena[start : start + len(data)] = data
     opened.store.register_layout(ENCODED)
-    return opened.store.put(
+    return opened.store.put_path.put(
         PutRequest(
             namespace_id=NAMESPACE,
             layout=ENCODED,
@@ -142,7 +142,7 @@ def read(
             found = bytes(opened.arena[start : start + STRIDE])
             wanted = payload(number, layer)
             assert found == wanted + bytes([UNTOUCHED]) * (STRIDE - len(wanted))
-    return whole, stream.device_bytes, stream.dram_bytes
+    return whole, stream.progress.device_bytes, stream.progress.dram_bytes
 
 
 @pytest.mark.parametrize("takes_transfers", [False, True])
@@ -156,7 +156,7 @@ def test_the_bytes_that_were_put_come_back_and_no_others_move(
     forget_dram(opened, NUMBERS)
     whole = read(opened, NUMBERS, order=order, takes_transfers=takes_transfers)
     assert whole == (set(NUMBERS), moved, 0)
-    assert opened.store.stats().counters.get("suspected_chunks", 0) == 0
+    assert opened.stats().counters.get("suspected_chunks", 0) == 0
 
 
 @pytest.mark.parametrize("layers", [range(1, 3), range(3, 4), range(2)])
@@ -171,7 +171,7 @@ def test_frames_and_extents_have_the_class_of_what_is_stored(opened: StoreUnderT
     put_durable(opened, NUMBERS)
     sizes = [class_bytes_for(ENCODED, geometry_of(number)) for number in NUMBERS]
     assert sum(sizes) < 0.8 * len(NUMBERS) * class_bytes(ENCODED)
-    stats = opened.store.stats()
+    stats = opened.stats()
     assert stats.dram_used_bytes == sum(sizes)
     assert sum(device.used_bytes for device in stats.devices) == sum(sizes)
     slabs = sum(device.written_bytes for device in stats.devices) - sum(
@@ -184,11 +184,11 @@ def test_frames_and_extents_have_the_class_of_what_is_stored(opened: StoreUnderT
 def test_a_promoted_chunk_lies_in_a_frame_of_its_class(opened: StoreUnderTest) -> None:
     put_durable(opened, [3])
     forget_dram(opened, [3])
-    assert opened.store.stats().dram_used_bytes == 0
+    assert opened.stats().dram_used_bytes == 0
     for _ in range(READS_MIN):
         read(opened, [3])
     wait_until(lambda: opened.store._dram.contains(chunk(3)))
-    used_bytes = opened.store.stats().dram_used_bytes
+    used_bytes = opened.stats().dram_used_bytes
     assert used_bytes == class_bytes_for(ENCODED, geometry_of(3))
     assert read(opened, [3])[1:] == (0, geometry_of(3).extent_bytes)
 
@@ -220,7 +220,7 @@ def test_a_chunk_of_unknown_lengths_is_a_miss_and_can_be_stored_anew(
     drop_lengths(opened, 1)
     assert read(opened, [1, 2])[0] == {2}
     wait_until(lambda: opened.store._store.pending(chunk(1)) is None)
-    assert opened.store.stats().counters["quarantined_chunks"] == 1
+    assert opened.stats().counters["quarantined_chunks"] == 1
     (ticket,) = put(opened, [1])
     assert ticket.outcome is PutOutcome.STORED
     assert ticket.durable is not None
@@ -246,7 +246,7 @@ def test_deletion_takes_the_lengths_along(opened: StoreUnderTest) -> None:
     assert opened.store._store.index.entry_count(Table.LENGTHS) == len(NUMBERS)
     assert opened.store.delete(NAMESPACE, list(map(key, NUMBERS))).result(PATIENCE_S) == 12
     assert opened.store._store.index.entry_count(Table.LENGTHS) == 0
-    assert sum(device.used_bytes for device in opened.store.stats().devices) == 0
+    assert sum(device.used_bytes for device in opened.stats().devices) == 0
 
 
 def test_full_devices_evict_chunks_of_all_classes(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_full_devices_evict_chunks_of_all_classes(tmp_path: Path) -> None:
         newest = numbers[-12:]
         forget_dram(opened, newest)
         assert read(opened, newest)[0] == set(newest)
-        stats = opened.store.stats()
+        stats = opened.stats()
         assert stats.counters["evicted_chunks"] > 0
         used = sum(device.used_bytes for device in stats.devices)
         capacity = sum(device.capacity_bytes for device in stats.devices)

@@ -9,12 +9,12 @@ import pytest
 from kvstored.format.extent import Extent
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.io.device import Device
-from kvstored.io.faults.passing import PassingDevice
-from kvstored.store.index import IndexFailure
-from kvstored.store.placement import PlacementError
-from kvstored.store.plan import Order
-from kvstored.store.writer import SealedChunk
-from kvstored.tiers.requests import LayoutRefusedError, PutOutcome
+from kvstored.io.passing import PassingDevice
+from kvstored.store.index.index import IndexFailure
+from kvstored.store.read.placement import PlacementError
+from kvstored.store.read.plan import Order
+from kvstored.store.write.writer import SealedChunk
+from kvstored.tiers.chunks.requests import LayoutRefusedError, PutOutcome
 from kvstored_contract.board import SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
@@ -48,7 +48,7 @@ def test_damaged_chunk_is_a_miss_and_quarantined(
     opened.fill(3)
     put_durable(opened, [0, 1, 2])
     forget_dram(opened, [0, 1, 2])
-    status, _ = opened.store.list_chunks(key(1).hex(), 1)
+    status, _ = opened.store.inspection.list_chunks(key(1).hex(), 1)
     position = status[0].offset + (100 if part == "header" else HEADER_BYTES + 3 * 8192 + 17)
     opened.devices[status[0].device_index].media[position] ^= 1
     board = new_board(3)
@@ -57,7 +57,7 @@ def test_damaged_chunk_is_a_miss_and_quarantined(
     ).wait()
     assert (board.states[[0, 2]] == SliceState.RESIDENT).all()
     assert SliceState.MISSING in board.states[1]
-    wait_until(lambda: opened.store.stats().counters.get("quarantined_chunks") == 1)
+    wait_until(lambda: opened.stats().counters.get("quarantined_chunks") == 1)
     assert opened.store.match(NAMESPACE, [key(1)]) == 0
 
 
@@ -82,7 +82,7 @@ def test_transfer_that_goes_wrong_once_is_a_miss_and_no_quarantine(tmp_path: Pat
         board = new_board(1)
         assert opened.read([0], base=BASE, board=board).wait()
         assert SliceState.MISSING in board.states[0]
-        wait_until(lambda: opened.store.stats().counters.get("unconfirmed_chunks") == 1)
+        wait_until(lambda: opened.stats().counters.get("unconfirmed_chunks") == 1)
         assert opened.store.match(NAMESPACE, [key(0)]) == 1
 
 
@@ -99,7 +99,7 @@ def test_slice_larger_than_the_bounce_buffer_is_verified_in_the_arena(
     assert ticket.durable.result() is Reason.UNSPECIFIED
     forget_dram(opened, [0])
     if is_damaged:
-        status, _ = opened.store.list_chunks("", 1)
+        status, _ = opened.store.inspection.list_chunks("", 1)
         opened.devices[status[0].device_index].media[status[0].offset + 200_000] ^= 1
     board = new_board(1, 2)
     assert opened.read([0], base=BASE, board=board, layout=wide).wait()
@@ -113,7 +113,7 @@ def test_quarantined_extent_is_kept_and_the_key_can_be_put_again(opened: StoreUn
     payload = opened.fill(1)
     put_durable(opened, [0])
     forget_dram(opened, [0])
-    status, _ = opened.store.list_chunks(key(0).hex(), 1)
+    status, _ = opened.store.inspection.list_chunks(key(0).hex(), 1)
     opened.devices[status[0].device_index].media[status[0].offset + HEADER_BYTES] ^= 1
     assert opened.read([0], base=BASE, board=new_board(1)).wait()
     wait_until(lambda: opened.store.match(NAMESPACE, [key(0)]) == 0)
@@ -123,7 +123,7 @@ def test_quarantined_extent_is_kept_and_the_key_can_be_put_again(opened: StoreUn
     assert opened.read([0], base=BASE, board=board).wait()
     assert (board.states == SliceState.RESIDENT).all()
     assert bytes(opened.arena[BASE : BASE + len(payload)]) == payload
-    listed, _ = opened.store.list_chunks("", 10)
+    listed, _ = opened.store.inspection.list_chunks("", 10)
     assert sorted(chunk.quarantined for chunk in listed) == [False, True]
     assert len({(chunk.device_index, chunk.offset) for chunk in listed}) == 2
 
@@ -143,7 +143,7 @@ def test_chunk_that_cannot_be_written_is_never_visible(tmp_path: Path, operation
         assert opened.store.match(NAMESPACE, [key(1)]) == 1
         broken[0].broken.clear()
         put_durable(opened, [0])
-        failed = [device.failed for device in opened.store.stats().devices]
+        failed = [device.failed for device in opened.stats().devices]
         assert failed == [operation == "flush", False]
 
 
@@ -180,8 +180,11 @@ def test_device_that_refuses_a_slab_header_is_not_used(tmp_path: Path) -> None:
         broken[0].broken.add("header")
         opened.fill(4)
         put_durable(opened, [0, 1, 2, 3])
-        assert {c.device_index for c in opened.store.list_chunks("", 10)[0]} == {1}
-        assert [device.failed for device in opened.store.stats().devices] == [True, False]
+        assert {c.device_index for c in opened.store.inspection.list_chunks("", 10)[0]} == {1}
+        assert [device.failed for device in opened.stats().devices] == [
+            True,
+            False,
+        ]
 
 
 def test_durable_put_of_a_chunk_that_only_dram_still_has_writes_it_again(
@@ -203,35 +206,37 @@ def test_durable_put_of_a_chunk_that_only_dram_still_has_writes_it_again(
         assert again.durable.result() is Reason.UNSPECIFIED
         forget_dram(opened, [0])
         assert opened.store.match(NAMESPACE, [key(0)]) == 1
-        assert opened.store.list_chunks(key(0).hex(), 2)[0][0].device_index == 1
+        assert opened.store.inspection.list_chunks(key(0).hex(), 2)[0][0].device_index == 1
 
 
-def test_second_write_of_a_key_is_refused_and_leaks_nothing(tmp_path: Path) -> None:
+def test_second_write_of_a_key_is_refused_and_leaks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two puts can reach the store together when a deletion freed the key in between."""
     gates = Wrapping(GatedDevice)
     with open_store(tmp_path, device_count=1, wrap=gates) as opened:
         opened.fill(1)
         store = opened.store._store
         sealed: list[SealedChunk] = []
-        write = store.write
+        write = store.writes.write
 
         def remember(chunk: SealedChunk, extent: Extent) -> Future[Reason]:
             sealed.append(chunk)
             return write(chunk, extent)
 
-        store.write = remember  # type: ignore[method-assign]
+        monkeypatch.setattr(store.writes, "write", remember)
         (first,) = opened.put([0])
-        used = opened.store.stats().devices[0].used_bytes
-        extent = store.allocate(sealed[0].class_bytes, 0)
-        assert extent is not None
+        used = opened.stats().devices[0].used_bytes
+        extent = store.extents.allocate(sealed[0].class_bytes, 0)
+        assert isinstance(extent, Extent)
         assert write(sealed[0], extent).result() is Reason.DEADLINE
         gates[0].gate.set()
         assert first.durable is not None
         assert first.durable.result() is Reason.UNSPECIFIED
-        extent = store.allocate(sealed[0].class_bytes, 0)
-        assert extent is not None
+        extent = store.extents.allocate(sealed[0].class_bytes, 0)
+        assert isinstance(extent, Extent)
         assert write(sealed[0], extent).result() is Reason.UNSPECIFIED
-        assert opened.store.stats().devices[0].used_bytes == used
+        assert opened.stats().devices[0].used_bytes == used
 
 
 def test_write_whose_index_cannot_be_read_is_settled(
@@ -239,21 +244,21 @@ def test_write_whose_index_cannot_be_read_is_settled(
 ) -> None:
     opened.fill(1)
     store = opened.store._store
-    write, find = store.write, store.find
+    write, find = store.writes.write, store.find
 
     def fail(_: object) -> None:
         raise IndexFailure("unreadable")
 
     def write_blindly(sealed: SealedChunk, extent: Extent) -> Future[Reason]:
-        monkeypatch.setattr(store, "find", fail)
+        monkeypatch.setattr(store.writes, "_find", fail)
         try:
             return write(sealed, extent)
         finally:
-            monkeypatch.setattr(store, "find", find)
+            monkeypatch.setattr(store.writes, "_find", find)
 
-    monkeypatch.setattr(store, "write", write_blindly)
+    monkeypatch.setattr(store.writes, "write", write_blindly)
     (ticket,) = opened.put([0])
     assert ticket.durable is not None
     assert ticket.durable.result() is Reason.INTERNAL
-    assert opened.store.stats().dram_chunk_count == 0
-    assert sum(device.used_bytes for device in opened.store.stats().devices) == 0
+    assert opened.stats().dram_chunk_count == 0
+    assert sum(device.used_bytes for device in opened.stats().devices) == 0

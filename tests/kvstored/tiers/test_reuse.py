@@ -12,7 +12,7 @@ from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.io.device import Device
-from kvstored.io.faults.passing import PassingDevice
+from kvstored.io.passing import PassingDevice
 from kvstored_contract.board import SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
@@ -73,11 +73,11 @@ class Lab:
 
     @property
     def counters(self) -> dict[str, int]:
-        return dict(self.opened.store.stats().counters)
+        return dict(self.opened.stats().counters)
 
     @property
     def written_bytes(self) -> int:
-        return sum(device.written_bytes for device in self.opened.store.stats().devices)
+        return sum(device.written_bytes for device in self.opened.stats().devices)
 
     def forget_writes(self) -> None:
         for log in self.logs:
@@ -107,10 +107,10 @@ class Lab:
         return record.extent
 
     def assert_nothing_else_changed(self) -> None:
-        for device, offset, byte_count in self.writes():
-            image = self.images[device]
+        for index, offset, byte_count in self.writes():
+            image = self.images[index]
             end = offset + byte_count
-            image[offset:end] = self.opened.devices[device].media[offset:end]
+            image[offset:end] = self.opened.devices[index].media[offset:end]
         for image, device in zip(self.images, self.opened.devices, strict=True):
             assert np.array_equal(image, device.media)
 
@@ -159,7 +159,7 @@ def test_a_slab_that_changes_its_class_costs_one_header(lab: Lab) -> None:
     wide = LAYOUTS[1]
     lab.put(count, wide)
     extent = lab.extent_of(count)
-    allocator = lab.opened.store._store.allocator
+    allocator = lab.opened.store._store.extents.allocator
     header = allocator.slab_offset(allocator.slab_index(extent))
     assert lab.writes() == {
         (extent.device_index, header, SLAB_HEADER_BYTES),
@@ -171,7 +171,7 @@ def test_a_slab_that_changes_its_class_costs_one_header(lab: Lab) -> None:
 def test_a_long_run_writes_every_byte_once(lab: Lab) -> None:
     """Write amplification is 1: chunks, and one header for each slab that is opened."""
     generator = random.Random(7)
-    allocator = lab.opened.store._store.allocator
+    allocator = lab.opened.store._store.extents.allocator
     for number in range(400):
         layout = generator.choice(LAYOUTS)
         lab.forget_writes()

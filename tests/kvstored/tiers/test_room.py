@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
-from kvstored.store.index import Index, IndexFailure
-from kvstored.tiers import nvme_room
-from kvstored.tiers.requests import PutOutcome
+from kvstored.store.index.index import Index, IndexFailure
+from kvstored.tiers.chunks import nvme_room
+from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored_contract.board import SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
@@ -52,14 +53,18 @@ def test_full_devices_evict_the_least_recently_used(opened: StoreUnderTest) -> N
     for number in numbers[:capacity]:
         put_durable(opened, [number])
     counts = opened.store._promoter._reads
+
+    def is_counted(uses: int) -> bool:
+        return counts.count(ChunkId(NAMESPACE, key(0))) == uses
+
     for uses in (1, 2):
         forget_dram(opened, [0])
         assert opened.read([0], base=BASE, board=new_board(1)).wait()
         # A stream counts behind its end.
-        wait_until(lambda uses=uses: counts.count(ChunkId(NAMESPACE, key(0))) == uses)
+        wait_until(partial(is_counted, uses))
     for number in numbers[capacity:]:
         put_durable(opened, [number])
-    stats = opened.store.stats()
+    stats = opened.stats()
     assert stats.counters["evicted_chunks"] >= 20
     assert opened.store.match(NAMESPACE, [key(0)]) == 1
     assert opened.store.match(NAMESPACE, [key(1)]) == 0
@@ -85,9 +90,9 @@ def test_pinned_chunk_outlives_its_deletion(opened: StoreUnderTest) -> None:
     pinned = opened.store.pin(NAMESPACE, [key(0), key(5)])
     assert [chunk.key for chunk in pinned] == [key(0)]
     assert opened.store.delete(NAMESPACE, [key(0)]).result() == 1
-    assert sum(device.used_bytes for device in opened.store.stats().devices) > 0
+    assert sum(device.used_bytes for device in opened.stats().devices) > 0
     opened.store.unpin(pinned)
-    assert sum(device.used_bytes for device in opened.store.stats().devices) == 0
+    assert sum(device.used_bytes for device in opened.stats().devices) == 0
 
 
 def test_dram_full_of_unwritten_chunks_rejects(tmp_path: Path) -> None:
@@ -138,7 +143,9 @@ def test_hits_in_dram_keep_a_chunk_on_the_devices(opened: StoreUnderTest) -> Non
 
 def test_chunks_of_a_failed_device_do_not_stand_in_the_way_of_eviction(tmp_path: Path) -> None:
     with full_store_with_a_failed_device(tmp_path) as opened:
-        opened.put([9000])[0].durable.result()
+        (ticket,) = opened.put([9000])
+        assert ticket.durable is not None
+        ticket.durable.result()
         for number in range(5000, 5000 + PER_SLAB):
             put_durable(opened, [number])
         assert opened.store.match(NAMESPACE, [key(5000 + PER_SLAB - 1)]) == 1
@@ -185,8 +192,8 @@ def test_index_that_cannot_be_read_leaves_nothing_pinned_or_claimed(
         assert opened.store.delete(NAMESPACE, [key(0)]).result() == 0
     put_durable(opened, [1])
     assert opened.store.delete(NAMESPACE, [key(1)]).result() == 1
-    assert not opened.store._store._pins
-    assert opened.store.stats().dram_chunk_count == 0
+    assert not opened.store._store.pins.count
+    assert opened.stats().dram_chunk_count == 0
 
 
 WIDE = StateLayout(
@@ -209,10 +216,12 @@ def test_a_slab_with_something_in_quarantine_is_not_emptied_in_vain(
     (ticket,) = opened.put([1000], layout=WIDE)
     assert ticket.durable is not None
     assert ticket.durable.result() is Reason.UNSPECIFIED
-    assert opened.store.stats().counters["evicted_chunks"] == PER_SLAB
-    extent = store.index.get(ChunkId(NAMESPACE, key(1000))).extent
+    assert opened.stats().counters["evicted_chunks"] == PER_SLAB
+    found = store.index.get(ChunkId(NAMESPACE, key(1000)))
+    assert found is not None
+    extent = found.extent
     assert extent.device_index == record.extent.device_index
-    slabs = {store.allocator.slab_index(one) for one in (extent, record.extent)}
+    slabs = {store.extents.allocator.slab_index(one) for one in (extent, record.extent)}
     assert len(slabs) == 2
 
 
@@ -225,13 +234,13 @@ def test_no_slab_that_can_become_empty(
     for number in range(PER_SLAB * 8):
         put_durable(opened, [number])
     slabs: dict[tuple[int, int], bytes] = {}
-    for status in opened.store.list_chunks("", PER_SLAB * 8)[0]:
+    for status in opened.store.inspection.list_chunks("", PER_SLAB * 8)[0]:
         slab = (status.offset - 1024 * 1024) // MIB
         slabs[status.device_index, slab] = status.chunk.key
     pinned = opened.store.pin(NAMESPACE, list(slabs.values()))
     (ticket,) = opened.put([1000], layout=WIDE)
     assert ticket.reason is Reason.STORE_FULL
-    assert opened.store.stats().counters.get("evicted_chunks", 0) == 0
+    assert opened.stats().counters.get("evicted_chunks", 0) == 0
     opened.store.unpin(pinned)
 
 
@@ -298,4 +307,4 @@ def test_an_index_with_many_chunks_too_many_evicts_many_at_once(
     shorts = iter((True, True, True))
     monkeypatch.setattr(Index, "is_short", property(lambda _: next(shorts, False)))
     put_durable(opened, [5000])
-    assert opened.store.stats().counters["evicted_for_index_chunks"] == evicted
+    assert opened.stats().counters["evicted_for_index_chunks"] == evicted

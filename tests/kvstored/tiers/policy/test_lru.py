@@ -1,25 +1,36 @@
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
+from kvstored.format.identity import ChunkId
 from kvstored.tiers.policy.lru import LruPolicy
-
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["insert", "touch", "remove"]), st.integers(0, 7)), max_size=60
+from tests.kvstored.tiers.policy.eviction_conformance import (
+    CHUNKS,
+    LeastRecentlyUsedConformance,
+    group_of,
 )
 
 
-@given(steps=STEPS)
-def test_order_is_that_of_the_last_use(steps: list[tuple[str, int]]) -> None:
-    policy: LruPolicy[int] = LruPolicy()
-    model: list[int] = []
-    for step, key in steps:
-        group = key % 3
-        getattr(policy, step)(key, group)
-        was_there = key in model
-        if was_there:
-            model.remove(key)
-        if step == "insert" or (step == "touch" and was_there):
-            model.append(key)
-    assert list(policy.victims()) == model
-    for group in range(4):
-        assert list(policy.victims(group)) == [key for key in model if key % 3 == group]
+class PlainTier:
+    """An owner that keeps nothing of its own."""
+
+    def __init__(self) -> None:
+        self.policy: LruPolicy[ChunkId] = LruPolicy()
+
+    def enter(self, number: int) -> None:
+        self.policy.insert(CHUNKS[number], group_of(number))
+
+    def leave(self, number: int) -> None:
+        self.policy.remove(CHUNKS[number])
+
+
+class TestLruPolicy(LeastRecentlyUsedConformance):
+    @pytest.fixture
+    def tier(self) -> PlainTier:
+        return PlainTier()
+
+    def test_a_key_may_move_to_another_group(self) -> None:
+        policy: LruPolicy[str] = LruPolicy()
+        policy.insert("a", 1)
+        policy.insert("b", 2)
+        policy.insert("a", 2)
+        assert list(policy.victims(1)) == []
+        assert list(policy.victims(2)) == ["b", "a"]

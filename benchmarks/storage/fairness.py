@@ -1,0 +1,130 @@
+"""Small calls of one client beside another that makes its largest ones without pause.
+
+The same client with a daemon of its own is the peer: it takes as much of the processors. What is
+left between both is what the clients of one daemon do to each other.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.interleave import Alternative, Measured
+from benchmarks.kit.daemon_process import DaemonProcess
+from benchmarks.kit.line_process import LineProcess
+from benchmarks.report import Series
+from benchmarks.storage.bench import Bench, Part
+from benchmarks.storage.rates import highest, ratio
+from benchmarks.workload import MIB
+from kvstored_client import Client, LayerState, StateKind, StateLayout
+
+KINDS = ("match", "pin", "put", "read")
+"""The large calls; ``benchmarks.storage.greedy`` makes them."""
+ARENA_BYTES = 4 * MIB
+FIGURES = ("greedy_p99_vs_beside",)
+SETTLE_S = 0.2
+"""From the first of the large calls until the small ones begin."""
+_LAYOUT = StateLayout(
+    model="small", dtype="float32", layers=(LayerState(StateKind.HIDDEN, 64),), chunk_tokens=16
+)
+_TOKENS = range(16 * 16)
+
+
+class GreedyProcess(LineProcess):
+    """A child that runs ``benchmarks.storage.greedy`` on one daemon."""
+
+    def __init__(self, daemon: DaemonProcess) -> None:
+        command = [sys.executable, "-m", "benchmarks.storage.greedy"]
+        super().__init__(command, name="a greedy client")
+        self._ask("connect", socket=str(daemon.options.socket))
+
+    def beside(self, kind: str, measure: Callable[[], Measured], rate: str) -> Measured:
+        """What is measured while it makes calls of one kind, and how many a second under ``rate``.
+
+        The last calls are waited for and count.
+        """
+        start = time.monotonic()
+        self._ask("begin", kinds=[kind])
+        try:
+            time.sleep(SETTLE_S)
+            measured = measure()
+        finally:
+            call_count: int = self._ask("end")
+        return {**measured, rate: call_count / (time.monotonic() - start)}
+
+    def _ask(self, verb: str, **arguments: Any) -> Any:
+        self.send({"verb": verb, "arguments": arguments})
+        return self.reply()
+
+
+def fairness(bench: Bench) -> tuple[Series, ...]:
+    """The 99th percentile of a match of 16 chunks for each kind of large call, and alone.
+
+    Also how many of the large calls are answered in the same daemon as in one of their own.
+    """
+    with ExitStack() as stack:
+        daemon, other = (
+            stack.enter_context(
+                bench.daemon(
+                    name, device_bytes=256 * MIB, dram_bytes=256 * MIB, arena_bytes=ARENA_BYTES
+                )
+            )
+            for name in ("fairness", "fairness beside")
+        )
+        client = stack.enter_context(
+            Client(daemon.options.socket, arena_bytes=ARENA_BYTES, strict=True)
+        )
+        keys = client.prefix_keys(_LAYOUT, list(_TOKENS))
+
+        def measure(name: str) -> Measured:
+            end = time.monotonic() + bench.scale.small_calls_s
+            calls: list[float] = []
+            while not calls or time.monotonic() < end:
+                start = time.perf_counter()
+                client.match(_LAYOUT, keys)
+                calls.append(1000 * (time.perf_counter() - start))
+            return {
+                f"{name}_p50": float(np.percentile(calls, 50)),
+                f"{name}_p99": float(np.percentile(calls, 99)),
+            }
+
+        def beside(name: str, greedy: GreedyProcess, kind: str) -> Measured:
+            return greedy.beside(kind, partial(measure, name), f"{name}_rate")
+
+        with_us = stack.enter_context(GreedyProcess(daemon))
+        with_other = stack.enter_context(GreedyProcess(other))
+        groups = [
+            [
+                Alternative(run=partial(beside, f"greedy_{kind}", with_us, kind)),
+                Alternative(run=partial(beside, f"beside_{kind}", with_other, kind)),
+            ]
+            for kind in KINDS
+        ]
+        alone = [Alternative(run=lambda: measure("small_call_alone"))]
+        times = bench.run("fairness", [alone, *groups], rounds=bench.scale.slow_rounds)
+    ratios = [
+        ratio(f"greedy_{kind}_p99_vs_beside", times, f"greedy_{kind}_p99", f"beside_{kind}_p99")
+        for kind in KINDS
+    ]
+    rates = [
+        ratio(f"greedy_{kind}_rate_vs_beside", times, f"greedy_{kind}_rate", f"beside_{kind}_rate")
+        for kind in KINDS
+    ]
+    return (
+        highest(FIGURES[0], ratios, is_figure=True),
+        *ratios,
+        *rates,
+        *(
+            Series(key=f"{name}_calls_per_s", unit="1/s", samples=samples)
+            if name.endswith("_rate")
+            else Series(key=f"{name}_ms", unit="ms", samples=samples)
+            for name, samples in times.items()
+        ),
+    )
+
+
+PART = Part(figures=FIGURES, run=fairness)

@@ -1,0 +1,66 @@
+"""Slices that are used where they land."""
+
+from torch import Tensor
+
+from engine_adapters.reading.section_reads import SectionReads
+from engine_adapters.reading.slice_format import SliceFormat
+from kvstored_client import SliceState
+
+
+class ArenaSlices:
+    """The bytes that lie in the region of a span, as the board shows them."""
+
+    def __init__(self, reads: SectionReads, slice_format: SliceFormat) -> None:
+        self._reads = reads
+        self._format = slice_format
+
+    def state(self, chunk: int, layer: int | None = None) -> SliceState:
+        """What the boards say."""
+        reads = self._reads
+        if layer is None:
+            return self._chunk_state(chunk)
+        number = reads.number_of(layer)
+        if number < len(reads.started):
+            local = layer - reads.sections[number].first_layer
+            return reads.started[number].state(chunk, local)
+        return SliceState.MISSING if reads.is_given_up else SliceState.PENDING
+
+    def _chunk_state(self, chunk: int) -> SliceState:
+        reads = self._reads
+        started = tuple(reads.started)
+        is_resident = [read.is_resident(chunk) for read in started]
+        if len(started) == len(reads.sections) and all(is_resident):
+            return SliceState.RESIDENT
+        is_lost = reads.is_given_up or any(
+            not resident and read.is_chunk_settled(chunk) and not read.is_resident(chunk)
+            for read, resident in zip(started, is_resident, strict=True)
+        )
+        return SliceState.MISSING if is_lost else SliceState.PENDING
+
+    def wait(self, chunk: int, layer: int | None = None, *, timeout_s: float) -> None:
+        """Waits for the board; for a chunk, in the read that was started last."""
+        reads = self._reads
+        if layer is None:
+            if reads.started:
+                reads.started[-1].wait_for(chunk, timeout_s=timeout_s)
+            return
+        number = reads.number_of(layer)
+        if number < len(reads.started):
+            local = layer - reads.sections[number].first_layer
+            reads.started[number].wait_for(chunk, local, timeout_s=timeout_s)
+
+    def view(self, layer: int, chunks: range) -> Tensor:
+        """Aliases the arena."""
+        reads = self._reads
+        section = reads.sections[reads.number_of(layer)]
+        itemsize = self._format.dtype.itemsize
+        padded = reads.region.tensor(
+            self._format.dtype,
+            (len(chunks), section.slice_stride // itemsize),
+            reads.offset_of(layer, chunks.start),
+        )
+        used = reads.layout.slice_bytes(layer) // itemsize
+        return padded[:, :used].view(len(chunks), *self._format.slice_shape(layer))
+
+    def close(self) -> None:
+        """Nothing is held."""

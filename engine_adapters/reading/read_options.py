@@ -1,0 +1,27 @@
+"""How a reader reads."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine_adapters.reading.section import Section
+from kvstored_client import Order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What all spans of a reader have in common.
+
+    ``order`` is that of the reads within a span; ``from_end`` cuts the last span first.
+    ``first_chunks`` gives the pieces of the first span for those of all that is read, and each
+    later one has at most twice as many (default: ``span_chunks`` each). ``first_layer`` is asked
+    at each span: layers before it are not read. ``sections`` are those to read (default: all of
+    the layout), with at most ``window_bytes`` of each read in flight (0: the daemon's choice).
+    """
+
+    order: Order
+    span_chunks: int
+    from_end: bool = False
+    first_chunks: Callable[[int], int] | None = None
+    first_layer: Callable[[], int] = lambda: 0
+    sections: Sequence[Section] | None = None
+    window_bytes: int = 0

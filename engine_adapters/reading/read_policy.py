@@ -1,0 +1,108 @@
+"""What a reader does next, and how much of the pieces its next span brings. Pure."""
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+
+SPANS_IN_FLIGHT = 2
+"""Spans in the arena at once: one is used, one is on its way."""
+
+
+class Step(StrEnum):
+    """What comes next."""
+
+    START = "start"
+    """The next read of the newest span."""
+    OPEN = "open"
+    """The next span."""
+    AWAIT_TURN = "await turn"
+    """Nothing, until the read that was started last is nearly over."""
+    AWAIT_SPAN = "await span"
+    """Nothing, until a span is given back."""
+    AWAIT_ROOM = "await room"
+    """Nothing, until the arena has room for one piece."""
+    END = "end"
+    """Nothing any more."""
+
+
+class ReadPolicy:
+    """Cuts runs of pieces into spans, one run after the other. Not thread-safe.
+
+    A span has ``span_chunks`` pieces at most, the first one ``first_chunks``, and each later one
+    at most twice as many as the one before was meant to have. ``from_end`` cuts the last pieces
+    of a run first. Where there is no room it asks for half as many, for this span alone.
+    """
+
+    def __init__(
+        self,
+        runs: Iterable[range],
+        *,
+        span_chunks: int,
+        first_chunks: Callable[[int], int] | None = None,
+        from_end: bool = False,
+    ) -> None:
+        """``first_chunks`` gives the pieces of the first span for those of all runs."""
+        self._runs = [run for run in runs if run]
+        self._span_chunks = self._next_chunks = span_chunks
+        self._from_end = from_end
+        self._refused_chunks: int | None = None
+        if first_chunks is not None:
+            self._next_chunks = max(1, min(span_chunks, first_chunks(self.chunk_count)))
+
+    @property
+    def chunk_count(self) -> int:
+        """Pieces that were not taken yet."""
+        return sum(map(len, self._runs))
+
+    @property
+    def held_chunks(self) -> int:
+        """Pieces that lie in the arena at once, at most."""
+        return min(SPANS_IN_FLIGHT * self._span_chunks, self.chunk_count)
+
+    def step(self, *, in_flight: int, newest_lacks_reads: bool, is_turn: bool) -> Step:
+        """What to do with ``in_flight`` spans that nobody gave back.
+
+        ``is_turn`` says whether the read that was started last is nearly over, and
+        ``newest_lacks_reads`` whether its span has reads that were not started. The first is
+        True and the second False where that span was given back.
+        """
+        if not is_turn:
+            return Step.AWAIT_TURN
+        if newest_lacks_reads:
+            return Step.START
+        if not self._runs:
+            return Step.END
+        return Step.OPEN if in_flight < SPANS_IN_FLIGHT else Step.AWAIT_SPAN
+
+    def reach(self, chunk: int) -> None:
+        """Nobody needs pieces before this one any more."""
+        runs = (range(max(run.start, min(chunk, run.stop)), run.stop) for run in self._runs)
+        self._runs = [run for run in runs if run]
+
+    def next_span(self) -> range:
+        """The pieces of the next span; none when nothing is left."""
+        if not self._runs:
+            return range(0)
+        run = self._runs[0]
+        count = min(self._next_chunks, len(run))
+        if self._refused_chunks is not None:
+            count = min(count, self._refused_chunks // 2)
+        return run[-count:] if self._from_end else run[:count]
+
+    def refuse(self) -> bool:
+        """There was no room for ``next_span``; False when nothing smaller can be asked for.
+
+        Then the next try begins with a whole span: there may be more room by then.
+        """
+        count = len(self.next_span())
+        self._refused_chunks = count if count > 1 else None
+        return count > 1
+
+    def take(self) -> range:
+        """``next_span``, which is opened now."""
+        span = self.next_span()
+        run = self._runs[0]
+        rest = run[: -len(span)] if self._from_end else run[len(span) :]
+        self._runs[:1] = [rest] if rest else []
+        self._refused_chunks = None
+        self._next_chunks = min(2 * self._next_chunks, self._span_chunks)
+        return span

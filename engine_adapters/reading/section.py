@@ -1,0 +1,91 @@
+"""Sections: which neighbouring layers of a layout one read brings. Pure.
+
+A placement has one stride for all layers of a call. A section is therefore a run of
+stored layers of one kind, so that nothing of the arena is left over between them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from kvstored_client import Placement, Region, StateKind, StateLayout
+from kvstored_contract.layout import align_up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Layers ``first_layer`` to ``stop_layer`` - 1 and the place of their slices in a region.
+
+    Slices of one layer lie together, chunk after chunk: layer l of chunk c is at
+    ``((l - first_layer) * chunk_count + c) * slice_stride``.
+    """
+
+    first_layer: int
+    layer_count: int
+    slice_stride: int
+    """Bytes from one slice to the next."""
+
+    @property
+    def stop_layer(self) -> int:
+        """The layer behind the last one."""
+        return self.first_layer + self.layer_count
+
+    def region_bytes(self, chunk_count: int) -> int:
+        """Arena bytes of ``chunk_count`` chunks."""
+        return self.layer_count * chunk_count * self.slice_stride
+
+    def placement(self, region: Region, offset: int, chunk_count: int) -> Placement:
+        """Where a read of ``chunk_count`` chunks goes: from byte ``offset`` of ``region`` on."""
+        return Placement(
+            regions=(region,),
+            base=region.offset + offset,
+            layer_stride=chunk_count * self.slice_stride,
+            chunk_stride=self.slice_stride,
+        )
+
+
+def first_stored_layer(layout: StateLayout) -> int:
+    """The first layer that is not computed again.
+
+    Raises ValueError for a layout in which one behind it is: its input would be missing.
+    """
+    stored = [state.kind is not StateKind.NONE for state in layout.layers]
+    first = stored.index(True)
+    if not all(stored[first:]):
+        missing = stored.index(False, first)
+        raise ValueError(
+            f"layer {missing} stores nothing but layer {first} before it does; only the first "
+            "layers can be computed again"
+        )
+    return first
+
+
+def sections_from(sections: Sequence[Section], first_layer: int) -> tuple[Section, ...]:
+    """The parts of ``sections`` from a layer on; at least their last layer."""
+    first_layer = min(first_layer, sections[-1].stop_layer - 1)
+    return tuple(
+        replace(
+            section,
+            first_layer=max(first_layer, section.first_layer),
+            layer_count=section.stop_layer - max(first_layer, section.first_layer),
+        )
+        for section in sections
+        if section.stop_layer > first_layer
+    )
+
+
+def sections_of(layout: StateLayout) -> tuple[Section, ...]:
+    """The sections of a layout in the order of its layers; raises as ``first_stored_layer``."""
+    sections: list[Section] = []
+    layer = first_stored_layer(layout)
+    for state, group in groupby(layout.layers[layer:]):
+        layer_count = len(tuple(group))
+        sections.append(
+            Section(
+                first_layer=layer,
+                layer_count=layer_count,
+                slice_stride=align_up(state.token_bytes * layout.chunk_tokens),
+            )
+        )
+        layer += layer_count
+    return tuple(sections)

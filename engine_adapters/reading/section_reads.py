@@ -1,0 +1,144 @@
+"""The reads that bring one span, one for each section."""
+
+import threading
+from collections.abc import Sequence
+
+from engine_adapters.reading.section import Section
+from kvstored_client import Client, Order, Read, Region, StateLayout
+
+LAYERS_AHEAD = 2
+"""A read with no more layers to come is nearly over: then the next one keeps the devices busy.
+Two reads at once would share the devices evenly, and the first layers would come later."""
+
+CHUNKS_AHEAD = 2
+"""The same for reads that bring chunk after chunk."""
+
+
+class SectionReads:
+    """Starts the reads of a span in order and tells those who wait for one.
+
+    ``region`` holds the sections one after the other. One thread starts, waits and closes; any
+    thread may look and cancel. ``changed`` is notified when a read has started or none will.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        layout: StateLayout,
+        region: Region,
+        *,
+        keys: Sequence[bytes],
+        sections: Sequence[Section],
+        order: Order,
+        window_bytes: int = 0,
+    ) -> None:
+        """``window_bytes`` bounds each read in flight; 0 is the daemon's choice."""
+        self.layout = layout
+        self.region = region
+        self.sections = sections
+        self.order = order
+        self.chunk_count = len(keys)
+        self.started: list[Read] = []
+        self.is_given_up = False
+        """Whether no more reads will start: what was not asked for is lost."""
+        self.is_cancelled = False
+        self.reached_chunks = 0
+        """Leading chunks that nobody needs any more."""
+        self.changed = threading.Condition()
+        self._client = client
+        self._keys = keys
+        self._window_bytes = window_bytes
+
+    @property
+    def are_all_started(self) -> bool:
+        """Whether every section's read was started."""
+        return len(self.started) == len(self.sections)
+
+    @property
+    def are_finished(self) -> bool:
+        """Whether all are started and over: nothing lands in the region any more."""
+        return self.are_all_started and all(read.finished for read in self.started)
+
+    @property
+    def is_nearly_over(self) -> bool:
+        """Whether the read that was started last leaves the devices to the next one."""
+        if not self.started:
+            return True
+        if self.order is Order.LAYER_FIRST:
+            return self.started[-1].is_layer_settled(self._watched_layer)
+        return self.started[-1].is_chunk_settled(self._watched_chunk)
+
+    def wait_nearly_over(self, timeout_s: float) -> bool:
+        """Blocks until ``is_nearly_over`` of the read that was started last; whether it is."""
+        if self.order is Order.LAYER_FIRST:
+            self.started[-1].wait_layer(self._watched_layer, timeout_s)
+        else:
+            self.started[-1].wait_for(self._watched_chunk, timeout_s=timeout_s)
+        return self.is_nearly_over
+
+    def start(self, timeout_ms: int) -> None:
+        """Starts the read of the next section."""
+        section = self.sections[len(self.started)]
+        read = self._client.read(
+            self.layout,
+            self._keys,
+            section.placement(self.region, self._offset_of(section), self.chunk_count),
+            order=self.order,
+            first_layer=section.first_layer,
+            layer_count=section.layer_count,
+            window_bytes=self._window_bytes,
+            timeout_ms=timeout_ms,
+        )
+        with self.changed:
+            self.started.append(read)
+            self.changed.notify_all()
+
+    def give_up(self) -> None:
+        """No more reads will be started. Of a span that was asked for as a whole all go on."""
+        with self.changed:
+            self.is_given_up = not self.are_all_started
+            self.changed.notify_all()
+
+    def reach(self, chunk_count: int) -> None:
+        """Tells the daemon that nobody needs the first ``chunk_count`` chunks any more."""
+        self.reached_chunks = chunk_count
+        for read in self.started:
+            read.advance(chunk_count)
+
+    def cancel(self) -> None:
+        """Tells the daemon to stop; returns at once."""
+        with self.changed:
+            self.is_cancelled = True
+            self.changed.notify_all()
+        for read in self.started:
+            read.cancel()
+
+    def close(self) -> None:
+        """Waits until the daemon lets go of every read, and then frees the region."""
+        for read in self.started:
+            read.close()
+        self.region.release()
+
+    def number_of(self, layer: int) -> int:
+        """Which section a stored layer is in."""
+        return next(n for n, part in enumerate(self.sections) if layer < part.stop_layer)
+
+    def offset_of(self, layer: int, chunk: int) -> int:
+        """Bytes of the region before a slice."""
+        section = self.sections[self.number_of(layer)]
+        slices = (layer - section.first_layer) * self.chunk_count + chunk
+        return self._offset_of(section) + slices * section.slice_stride
+
+    def _offset_of(self, section: Section) -> int:
+        before = self.sections[: self.sections.index(section)]
+        return sum(part.region_bytes(self.chunk_count) for part in before)
+
+    @property
+    def _watched_layer(self) -> int:
+        layer_count = self.sections[len(self.started) - 1].layer_count
+        return max(0, layer_count - 1 - LAYERS_AHEAD)
+
+    @property
+    def _watched_chunk(self) -> int:
+        last = min(CHUNKS_AHEAD, self.chunk_count - 1)
+        return self.chunk_count - 1 - last if self.order is Order.HEAD_FIRST else last

@@ -1,0 +1,248 @@
+"""Chunks on their way from the store into the arena, and when their region is free again."""
+
+import time
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from engine_adapters.reading.arena_slices import ArenaSlices
+from engine_adapters.reading.decoded_slices import DecodedSlices
+from engine_adapters.reading.piece import Piece
+from engine_adapters.reading.section import Section, sections_of
+from engine_adapters.reading.section_reads import SectionReads
+from engine_adapters.reading.slice_format import SliceFormat
+from engine_adapters.reading.slices import Slices
+from kvstored_client import Client, Order, Region, SliceState
+
+_MAY_COME = (SliceState.PENDING, SliceState.RESIDENT)
+
+
+class Span:
+    """Chunks that come together, one read for each section.
+
+    One thread starts the reads, waits and releases; another one may look at what is there
+    meanwhile, and say what it has reached. The caller starts ``reads`` in order and releases
+    the span when it has taken what it wants: then no read can land in its region any more.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        slice_format: SliceFormat,
+        region: Region,
+        *,
+        pieces: Sequence[Piece],
+        first_chunk: int,
+        order: Order,
+        sections: Sequence[Section] | None = None,
+        window_bytes: int = 0,
+    ) -> None:
+        """``sections`` are those to read (default: all of the layout)."""
+        self.pieces = tuple(pieces)
+        self.first_chunk = first_chunk
+        """Number of its first piece among those that its reader knows."""
+        self._sections = sections_of(slice_format.layout) if sections is None else sections
+        self._region = region
+        self._decode_s = 0.0
+        self._has_settled = False
+        self.reads = SectionReads(
+            client,
+            slice_format.layout,
+            region,
+            keys=[piece.key for piece in pieces],
+            sections=self._sections,
+            order=order,
+            window_bytes=window_bytes,
+        )
+        codec = slice_format.codec
+        self._slices: Slices = (
+            ArenaSlices(self.reads, slice_format)
+            if codec is None
+            else DecodedSlices(self.reads, slice_format, codec, spent=self._add_decoding)
+        )
+
+    @property
+    def chunk_count(self) -> int:
+        """How many pieces it brings."""
+        return len(self.pieces)
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of all pieces."""
+        return sum(piece.token_count for piece in self.pieces)
+
+    @property
+    def first_token(self) -> int:
+        """The position of its first token."""
+        return self.pieces[0].first_position
+
+    @property
+    def first_layer(self) -> int:
+        """The first layer that is read; those before it are recomputed."""
+        return self._sections[0].first_layer
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes that its reads bring, without headers of chunks and what lies between slices."""
+        layout = self.reads.layout
+        return self.chunk_count * sum(
+            layout.slice_bytes(layer)
+            for section in self._sections
+            for layer in range(section.first_layer, section.stop_layer)
+        )
+
+    @property
+    def decode_s(self) -> float:
+        """Processor's time of decoding so far; 0 without a codec."""
+        return self._decode_s
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the session lives that the bytes belong to; one system call."""
+        return self._region.is_current
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every read was started and is over, and no chunk is pending.
+
+        Nothing can land in the region any more, nor will it: ``release`` waits for no read.
+        """
+        if not self._has_settled:
+            self._has_settled = self.reads.are_finished and all(
+                map(self._is_settled, range(self.chunk_count))
+            )
+        return self._has_settled
+
+    def resident_chunks(self) -> int:
+        """Leading chunks that may still come whole: all but what is known to be lost."""
+        lost = (chunk for chunk in range(self.chunk_count) if self.is_lost(chunk))
+        return next(lost, self.chunk_count)
+
+    def is_resident(self, chunk: int) -> bool:
+        """Whether all stored layers of a chunk of this span are there, counted from its first."""
+        return self._slices.state(chunk) is SliceState.RESIDENT
+
+    def is_lost(self, chunk: int) -> bool:
+        """Whether a chunk of this span will never be there as a whole."""
+        return self._slices.state(chunk) not in _MAY_COME
+
+    def is_layer_asked_for(self, layer: int) -> bool:
+        """Whether the read of a stored layer was started."""
+        return self.reads.number_of(layer) < len(self.reads.started)
+
+    def is_layer_settled(self, layer: int) -> bool:
+        """Whether waiting for a stored layer brings nothing new.
+
+        False before it is asked for, unless it never will be.
+        """
+        return all(
+            self._slices.state(chunk, layer) is not SliceState.PENDING
+            for chunk in range(self.chunk_count)
+        )
+
+    def is_slice_lost(self, layer: int, chunk: int) -> bool:
+        """Whether a stored layer of a chunk will never be there."""
+        return self._slices.state(chunk, layer) not in _MAY_COME
+
+    def wait_chunk(self, chunk: int, timeout_s: float) -> None:
+        """Blocks until a chunk has settled in the read that was started last."""
+        self._slices.wait(chunk, timeout_s=timeout_s)
+
+    def wait_layer(self, layer: int, timeout_s: float) -> int:
+        """Blocks until a stored layer has settled; ``arrived_chunks`` of it then.
+
+        0 for a layer whose read was never started.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        for chunk in range(self.chunk_count):
+            left_s = max(0.0, deadline_s - time.monotonic())
+            self._slices.wait(chunk, layer, timeout_s=left_s)
+            if not left_s:
+                break
+        return self.arrived_chunks(layer)
+
+    def wait_slice(self, layer: int, chunk: int, timeout_s: float) -> None:
+        """Blocks until a stored layer of a chunk has settled."""
+        self._slices.wait(chunk, layer, timeout_s=timeout_s)
+
+    def wait_end(self, timeout_s: float) -> None:
+        """Blocks until one more of its reads, or of its chunks, has settled, or all have."""
+        unfinished = next((read for read in self.reads.started if not read.finished), None)
+        if unfinished is not None:
+            unfinished.wait(timeout_s)
+            return
+        chunks = range(self.chunk_count)
+        pending = next((one for one in chunks if not self._is_settled(one)), None)
+        if pending is not None:
+            self._slices.wait(pending, timeout_s=timeout_s)
+
+    def arrived_chunks(self, layer: int) -> int:
+        """Leading chunks of which a stored layer is there now."""
+        missing = (
+            chunk
+            for chunk in range(self.chunk_count)
+            if self._slices.state(chunk, layer) is not SliceState.RESIDENT
+        )
+        present = next(missing, self.chunk_count)
+        # As after any failure of the store. The bytes themselves last as long as the region:
+        # each session has memory of its own.
+        return present if self._region.is_current else 0
+
+    def states(self, layer: int, chunk_count: int, *, first_chunk: int = 0) -> Tensor:
+        """Slices of a stored layer: [chunks, *slice_shape], aliasing memory of the span.
+
+        Those of ``chunk_count`` chunks from ``first_chunk`` of this span on.
+        """
+        return self._slices.view(layer, range(first_chunk, first_chunk + chunk_count))
+
+    def release(self) -> tuple[int, int]:
+        """Cancels what is not read yet and frees the region once the daemon lets go of it.
+
+        Returns the bytes that came from devices and from DRAM.
+        """
+        self.reads.cancel()
+        self._slices.close()
+        self.reads.close()
+        return self.read_bytes()
+
+    def read_bytes(self) -> tuple[int, int]:
+        """Bytes that came from devices and from DRAM so far."""
+        reports = [read.report() for read in self.reads.started]
+        return (
+            sum(report.device_bytes for report in reports),
+            sum(report.dram_bytes for report in reports),
+        )
+
+    def _is_settled(self, chunk: int) -> bool:
+        return self._slices.state(chunk) is not SliceState.PENDING
+
+    def _add_decoding(self, duration_s: float) -> None:
+        self._decode_s += duration_s
+
+
+def open_span(
+    client: Client,
+    slice_format: SliceFormat,
+    region: Region,
+    *,
+    pieces: Sequence[Piece],
+    first_chunk: int,
+    order: Order,
+    sections: Sequence[Section] | None = None,
+    window_bytes: int = 0,
+) -> Span:
+    """A span whose region is given back where it cannot be made. Parameters as of ``Span``."""
+    try:
+        return Span(
+            client,
+            slice_format,
+            region,
+            pieces=pieces,
+            first_chunk=first_chunk,
+            order=order,
+            sections=sections,
+            window_bytes=window_bytes,
+        )
+    except BaseException:
+        region.release()
+        raise

@@ -1,0 +1,36 @@
+"""How far a time may be from what is expected of it."""
+
+from collections import deque
+
+NO_DOUBT = 1.0
+"""Of costs that are exactly known, as in a simulation."""
+DOUBT_LEAST = 1.5
+"""Of costs that were measured: the steadiest machine may get other work in the next step."""
+DOUBT_MOST = 4.0
+"""More is another machine: who planned for that would hardly ever compute anything."""
+SURPRISES_REMEMBERED = 4
+
+
+class Doubt:
+    """Times as much as expected that something may be, by the worst that was seen lately.
+
+    It begins with ``expected``, which is forgotten as what was seen is, down to DOUBT_LEAST or
+    to ``expected`` if that is less. Not thread-safe. Raises ValueError below NO_DOUBT.
+    """
+
+    __slots__ = ("_least", "_surprises")
+
+    def __init__(self, expected: float) -> None:
+        if not expected >= NO_DOUBT:
+            raise ValueError(f"a doubt is at least {NO_DOUBT}, not {expected}")
+        self._least = min(expected, DOUBT_LEAST)
+        self._surprises = deque([expected], maxlen=SURPRISES_REMEMBERED)
+
+    def add(self, surprise: float) -> None:
+        """Something was that many times as much as expected."""
+        self._surprises.append(surprise)
+
+    @property
+    def value(self) -> float:
+        """At most DOUBT_MOST."""
+        return min(max(self._least, *self._surprises), DOUBT_MOST)

@@ -1,0 +1,60 @@
+"""What the engine and a restoration that is on its way say to each other."""
+
+from typing import Protocol
+
+from engine_adapters.runner.engine.restore_report import RestoreReport
+
+PIECE_TOKENS = 1024
+"""Tokens that all restorations together take into the cache between two steps, more or less, so
+that requests that decode are not held up by histories that arrived all at once."""
+
+
+class Restoration(Protocol):
+    """One history on its way into the cache, while the engine does other things.
+
+    In every step the engine calls ``advance``, then ``begin_step`` and ``end_step`` around
+    the forward pass if tokens of the request are in it. No call waits for the store but
+    ``wait``. The engine's thread only. Nothing is raised because of the store.
+    """
+
+    @property
+    def position(self) -> int:
+        """Leading tokens whose states are in the cache, computed or restored."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be restored: what is left is an ordinary prefill."""
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether stored states are on their way, so that it gets on without being computed."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the last ``advance`` found nothing to do."""
+
+    def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
+        """Takes of what has arrived about ``piece_tokens`` into the cache, at least one piece.
+
+        A layer of a token counts as so much less of a token. Returns how many tokens behind
+        ``position`` the next step should compute, which may
+        have ``token_budget`` of them; 0 to wait for the store, or when it is over.
+        """
+
+    def first_unstored(self) -> int:
+        """First token of the first chunk behind ``position`` that is not stored."""
+
+    def begin_step(self, token_count: int) -> None:
+        """A step computes the next ``token_count`` tokens, at most as many as were asked for."""
+
+    def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
+        """The step is over; it took so long with all its ``step_tokens``, others' included."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Blocks until ``advance`` may find something new, or the time is up."""
+
+    def report(self) -> RestoreReport:
+        """What was restored so far."""
+
+    def close(self) -> None:
+        """Gives everything back; never waits. Nothing but ``report`` is called afterwards."""

@@ -1,0 +1,69 @@
+"""Which tokens of which sequences the next step computes. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine_adapters.runner.model.step import Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far one running sequence is: known tokens, and those whose states are in the cache.
+
+    A sequence ``is_restoring`` while stored states of it are on their way: it also gets on
+    by loading. ``step_tokens_max`` is the most that it wants to compute in the next step
+    (0: nothing, it waits for a chunk); None for as much as there is.
+    """
+
+    request_id: int
+    first_slot: int
+    token_count: int
+    computed_count: int
+    is_restoring: bool = False
+    step_tokens_max: int | None = None
+
+    @property
+    def pending_count(self) -> int:
+        """Tokens still to compute; 1 while decoding, at least 1 always."""
+        return self.token_count - self.computed_count
+
+    @property
+    def wanted_count(self) -> int:
+        """Tokens of it that the next step may compute."""
+        if self.step_tokens_max is None:
+            return self.pending_count
+        return min(self.pending_count, self.step_tokens_max)
+
+    @property
+    def rank(self) -> int:
+        """Decodes before prefills before restorations (Cake, section 4 part 3)."""
+        if self.is_restoring:
+            return 2
+        return 1 if self.pending_count > 1 else 0
+
+
+def plan_step(running: Sequence[Progress], *, token_budget: int) -> list[Segment]:
+    """Segments of the next step, at most ``token_budget`` tokens in all.
+
+    Sequences with a single pending token go first, so that no prefill delays a decode;
+    what is left of the budget goes to prefills in the order given, and what they leave to
+    sequences that are being restored, in the order given. While ``running`` holds at most
+    ``token_budget`` sequences, every decode takes part in every step.
+    """
+    segments: list[Segment] = []
+    first_row = 0
+    for progress in sorted(running, key=lambda progress: progress.rank):
+        token_count = min(progress.wanted_count, token_budget - first_row)
+        if token_count == 0:
+            continue
+        segments.append(
+            Segment(
+                request_id=progress.request_id,
+                first_row=first_row,
+                token_count=token_count,
+                first_position=progress.computed_count,
+                first_slot=progress.first_slot,
+            )
+        )
+        first_row += token_count
+    return segments

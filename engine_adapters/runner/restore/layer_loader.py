@@ -1,0 +1,86 @@
+"""Makes keys and values in the cache from the stored states of one layer."""
+
+from torch import Tensor
+
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.model.rotary import rotate
+from engine_adapters.runner.restore.staging import staging_for
+from engine_adapters.runner.states.state_format import StateFormat
+from kvstored_client import StateKind
+
+
+class LayerLoader:
+    """Fills cache slots layer by layer. One thread only."""
+
+    def __init__(self, model: Model, state_format: StateFormat) -> None:
+        self._model = model
+        self._format = state_format
+        self._staging = staging_for(model.device)
+
+    def load(
+        self,
+        layer: int,
+        states: Tensor,
+        *,
+        cache: KvCache,
+        first_slot: int,
+        first_position: int,
+    ) -> None:
+        """Turns the slices of consecutive chunks into keys and values from ``first_slot`` on.
+
+        ``states`` is [chunks, *slice_shape] on the CPU, of as many tokens of each chunk as it
+        has; keys are rotated at the positions from ``first_position`` on. Hidden states are
+        projected (HCache, section 3.1).
+        """
+        if self._format.layout.layers[layer].kind is StateKind.HIDDEN:
+            inputs = states.reshape(-1, self._format.hidden_size)
+            slots = slice(first_slot, first_slot + len(inputs))
+            with self._staging.brought(inputs) as hidden:
+                self._model.project(
+                    layer,
+                    hidden,
+                    first_position=first_position,
+                    keys=cache.keys[layer, slots],
+                    values=cache.values[layer, slots],
+                )
+            return
+        slots = slice(first_slot, first_slot + len(states) * states.shape[2])
+        self._load_kv(
+            states,
+            keys=cache.keys[layer, slots],
+            values=cache.values[layer, slots],
+            first_position=first_position,
+        )
+
+    def _load_kv(
+        self, states: Tensor, *, keys: Tensor, values: Tensor, first_position: int
+    ) -> None:
+        with self._staging.brought(states) as stored:
+            place_kv(self._model, stored, keys=keys, values=values, first_position=first_position)
+
+    def finish(self) -> None:
+        """Waits until the cache holds everything that was loaded."""
+        self._staging.finish()
+
+
+def place_kv(
+    model: Model, stored: Tensor, *, keys: Tensor, values: Tensor, first_position: int
+) -> None:
+    """Copies stored keys and values, which are on the model's device, into the cache.
+
+    ``stored`` is [chunks, 2, tokens of each, heads, head_dim], ``keys`` and ``values`` are
+    [tokens, heads, head_dim]; keys are rotated at the positions from ``first_position`` on.
+    """
+    chunks = len(stored)
+    _by_chunk(values, chunks).copy_(stored[:, 1])
+    if model.rotary is None:
+        _by_chunk(keys, chunks).copy_(stored[:, 0])
+        return
+    angles = model.rotary.between(first_position, first_position + len(keys))
+    rotate(stored[:, 0], angles.by_chunk(chunks), out=_by_chunk(keys, chunks))
+
+
+def _by_chunk(tokens: Tensor, chunk_count: int) -> Tensor:
+    """View of [tokens, heads, head_dim] as [chunks, chunk_tokens, heads, head_dim]."""
+    return tokens.view(chunk_count, -1, *tokens.shape[1:])

@@ -1,0 +1,163 @@
+"""How long one restoration goes on with loading: what was measured of it, told to its stake."""
+
+import math
+from collections.abc import Callable
+
+from engine_adapters.reading.span import Span
+from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.restore import ComputeCost, LayerRates, Rates, ReadPace, Stake, Verdict
+from engine_adapters.restore.source import SOURCE_OF
+from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
+from engine_adapters.runner.states.state_format import StateFormat
+
+PACE_SHARE = 64
+"""The pace of a reader is that of the last one part in so many of a history."""
+
+
+class LoadingLimit:
+    """The stake and the pace of one restoration. One thread only.
+
+    Without ``compute``, what computing costs, nothing limits it but the restorer's time-out.
+    ``rates`` hears how long steps really take, and ``layer_rates`` what layers and reads do; all
+    restorations of a restorer share both.
+    """
+
+    def __init__(
+        self,
+        state_format: StateFormat,
+        token_count: int,
+        *,
+        compute: ComputeCost | None,
+        rates: Rates,
+        least_wait_s: float,
+        layer_rates: LayerRates | None = None,
+        is_on_cpu: bool = True,
+        clock: Callable[[], float],
+    ) -> None:
+        self._format = state_format
+        self._compute = compute
+        self._rates = rates
+        self._stake: Stake | None = None
+        self._clock = clock
+        self._looked_s = now_s = clock()
+        self._layer_rates = layer_rates
+        self._is_on_cpu = is_on_cpu
+        """On a GPU work has only been launched when it was timed."""
+        self._was_reading = False
+        self._arrived_bytes = 0
+        self._arrived_s = now_s
+        if compute is None:
+            return
+        self._stake = Stake(
+            rates.compute_cost(compute),
+            token_count,
+            step_tokens=max(1.0, rates.step_tokens.value),
+            # Of encoded states no pace is ever known.
+            blind_share=STAKE_SHARE if state_format.codec is not None else BLIND_SHARE,
+            least_wait_s=least_wait_s,
+        )
+        layout = state_format.layout
+        history_bytes = token_count // layout.chunk_tokens * layout.chunk_bytes()
+        self._pace = ReadPace(
+            memory_bytes=history_bytes / PACE_SHARE,
+            evidence_s=self._stake.evidence_s,
+            now_s=now_s,
+        )
+
+    @property
+    def wait_s_max(self) -> float:
+        """Longest sleep before the next look."""
+        if self._stake is None:
+            return math.inf
+        return self._stake.look_s
+
+    def begin_look(self, source: SpanReader, *, was_waiting: bool) -> None:
+        """The restoration looks what has arrived; ``was_waiting`` since it looked last."""
+        if self._stake is None and self._layer_rates is None:
+            return
+        now_s = self._clock()
+        arrived_bytes, is_reading = sum(source.read_bytes()), source.is_reading
+        if self._stake is not None:
+            if was_waiting:
+                self._stake.spend(now_s - self._looked_s)
+            self._pace.observe(now_s, arrived_bytes, is_reading=is_reading)
+        self._looked_s = now_s
+        came_bytes = arrived_bytes - self._arrived_bytes
+        if self._layer_rates is not None and came_bytes:
+            if self._was_reading and is_reading:
+                self._layer_rates.read(now_s - self._arrived_s, byte_count=came_bytes)
+            self._arrived_bytes, self._arrived_s = arrived_bytes, now_s
+            self._was_reading = is_reading
+
+    def end_look(self) -> None:
+        """It has taken what it could."""
+        self._charge()
+
+    def end_recompute(self, duration_s: float, *, layer_tokens: int) -> None:
+        """So many tokens, each in one layer, were computed from the tokens."""
+        if self._layer_rates is not None and self._is_on_cpu:
+            self._layer_rates.recomputed(duration_s, layer_tokens=layer_tokens)
+
+    def end_take(self, layer: int, duration_s: float, *, layer_tokens: int) -> None:
+        """So many tokens of a layer were projected, or copied and rotated."""
+        if self._layer_rates is not None and self._is_on_cpu:
+            source = SOURCE_OF[self._format.layout.layers[layer].kind]
+            self._layer_rates.taken(source, duration_s, layer_tokens=layer_tokens)
+
+    def end_step(self, first: int, stop: int, duration_s: float, *, step_tokens: int) -> None:
+        """A step with ``step_tokens`` in all computed tokens ``first`` to ``stop - 1`` of it."""
+        if self._compute is None:
+            return
+        expected_s = self._compute.compute_s(first, stop, stop - first)
+        expected_s += self._compute.token_s * (step_tokens - (stop - first))
+        self._rates.slowness.add(duration_s / expected_s)
+
+    def gain(self, first: int, stop: int) -> None:
+        """Tokens ``first`` to ``stop - 1`` were loaded."""
+        self._charge()
+        if self._stake is not None:
+            self._stake.gain(first, stop)
+
+    def opening(self, position: int) -> Verdict:
+        """What to do while there is no span: the next one would begin at ``position``.
+
+        A reader that was too slow is not waited for again before it has brought more.
+        """
+        self._charge()
+        if self._stake is None:
+            return Verdict.WAIT
+        layout = self._format.layout
+        load_s = None
+        if self._format.codec is None:
+            load_s = self._pace.remaining_s(layout.chunk_bytes())
+        return self._stake.opening(position, position + layout.chunk_tokens, load_s=load_s)
+
+    def judge(self, span: Span, position: int) -> Verdict:
+        """What to do about tokens from ``position`` on of a span that has not come whole."""
+        self._charge()
+        if self._stake is None:
+            return Verdict.WAIT
+        stop = span.first_token + span.token_count
+        return self._stake.verdict(position, stop, load_s=self._remaining_s(span))
+
+    def affords(self, span: Span, position: int, *, share: float) -> bool:
+        """Whether that share of computing a span from ``position`` on may be lost."""
+        self._charge()
+        if self._stake is None:
+            return True
+        stop = span.first_token + span.token_count
+        return share * self._stake.compute_s(position, stop) <= self._stake.left_s
+
+    def _charge(self) -> None:
+        """Whatever a restoration does within a look is no computing: it spends the stake."""
+        now_s = self._clock()
+        if self._stake is not None:
+            self._stake.spend(now_s - self._looked_s)
+        self._looked_s = now_s
+
+    def _remaining_s(self, span: Span) -> float | None:
+        if self._format.codec is not None:
+            # How many bytes an encoded chunk has is known when it is there.
+            return None
+        missing = span.payload_bytes - sum(span.read_bytes())
+        return self._pace.remaining_s(max(0, missing))

@@ -1,0 +1,161 @@
+"""Saves the states of running sequences in two stages: stage 1, and the way to stage 2."""
+
+import secrets
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engine_adapters.runner.model.step import Segment
+from engine_adapters.runner.save.append_queue import AppendQueue
+from engine_adapters.runner.save.encoding_queue import EncodingQueue
+from engine_adapters.runner.save.save_queue import Rows, SavedSequence, SaveQueue, SaveReport
+from engine_adapters.runner.save.snapshot import Snapshot, copier_for
+from engine_adapters.runner.states.state_format import StateFormat
+from kvstored_client import Client, SnapshotGeometry
+
+_NAME_BYTES = 8
+_CPU = torch.device("cpu")
+
+
+class StateSaver:
+    """A StateSink that never makes the engine wait and never raises because of the store.
+
+    The states of all sequences of a step are copied into one region of the arena, layer by
+    layer while later layers compute; one call, from a thread of its own, hands them to the
+    daemon, which sorts the rows into chunks (HCache, section 4.2.2). When the arena is full
+    the save of that step is dropped as a whole; when the daemon's DRAM is, that of the
+    sequences of the step for which it finds no room, each of them as a whole. They end there,
+    and everything behind is computed again some day.
+
+    With a codec that thread gathers the chunks and encodes them, and each put is of whole ones.
+
+    A lost session is connected again by that thread; what is computed meanwhile is dropped.
+
+    ``device`` is the model's. One thread only.
+    """
+
+    def __init__(
+        self, client: Client, state_format: StateFormat, *, device: torch.device = _CPU
+    ) -> None:
+        self._client = client
+        self._format = state_format
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch has no types here
+        self._queue: SaveQueue
+        if state_format.codec is None:
+            self._queue = AppendQueue(client, state_format.layout)
+        else:
+            self._queue = EncodingQueue(client, state_format)
+        # Here it may take its time; later a lost session is connected behind the engine's back.
+        client.available()
+        self._queue.check_layout()
+        # Names are only known to the session, but a client may have several savers.
+        self._prefix = secrets.token_hex(_NAME_BYTES)
+        self._sequences: dict[int, SavedSequence] = {}
+        self._snapshot: Snapshot | None = None
+        self._rows: list[Rows] = []
+
+    def begin_request(self, request_id: int, token_ids: Sequence[int], stored_tokens: int) -> None:
+        """Announces a sequence; ``stored_tokens`` must end on a chunk boundary."""
+        if stored_tokens % self._format.layout.chunk_tokens:
+            raise ValueError(f"{stored_tokens} stored tokens do not end on a chunk boundary")
+        self._open(request_id, token_ids, stored_tokens)
+
+    def begin_step(self, segments: Sequence[Segment]) -> None:
+        """Finds room for the rows of every sequence that is not stopped.
+
+        Requests that were not announced are ignored, and so are tokens before the stored
+        ones. Tokens that a request has jumped over are stored: it goes on behind them.
+        """
+        self.abandon_step()
+        for segment in segments:
+            if segment.request_id in self._sequences:
+                self._add_rows(segment)
+        if self._rows:
+            self._open_snapshot(max(segment.rows.stop for segment in segments))
+
+    def take(self, layer: int, hidden: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Copies what the layout stores of one layer: its input, keys and values, or nothing."""
+        if self._snapshot is not None:
+            self._snapshot.take(layer, hidden, keys, values)
+
+    def end_step(self) -> None:
+        """Hands the step over."""
+        if self._snapshot is not None:
+            self._snapshot.end()
+            self._queue.append(self._snapshot, tuple(self._rows))
+        self._snapshot = None
+        self._rows.clear()
+
+    def abandon_step(self) -> None:
+        """Forgets a step that never ends, because computing it failed; gives back its room."""
+        snapshot, self._snapshot = self._snapshot, None
+        self._rows.clear()
+        if snapshot is not None:
+            try:
+                snapshot.end()
+                snapshot.settle()
+            finally:
+                snapshot.region.release()
+
+    def end_request(self, request_id: int) -> None:
+        """Ends a sequence; its incomplete chunk is forgotten."""
+        sequence = self._sequences.pop(request_id)
+        if not sequence.is_cut:
+            self._queue.close_sequence(sequence)
+
+    def finish(self) -> SaveReport:
+        """Waits until the complete chunks of ended sequences are durable or dropped."""
+        return self._queue.finish()
+
+    def close(self) -> None:
+        """Finishes and releases everything; the saver cannot be used afterwards."""
+        self.abandon_step()
+        for request_id in list(self._sequences):
+            self.end_request(request_id)
+        self._queue.close()
+
+    def _open(self, request_id: int, token_ids: Sequence[int], first_token: int) -> SavedSequence:
+        sequence = SavedSequence(
+            # No two stretches of a request begin at the same token.
+            name=f"{self._prefix}-{first_token}-{request_id}",
+            token_ids=token_ids,
+            first_token=first_token,
+        )
+        self._sequences[request_id] = sequence
+        self._queue.open(sequence)
+        return sequence
+
+    def _add_rows(self, segment: Segment) -> None:
+        """Adds what is new of one sequence to the rows of the step."""
+        sequence = self._sequences[segment.request_id]
+        first = max(segment.first_position, sequence.first_token)
+        token_count = segment.stop_position - first
+        if token_count <= 0:
+            return
+        if sequence.is_cut or sequence.is_stopped:
+            self._queue.count_dropped(token_count)
+            return
+        if first > sequence.next_token:
+            self._queue.close_sequence(sequence)
+            sequence = self._open(segment.request_id, sequence.token_ids, first)
+        sequence.next_token = segment.stop_position
+        first_row = segment.first_row + first - segment.first_position
+        self._rows.append(Rows(sequence, first, first_row, token_count))
+
+    def _open_snapshot(self, row_count: int) -> None:
+        geometry = SnapshotGeometry(self._format.states, row_count)
+        region = self._client.allocate(geometry.byte_count, connects=False)
+        if region is None:
+            # A full arena, or a lost session: that one is connected again behind our back.
+            self._queue.connect()
+            for rows in self._rows:
+                rows.sequence.is_cut = True
+                self._queue.count_dropped(rows.token_count)
+                # Nothing follows what it has: its open chunk need not wait for the request.
+                self._queue.close_sequence(rows.sequence)
+            self._rows.clear()
+            return
+        copier = copier_for(self._device, self._stream)
+        self._snapshot = Snapshot(region, self._format, row_count, copier)

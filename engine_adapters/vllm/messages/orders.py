@@ -1,0 +1,142 @@
+"""What the scheduler's side tells the workers with each step, and what they answer. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from engine_adapters.vllm.messages.block_span import BlockSpan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveOrder:
+    """Complete chunks of one request, to be stored after this step's forward.
+
+    ``chain_keys`` (32 bytes each) are those of consecutive chunks from ``first_chunk`` on,
+    ``parent_key`` that of the one before, empty for the first of a request. ``block_ids`` are
+    the engine's blocks of all of them, in order. ``notes`` are what engines that follow the store
+    are told of each chunk; none where no events are published.
+    """
+
+    request_id: str
+    first_chunk: int
+    parent_key: bytes
+    chain_keys: tuple[bytes, ...]
+    block_ids: tuple[int, ...]
+    notes: tuple[bytes, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        request_id: str,
+        chunks: range,
+        *,
+        chain_keys: Sequence[bytes],
+        block_ids: Sequence[int],
+        chunk_blocks: int,
+    ) -> "SaveOrder":
+        """Of some chunks of a request, by the keys and blocks of all of them."""
+        return cls(
+            request_id=request_id,
+            first_chunk=chunks.start,
+            parent_key=chain_keys[chunks.start - 1] if chunks.start else b"",
+            chain_keys=tuple(chain_keys[chunks.start : chunks.stop]),
+            block_ids=tuple(block_ids[chunks.start * chunk_blocks : chunks.stop * chunk_blocks]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOrder:
+    """Blocks of one request that a worker fills from the store.
+
+    ``load_id`` is never used again; ``chain_keys`` are those of ``span.chunks``. A load that is
+    ``overtaken`` goes from the back while the engine computes from the front (Cake, section 4);
+    any other one is waited for.
+    """
+
+    load_id: int
+    request_id: str
+    span: BlockSpan
+    chain_keys: tuple[bytes, ...]
+    overtaken: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOrders:
+    """Orders of one step.
+
+    ``claims``: by load, the leading chunks of the request whose blocks belong to computing from
+    this step on. ``cancels``: loads whose blocks may not be written any more. ``is_idle``:
+    nothing is computed in this step. ``asks_nothing``: tokens are computed, and nothing else is
+    said here; a worker that has nothing under way need not look at the rest.
+    """
+
+    fingerprint: str
+    is_idle: bool = False
+    asks_nothing: bool = False
+    saves: tuple[SaveOrder, ...] = ()
+    loads: tuple[LoadOrder, ...] = ()
+    claims: Mapping[int, int] = field(default_factory=dict)
+    cancels: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProgress:
+    """How far some workers are with an overtaken load.
+
+    ``workers`` of them have all chunks of the load from ``first_loaded`` on in their blocks.
+    """
+
+    first_loaded: int
+    workers: int = 1
+
+    def joined(self, other: "LoadProgress") -> "LoadProgress":
+        """What both groups of workers have."""
+        return LoadProgress(
+            first_loaded=max(self.first_loaded, other.first_loaded),
+            workers=self.workers + other.workers,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadEnd:
+    """A load that has ended in one worker: what it brought and from where, and how long it took.
+
+    ``lost_chunks`` are those that were found and did not come, or came too late.
+    """
+
+    load_id: int
+    loaded_blocks: int
+    lost_chunks: tuple[int, ...] = ()
+    device_bytes: int = 0
+    dram_bytes: int = 0
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """What workers say behind a step.
+
+    ``ends`` are loads that ended since the last report, of any worker. ``refusals`` are, by rank,
+    the words of the daemon that refuses workers a session, where they are others than in the last
+    report; empty for a worker that is not refused any more.
+    """
+
+    progress: Mapping[int, LoadProgress] = field(default_factory=dict)
+    ends: tuple[LoadEnd, ...] = ()
+    refusals: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to tell."""
+        return not (self.progress or self.ends or self.refusals)
+
+    def joined(self, other: "WorkerReport") -> "WorkerReport":
+        """The report of both groups of workers."""
+        progress = dict(self.progress)
+        for load_id, theirs in other.progress.items():
+            ours = progress.get(load_id)
+            progress[load_id] = theirs if ours is None else ours.joined(theirs)
+        return WorkerReport(
+            progress=progress,
+            ends=self.ends + other.ends,
+            refusals={**self.refusals, **other.refusals},
+        )

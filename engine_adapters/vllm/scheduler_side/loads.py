@@ -1,0 +1,94 @@
+"""The loads of one engine: ordered, cancelled, ended. Pure."""
+
+from engine_adapters.vllm.messages.block_span import BlockSpan
+from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
+from engine_adapters.vllm.messages.tally import Tally
+from engine_adapters.vllm.scheduler_side.found import Found
+from engine_adapters.vllm.scheduler_side.request_track import RequestTrack
+from engine_adapters.vllm.scheduler_side.running_load import RunningLoad
+
+
+class Loads:
+    """Every load that has not ended in all workers, and the orders of the next step.
+
+    A load may outlive its request: workers read into their arenas until they know of its end.
+    ``is_projected``: what is loaded are layer inputs. Not thread-safe.
+    """
+
+    def __init__(
+        self, *, worker_count: int, block_tokens: int, is_projected: bool, tally: Tally
+    ) -> None:
+        self._worker_count = worker_count
+        self._block_tokens = block_tokens
+        self._is_projected = is_projected
+        self._tally = tally
+        self._running: dict[int, RunningLoad] = {}
+        self._next_load_id = 1
+        self._ordered: list[LoadOrder] = []
+        self._cancelled: set[int] = set()
+
+    @property
+    def has_orders(self) -> bool:
+        """Whether the workers are to be told of a load, or of the end of one."""
+        return bool(self._ordered or self._cancelled)
+
+    def order(
+        self, track: RequestTrack, found: Found, span: BlockSpan, *, is_overtaken: bool
+    ) -> None:
+        """Orders a load of what was found for ``span``; it keeps the leases until it ends."""
+        assert found.chain is not None, "chunks were found, so there is a chain"
+        chain_keys = found.chain.extend(())
+        order = LoadOrder(
+            load_id=self._next_load_id,
+            request_id=track.request.request_id,
+            span=span,
+            chain_keys=tuple(chain_keys[span.chunks.start : span.chunks.stop]),
+            overtaken=is_overtaken,
+        )
+        self._next_load_id += 1
+        track.load = RunningLoad(
+            load_id=order.load_id,
+            request_id=order.request_id,
+            found=found,
+            worker_count=self._worker_count,
+            workers_left=self._worker_count,
+            is_overtaken=is_overtaken,
+        )
+        self._running[order.load_id] = track.load
+        self._ordered.append(order)
+        self._tally.add("loads")
+
+    def cancel(self, track: RequestTrack) -> None:
+        """Ends the load of a request, if it has one: its blocks are not written any more."""
+        if track.load is None:
+            return
+        self._cancelled.add(track.load.load_id)
+        track.load = None
+        track.overtaking = None
+
+    def is_ordered(self, request_id: str) -> bool:
+        """Whether the next step's orders begin a load of a request."""
+        return any(order.request_id == request_id for order in self._ordered)
+
+    def take(self) -> tuple[tuple[LoadOrder, ...], frozenset[int]]:
+        """Loads that begin with the next step, and those that are cancelled."""
+        taken = tuple(self._ordered), frozenset(self._cancelled)
+        self._ordered, self._cancelled = [], set()
+        return taken
+
+    def end(self, end: LoadEnd) -> RunningLoad | None:
+        """Counts the end of a load in one worker; None for a load that has ended in all.
+
+        Where ``workers_left`` is 0 in what is returned the load is over, and its leases are the
+        caller's.
+        """
+        load = self._running.get(end.load_id)
+        if load is None:
+            return None
+        load.count(
+            end, self._tally, block_tokens=self._block_tokens, is_projected=self._is_projected
+        )
+        load.workers_left -= 1
+        if not load.workers_left:
+            del self._running[end.load_id]
+        return load

@@ -1,0 +1,35 @@
+"""A load that has not ended in all workers, as the scheduler's side sees it. Pure."""
+
+from dataclasses import dataclass
+
+from engine_adapters.vllm.messages.orders import LoadEnd
+from engine_adapters.vllm.messages.tally import Tally
+from engine_adapters.vllm.scheduler_side.found import Found
+
+
+@dataclass(slots=True, kw_only=True)
+class RunningLoad:
+    """One load of ``worker_count`` workers, which has not ended in ``workers_left`` of them."""
+
+    load_id: int
+    request_id: str
+    found: Found
+    worker_count: int
+    workers_left: int
+    is_overtaken: bool
+
+    def count(self, end: LoadEnd, tally: Tally, *, block_tokens: int, is_projected: bool) -> None:
+        """Counts what one worker says at the end of its share."""
+        tokens = end.loaded_blocks * block_tokens / self.worker_count
+        byte_count = end.device_bytes + end.dram_bytes
+        tally.add("load_seconds", end.duration_s)
+        tally.add("load_bytes", byte_count)
+        if end.lost_chunks:
+            tally.add("failed_loads")
+        if byte_count:
+            tally.add("hit_tokens_dram", tokens * end.dram_bytes / byte_count)
+            tally.add("hit_tokens_device", tokens * end.device_bytes / byte_count)
+        if not self.is_overtaken:
+            tally.add("restored_tokens", tokens)
+        if is_projected:
+            tally.add("projected_tokens", tokens)

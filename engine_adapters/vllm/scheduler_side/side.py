@@ -1,0 +1,299 @@
+"""What the connector does in the scheduler: decides what is loaded and saved, for each step."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from engine_adapters.vllm.events.change_follower import ChangeFollower
+from engine_adapters.vllm.identity.request_identity import RequestIdentifier
+from engine_adapters.vllm.messages.block_span import claimed_chunks
+from engine_adapters.vllm.messages.engine_request import (
+    BlockTables,
+    EngineRequest,
+    Jump,
+    note_external_tokens,
+    set_position,
+)
+from engine_adapters.vllm.messages.orders import LoadEnd, SaveOrder, StepOrders, WorkerReport
+from engine_adapters.vllm.messages.tally import Tally
+from engine_adapters.vllm.scheduler_side.answers import Answers
+from engine_adapters.vllm.scheduler_side.load_choice import LoadChoice
+from engine_adapters.vllm.scheduler_side.loads import Loads
+from engine_adapters.vllm.scheduler_side.lookup import Lookup
+from engine_adapters.vllm.scheduler_side.overtaking import Overtaking
+from engine_adapters.vllm.scheduler_side.pace import Pace
+from engine_adapters.vllm.scheduler_side.request_track import RequestTrack
+from engine_adapters.vllm.scheduler_side.running_load import RunningLoad
+from engine_adapters.vllm.scheduler_side.saving import Saving
+from engine_adapters.vllm.scheduler_side.store_identities import StoreIdentities
+from engine_adapters.vllm.scheduler_side.telling import Telling
+from engine_adapters.vllm.settings.options import AdapterOptions, RestoreMode
+
+
+class SchedulerSide:
+    """One for each engine. What it knows of a request lies in the request's track.
+
+    Everything here runs in the scheduler's thread and never waits longer than
+    ``match_wait_ms`` in one step, for all requests together. ``jump`` moves a request to a
+    position; the default sets it, which suffices where the model runner looks at it in every step.
+    It may be replaced before the first request.
+    """
+
+    def __init__(
+        self,
+        options: AdapterOptions,
+        *,
+        fingerprint: str,
+        identifier: RequestIdentifier,
+        lookup: Lookup,
+        choice: LoadChoice,
+        worker_count: int,
+        follower: ChangeFollower | None = None,
+    ) -> None:
+        self._nothing = StepOrders(fingerprint=fingerprint, asks_nothing=True)
+        self._choice = choice
+        self._worker_count = worker_count
+        self._tracks: dict[str, RequestTrack] = {}
+        self._pace = Pace()
+        self._told_tokens = 0
+        self._has_ended = False
+        self.lookup = lookup
+        self.jump: Jump = set_position
+        self.tally = Tally()
+        self.telling = Telling(follower)
+        self._identities = StoreIdentities(identifier, self.tally)
+        self._answers = Answers(lookup, self.telling, step_s=options.match_wait_s)
+        self._loads = Loads(
+            worker_count=worker_count,
+            block_tokens=choice.block_tokens,
+            is_projected=choice.planner.stores_hidden,
+            tally=self.tally,
+        )
+        self._saving = Saving(
+            is_on=options.saves,
+            block_tokens=choice.block_tokens,
+            tally=self.tally,
+            telling=self.telling,
+        )
+
+    @property
+    def overtakings(self) -> Mapping[str, Overtaking]:
+        """By request that is loaded while it runs, until it has jumped, is preempted or ends."""
+        return {
+            request_id: track.overtaking
+            for request_id, track in self._tracks.items()
+            if track.overtaking is not None
+        }
+
+    def add_request(self, request: EngineRequest) -> None:
+        """A request arrived: the store is asked at once."""
+        identity = self._identities.of(request)
+        if identity is None:
+            return
+        track = RequestTrack(
+            request=request, identity=identity, chunk_tokens=self._choice.chunk_tokens
+        )
+        self._tracks[request.request_id] = track
+        self._answers.ask(track)
+
+    def matched_tokens(
+        self, request: EngineRequest, computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """Tokens beyond ``computed_tokens`` to load before the request runs; None: ask again.
+
+        In the overtaken modes none, since the request runs while it is loaded. All that is loaded
+        is loaded between steps (True): after a load that fails within one, vLLM's V2 model runner
+        computes at a wrong position.
+        """
+        track = self._tracks.get(request.request_id)
+        if track is None:
+            return 0, False
+        # It has no blocks: whatever it was given by an earlier try or admission is over.
+        self._loads.cancel(track)
+        track.overtaking = None
+        if request.skip_reading_prefix_cache:
+            return 0, False
+        found = self._answers.get(track)
+        if found is None:
+            return None, False
+        mode = self._choice.mode_of(
+            stored_chunks=found.chunk_count,
+            request_tokens=request.num_tokens,
+            computed_tokens=computed_tokens,
+        )
+        if mode is RestoreMode.OFF:
+            self._answers.forget(track)
+            return 0, False
+        usable = self._choice.usable_tokens(
+            stored_chunks=found.chunk_count, request_tokens=request.num_tokens
+        )
+        if mode is RestoreMode.CAKE:
+            # The first step is clipped before it has blocks.
+            track.overtaking = Overtaking(
+                stop_token=usable, chunk_tokens=self._choice.chunk_tokens, pace=self._pace
+            )
+            return 0, False
+        return usable - computed_tokens, True
+
+    def allocated(
+        self, request: EngineRequest, load_tokens: int, block_tables: BlockTables
+    ) -> None:
+        """The request has blocks for ``load_tokens`` that are to be loaded, or runs from now on."""
+        track = self._tracks.get(request.request_id)
+        if track is None:
+            return
+        found = self._answers.take(track)
+        if found is None:
+            track.overtaking = None
+            return
+        usable = self._choice.usable_tokens(
+            stored_chunks=found.chunk_count, request_tokens=request.num_tokens
+        )
+        if load_tokens:
+            first_token = usable - load_tokens
+        elif track.overtaking is not None and block_tables.reserve_all(request):
+            first_token = 0
+            track.overtaking.begin_loading()
+        else:
+            track.overtaking = None
+            self.lookup.release(found)
+            return
+        span = self._choice.span(
+            block_tables.ids_of(request.request_id), first_token=first_token, usable_tokens=usable
+        )
+        self._loads.order(track, found, span, is_overtaken=not load_tokens)
+
+    def step_orders(
+        self,
+        scheduled: Mapping[str, int],
+        preempted: Iterable[str],
+        block_tables: BlockTables,
+    ) -> StepOrders:
+        """Orders for the step that computes ``scheduled`` tokens of each request."""
+        for request_id in preempted:
+            track = self._tracks.get(request_id)
+            # One that was admitted again within this step has a load that is new.
+            if track is not None and not self._loads.is_ordered(request_id):
+                self._loads.cancel(track)
+        claims: dict[int, int] = {}
+        saves: list[SaveOrder] = []
+        for request_id, token_count in scheduled.items():
+            track = self._tracks.get(request_id)
+            if track is None:
+                continue
+            computed = track.request.num_computed_tokens + token_count
+            if track.load is not None:
+                claims[track.load.load_id] = claimed_chunks(
+                    computed_tokens=computed, chunk_tokens=track.chunk_tokens
+                )
+            if track.has_new_chunk(computed) and self._answers.has(track):
+                saves += self._saving.orders(track, computed, block_tables)
+        self._answers.begin_step()
+        self._pace.computed_tokens += sum(scheduled.values())
+        if scheduled and not (saves or claims or self._loads.has_orders):
+            return self._nothing
+        loads, cancels = self._loads.take()
+        return replace(
+            self._nothing,
+            asks_nothing=False,
+            is_idle=not scheduled,
+            saves=tuple(saves),
+            loads=loads,
+            claims=claims,
+            cancels=cancels,
+        )
+
+    def take_report(self, report: WorkerReport) -> None:
+        """What the workers said after a step."""
+        for load, track in self._overtaken_loads():
+            overtaking = track.overtaking
+            if overtaking is None:
+                continue
+            progress = report.progress.get(load.load_id)
+            if progress is not None and progress.workers == self._worker_count:
+                overtaking.loaded_from(progress.first_loaded)
+            self._try_jump(track, overtaking)
+        for end in report.ends:
+            self._end_load(end)
+        if report.refusals:
+            self.lookup.hear_refusals(report.refusals)
+
+    def take_counts(self) -> dict[str, float]:
+        """What was counted since the last call.
+
+        Computed tokens are told with something else or after a request's end: telling anything
+        costs the engine a little of every step.
+        """
+        if not (self._has_ended or self.tally.counts):
+            return {}
+        self.tally.add("computed_tokens", self._pace.computed_tokens - self._told_tokens)
+        self._told_tokens = self._pace.computed_tokens
+        for name, count in self.lookup.take_disconnections().items():
+            self.tally.add(name, count)
+        self._has_ended = False
+        return self.tally.take()
+
+    def finish_request(self, request_id: str) -> None:
+        """A request has ended, or is aborted; its blocks are freed."""
+        self._has_ended = True
+        track = self._tracks.pop(request_id, None)
+        if track is not None:
+            self._loads.cancel(track)
+            self._answers.drop(track)
+
+    def clipped_tokens(self, request_id: str, computed_tokens: int, new_tokens: int) -> int:
+        """How many of ``new_tokens`` a step should compute: none that loading has sooner."""
+        track = self._tracks.get(request_id)
+        if track is None or track.overtaking is None:
+            return new_tokens
+        return track.overtaking.clipped(computed_tokens, new_tokens)
+
+    def begin_generation(self) -> None:
+        """What was stored may not belong to the model any more: none of it is found from now on."""
+        self._identities.begin_generation()
+        self.telling.retire()
+        for request_id in list(self._tracks):
+            self.finish_request(request_id)
+
+    def close(self) -> None:
+        """Asks nothing any more."""
+        self.telling.close()
+        self.lookup.close()
+
+    def _overtaken_loads(self) -> list[tuple[RunningLoad, RequestTrack]]:
+        """Loads of requests that run meanwhile, in the order in which they were ordered."""
+        loads = [
+            (track.load, track)
+            for track in self._tracks.values()
+            if track.load is not None and track.load.is_overtaken
+        ]
+        return sorted(loads, key=lambda pair: pair[0].load_id)
+
+    def _try_jump(self, track: RequestTrack, overtaking: Overtaking) -> None:
+        request = track.request
+        position = request.num_computed_tokens
+        target = overtaking.jump_from(position)
+        if target is None:
+            return
+        self.tally.add("jumps")
+        self.tally.add("jumped_tokens", target - position)
+        self.tally.add("restored_tokens", target - position)
+        note_external_tokens(request, target - position)
+        self._loads.cancel(track)
+        self.jump(request, target)
+
+    def _end_load(self, end: LoadEnd) -> None:
+        load = self._loads.end(end)
+        if load is None:
+            return
+        track = self._tracks.get(load.request_id)
+        if track is not None and end.lost_chunks:
+            track.lose(end.lost_chunks)
+        if load.workers_left:
+            return
+        self.lookup.release(load.found)
+        if track is None or track.load is not load:
+            return
+        if not load.is_overtaken:
+            track.load = None
+        elif track.overtaking is not None:
+            track.overtaking.end_loading()

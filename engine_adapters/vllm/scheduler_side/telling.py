@@ -1,0 +1,54 @@
+"""What of one engine's requests those hear who route by what is stored."""
+
+from engine_adapters.vllm.events.change_follower import ChangeFollower, Sighting
+from engine_adapters.vllm.scheduler_side.found import Found
+from engine_adapters.vllm.scheduler_side.request_track import RequestTrack
+
+
+class Telling:
+    """Belongs to the scheduler's thread. ``follower`` is None where no events are published."""
+
+    def __init__(self, follower: ChangeFollower | None) -> None:
+        self.follower = follower
+
+    def show(self, track: RequestTrack, found: Found) -> None:
+        """A look-up has found chunks of a request."""
+        if self.follower is None or found.chain is None or not track.identity.is_told:
+            return
+        self.follower.know(found.chain.root, _adapter_name(track))
+        self.follower.sighted(
+            Sighting(
+                chain=found.chain,
+                chunk_count=found.chunk_count,
+                token_ids=track.request.all_token_ids,
+                block_hashes=track.request.block_hashes,
+            )
+        )
+
+    def notes(self, track: RequestTrack, chunks: range) -> tuple[bytes, ...]:
+        """What is to be put with some chunks of a request."""
+        if self.follower is None or track.chain is None or not track.identity.is_told:
+            return ()
+        self.follower.know(track.chain.root, _adapter_name(track))
+        notes = self.follower.writer.notes(
+            track.chain,
+            chunks,
+            token_ids=track.request.all_token_ids,
+            block_hashes=track.request.block_hashes,
+        )
+        return tuple(note.encode() for note in notes)
+
+    def retire(self) -> None:
+        """What was stored does not help this engine any more."""
+        if self.follower is not None:
+            self.follower.retire()
+
+    def close(self) -> None:
+        """Tells nothing any more."""
+        if self.follower is not None:
+            self.follower.close()
+
+
+def _adapter_name(track: RequestTrack) -> str:
+    adapter = track.request.lora_request
+    return adapter.lora_name if adapter else ""

@@ -1,0 +1,124 @@
+"""Which modes an engine's configuration allows. Pure."""
+
+from dataclasses import dataclass
+
+from engine_adapters.vllm.settings.options import RestoreMode
+
+TESTED_VERSIONS = ("0.30", "0.31", "0.32")
+"""Of vLLM, with engines (docs/vllm.md, "Versions")."""
+HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
+"""The worker class that hands out the inputs of layers, as a user names it."""
+WHOLE_INPUTS = (
+    "with tensor parallelism every rank has whole layer inputs, and would store and read as many "
+    "bytes as all ranks' keys and values together, or more"
+)
+CAKE_SCHEDULER = "engine_adapters.vllm.scheduler.CakeScheduler"
+"""The scheduler class that moves a running request in any model runner, as a user names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What the engine is like, as far as a mode depends on it.
+
+    ``attention`` are the kinds of state of its layers, "full" where each token's keys and
+    values are kept for good. ``jumps_positions`` tells whether the model runner looks at a
+    running request's position in every step, or the scheduler takes a detour that makes it.
+    ``has_hidden_hooks``: the worker class hands out the inputs of the layers. ``has_lora``: each
+    request may have LoRA weights of its own. ``has_whole_prefills``: what the model makes of a
+    prompt needs all of it in one step.
+    """
+
+    device: str
+    attention: frozenset[str]
+    has_window: bool
+    has_speculation: bool
+    has_lora: bool
+    has_whole_prefills: bool
+    tensor_size: int
+    pipeline_size: int
+    context_parallel_size: int
+    jumps_positions: bool
+    has_hidden_hooks: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Support:
+    """The mode that is used, and one sentence where it is not the one that was asked for."""
+
+    mode: RestoreMode
+    reason: str = ""
+
+
+def supported(asked: RestoreMode, facts: EngineFacts) -> Support:
+    """The mode for an engine; falls back to ``prefix`` or ``off`` and says why."""
+    refusal = _refusal(facts)
+    if refusal:
+        return Support(mode=RestoreMode.OFF, reason=f"kvstored is off: {refusal}.")
+    if asked in (RestoreMode.OFF, RestoreMode.PREFIX):
+        return Support(mode=asked)
+    if facts.has_window:
+        return _prefix(asked, "layers with a sliding window keep to whole prefixes")
+    if asked is RestoreMode.HCACHE and not facts.has_hidden_hooks:
+        return _prefix(
+            asked,
+            f"hidden states come from the worker class {HIDDEN_WORKER}, which is not named",
+        )
+    if asked is RestoreMode.HCACHE and facts.has_lora:
+        return _prefix(
+            asked, "layer inputs would be projected with the LoRA weights of another request"
+        )
+    if asked is RestoreMode.HCACHE and facts.tensor_size > 1:
+        return _prefix(asked, WHOLE_INPUTS)
+    if asked in (RestoreMode.CAKE, RestoreMode.AUTO) and not facts.jumps_positions:
+        return _prefix(
+            asked,
+            "this model runner moves a running request only by the scheduler class "
+            f"{CAKE_SCHEDULER} (or CakeAsyncScheduler), which is not named",
+        )
+    if asked is RestoreMode.AUTO and facts.has_hidden_hooks and facts.tensor_size > 1:
+        return Support(
+            mode=asked, reason=f"kvstored stores keys and values, no layer inputs: {WHOLE_INPUTS}."
+        )
+    return Support(mode=asked)
+
+
+def projects_hidden(facts: EngineFacts) -> bool:
+    """Whether layer inputs can be handed out, stored and projected."""
+    return facts.has_hidden_hooks and not facts.has_lora and facts.tensor_size == 1
+
+
+def version_note(version: str) -> str:
+    """One sentence about a version of vLLM that nothing was tested with, else nothing."""
+    if version.startswith(tuple(f"{tested}." for tested in TESTED_VERSIONS)):
+        return ""
+    return (
+        f"kvstored was tested with vLLM {', '.join(TESTED_VERSIONS)}, and this is {version}: look "
+        "at its tests (docs/vllm.md, Versions) before you rely on it."
+    )
+
+
+def _prefix(asked: RestoreMode, why: str) -> Support:
+    return Support(
+        mode=RestoreMode.PREFIX, reason=f"kvstored uses mode prefix, not {asked}: {why}."
+    )
+
+
+def _refusal(facts: EngineFacts) -> str:
+    if facts.device != "cpu":
+        return f"it has been run on CPU engines only, and this one is on {facts.device}"
+    if facts.attention != {"full"}:
+        return (
+            "it stores layers of full attention in one group only, and this model has "
+            f"{', '.join(sorted(facts.attention))}"
+        )
+    if facts.has_whole_prefills:
+        return (
+            "this model has to compute a prompt as a whole (vLLM keeps no prefixes of it, either)"
+        )
+    if facts.has_speculation:
+        return "speculative decoding leaves states of rejected tokens behind"
+    if facts.pipeline_size > 1:
+        return "pipeline parallelism is not supported"
+    if facts.context_parallel_size > 1:
+        return "context parallelism is not supported"
+    return ""

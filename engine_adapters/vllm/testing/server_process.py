@@ -1,0 +1,181 @@
+"""vLLM's OpenAI server as a process, and a client of it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Self
+
+from engine_adapters.vllm.testing.agreement import Reply
+from engine_adapters.vllm.testing.child_environment import (
+    child_environment,
+    interpreter,
+    short_folder,
+)
+from engine_adapters.vllm.testing.engine_arguments import BLOCK_TOKENS
+from engine_adapters.vllm.testing.errors import EngineError
+
+START_S = 300.0
+STOP_S = 60.0
+REQUEST_S = 300.0
+POLL_S = 0.25
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+"""Turns one after the other: the tiny models know no roles."""
+SERVER_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+_LOG_SHOWN = 4000
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+class ServerProcess:
+    """One server. As a context manager it starts, is ready, and ends by SIGTERM.
+
+    ``chat`` and ``counter`` may be called from any thread. Raises EngineError with the end
+    of the log when it does not start.
+    """
+
+    def __init__(
+        self, model: Path, log: Path, *arguments: str, transfer: dict[str, Any] | None = None
+    ) -> None:
+        self._log_path = log
+        self._port = free_port()
+        given = [] if transfer is None else ["--kv-transfer-config", json.dumps(transfer)]
+        self._command = [
+            *(interpreter(), "-m", "vllm.entrypoints.openai.api_server"),
+            # The server has a working directory of its own.
+            *("--model", str(model.resolve()), "--served-model-name", "model"),
+            *("--host", "127.0.0.1", "--port", str(self._port)),
+            *("--dtype", "float32", "--block-size", str(BLOCK_TOKENS)),
+            *("--max-model-len", "4096", "--max-num-batched-tokens", "256"),
+            *("--enforce-eager", "--no-enable-prefix-caching", "--enable-prompt-tokens-details"),
+            *("--chat-template", CHAT_TEMPLATE),
+            *given,
+            *arguments,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def chat(self, messages: list[dict[str, str]], *, max_tokens: int) -> Reply:
+        """The greedy answer to a conversation."""
+        answer = self._post(
+            "/v1/chat/completions",
+            {
+                "model": "model",
+                "messages": messages,
+                "temperature": 0,
+                "max_tokens": max_tokens,
+                "ignore_eos": True,
+                "logprobs": True,
+                "top_logprobs": 2,
+            },
+        )
+        choice, usage = answer["choices"][0], answer["usage"]
+        said = choice["logprobs"]["content"]
+        details = usage.get("prompt_tokens_details") or {}
+        return Reply(
+            text=choice["message"]["content"],
+            tokens=tuple(one["token"] for one in said),
+            seconds=tuple(_second(one)["token"] for one in said),
+            margins=tuple(one["logprob"] - _second(one)["logprob"] for one in said),
+            prompt_tokens=usage["prompt_tokens"],
+            cached_tokens=details.get("cached_tokens") or 0,
+        )
+
+    def warm_up(self) -> None:
+        """Has compiled what the first answer with log-probabilities needs: it takes seconds."""
+        self.chat([{"role": "user", "content": "w4"}], max_tokens=2)
+
+    def counter(self, name: str) -> float:
+        """A counter of the server's metrics, summed over its labels; 0 when there is none."""
+        with urllib.request.urlopen(self._address("/metrics"), timeout=REQUEST_S) as reply:
+            lines = reply.read().decode().splitlines()
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in lines
+            if line.startswith((f"{name}_total{{", f"{name}_total "))
+        )
+
+    def __enter__(self) -> Self:
+        self._folder = short_folder()
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=log,
+                stderr=log,
+                env={**child_environment(self._folder), **SERVER_ENVIRONMENT},
+                cwd=self._log_path.parent,
+                start_new_session=True,
+            )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        deadline_s = time.monotonic() + START_S
+        while not self._is_healthy():
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                log = self._log_path.read_text(errors="replace")[-_LOG_SHOWN:]
+                raise EngineError(f"the server does not start; its log ends with:\n{log}")
+            time.sleep(POLL_S)
+
+    def _is_healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(self._address("/health"), timeout=REQUEST_S) as reply:
+                return bool(reply.status == 200)
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    def _end(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+        # The engine and what removes its shared memory are processes of the server's own: they
+        # end behind it, and would outlive one that is killed.
+        with suppress(ProcessLookupError):
+            deadline_s = time.monotonic() + STOP_S
+            while time.monotonic() < deadline_s:
+                os.killpg(self._process.pid, 0)
+                time.sleep(POLL_S)
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        rmtree(self._folder, ignore_errors=True)
+
+    def _address(self, path: str) -> str:
+        return f"http://127.0.0.1:{self._port}{path}"
+
+    def _post(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
+        request = urllib.request.Request(
+            self._address(path),
+            data=json.dumps(document).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=REQUEST_S) as reply:
+            answer: dict[str, Any] = json.load(reply)
+        return answer
+
+
+def _second(token: dict[str, Any]) -> dict[str, Any]:
+    """The best of the tokens that were not chosen."""
+    others = (one for one in token["top_logprobs"] if one["token"] != token["token"])
+    best: dict[str, Any] = max(others, key=lambda one: one["logprob"])
+    return best

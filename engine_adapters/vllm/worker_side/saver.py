@@ -1,0 +1,264 @@
+"""Saves complete chunks: one copy on the engine's thread, everything else behind it."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from engine_adapters.vllm.blocks.block_rows import BlockRows
+from engine_adapters.vllm.blocks.chunk_memory import ChunkMemory
+from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
+from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
+from engine_adapters.vllm.identity.chunk_keys import rank_key
+from engine_adapters.vllm.messages.orders import SaveOrder
+from engine_adapters.vllm.messages.tally import Tally
+from engine_adapters.vllm.scheduler_side.disconnections import Disconnections
+from kvstored_client import Ack, Client, NewChunk, PutOutcome, PutReport, StateKind, StateLayout
+from kvstored_contract.limits import NOTES_BYTES_PER_CALL_MAX
+
+LOGGER = logging.getLogger("vllm.kvstored")
+QUEUED_MAX = 64
+"""Snapshots that wait for the daemon; behind these saves are dropped."""
+PUT_TIMEOUT_MS = 5000
+LOOK_S = 1.0
+"""How often a saver with nothing to put looks whether there is a session."""
+DRAIN_S = 10.0
+"""Longest that the end of the engine waits for saves on their way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Chunks that lie in the arena, ready to be put."""
+
+    memory: ChunkMemory
+    chunks: tuple[NewChunk, ...]
+
+
+def _nothing() -> None:
+    pass
+
+
+class Saver:
+    """Copies blocks into the arena after a forward and has a thread put them.
+
+    When the arena is full, too much waits, or there is no daemon, the save is dropped and
+    counted: a later request that computes these chunks again saves them. With a ``check`` the
+    first chunk is tried before anything is stored; when that fails ``give_up`` is called once, and
+    all saves are dropped. The thread also connects the client when it has no session, and counts
+    why it could not.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        layout: StateLayout,
+        blocks: KvBlocks,
+        *,
+        span_chunks: int,
+        worker_count: int = 1,
+        rows: BlockRows | None = None,
+        check: ProjectionCheck | None = None,
+        give_up: Callable[[], None] = _nothing,
+    ) -> None:
+        self._client = client
+        self._layout = layout
+        self._blocks = blocks
+        self._span_chunks = span_chunks
+        self._worker_count = worker_count
+        self._rows = rows
+        self._check = check
+        self._give_up = give_up
+        self._is_off = False
+        self._hidden = [
+            layer for layer, state in enumerate(layout.layers) if state.kind is StateKind.HIDDEN
+        ]
+        self._queue: queue.Queue[Snapshot | None] = queue.Queue()
+        self._lock = threading.Lock()
+        self._tally = Tally()
+        self._disconnections = Disconnections(client)
+        self._thread = threading.Thread(target=self._run, name="kvstored-saver", daemon=True)
+        self._thread.start()
+
+    def save(self, orders: Iterable[SaveOrder]) -> None:
+        """Takes the bytes of all chunks of a step."""
+        if self._is_off:
+            self._count("dropped_saves", sum(len(order.chain_keys) for order in orders))
+            return
+        pieces = [piece for order in orders for piece in self._complete(order)]
+        for first in range(0, len(pieces), self._span_chunks):
+            self._snapshot(pieces[first : first + self._span_chunks])
+
+    def take_counts(self) -> dict[str, float]:
+        """What was counted since the last call."""
+        if not self._tally.counts:
+            return {}
+        with self._lock:
+            return self._tally.take()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing waits to be put, and nothing of what was is left to be taken."""
+        with self._lock:
+            # What is put is told before it stops to count as waiting.
+            return not (self.is_busy or self._tally.counts)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something taken is not put yet."""
+        return self._queue.unfinished_tasks > 0
+
+    def drain(self) -> None:
+        """Waits until what was taken is put, dropped, or DRAIN_S are over; ends the thread."""
+        self._queue.put(None)
+        self._thread.join(DRAIN_S)
+
+    def _complete(self, order: SaveOrder) -> list["_Piece"]:
+        """The chunks of an order of which every state is at hand."""
+        pieces = _pieces(order, self._layout)
+        if self._rows is None:
+            return pieces
+        complete = []
+        for piece in pieces:
+            rows = self._rows.take(piece.block_ids)
+            if rows is None:
+                self._count("dropped_saves", 1)
+            else:
+                complete.append(replace(piece, rows=torch.cat(rows, dim=1)))
+        return complete
+
+    def _snapshot(self, pieces: Sequence["_Piece"]) -> None:
+        # No session, no call: connecting could block, and belongs to the thread.
+        region = None
+        if self._client.epoch and self._queue.qsize() < QUEUED_MAX:
+            region = self._client.allocate(
+                ChunkMemory.byte_count(self._layout, len(pieces)), connects=False
+            )
+        if region is None:
+            self._count("dropped_saves", len(pieces))
+            return
+        memory = ChunkMemory(region, self._layout, len(pieces))
+        ids = torch.tensor([block for piece in pieces for block in piece.block_ids])
+        for layer, state in enumerate(self._layout.layers):
+            slices = memory.slices(layer)
+            if state.kind is StateKind.KV:
+                self._blocks.gather(layer, ids, slices)
+                continue
+            for target, piece in zip(slices, pieces, strict=True):
+                assert piece.rows is not None, "only complete chunks are taken"
+                target.copy_(piece.rows[self._hidden.index(layer)].view(torch.uint8).flatten())
+        if self._is_off or not self._passes(memory, pieces[0]):
+            region.release()
+            self._count("dropped_saves", len(pieces))
+            return
+        self._queue.put(
+            Snapshot(
+                memory=memory,
+                chunks=with_notes_that_fit([piece.chunk for piece in pieces]),
+            )
+        )
+
+    def _passes(self, memory: ChunkMemory, first: "_Piece") -> bool:
+        """Whether what is stored can be restored: the first chunk of all is tried."""
+        check, self._check = self._check, None
+        if check is None:
+            return True
+        try:
+            check.compare(memory, first.index, first.block_ids)
+        except Exception as error:
+            # Whatever a model of another kind raises: nothing of it may be stored.
+            self._is_off = True
+            self._give_up()
+            LOGGER.warning(
+                "kvstored saves nothing: layer inputs of this model do not give its keys and "
+                "values back (%s); use mode prefix or cake",
+                error,
+            )
+        return not self._is_off
+
+    def _run(self) -> None:
+        while True:
+            try:
+                snapshot = self._queue.get(timeout=LOOK_S)
+            except queue.Empty:
+                if not self._client.epoch:
+                    self._client.available()
+                    self._count_disconnections()
+                continue
+            if snapshot is None:
+                self._queue.task_done()
+                return
+            try:
+                self._put(snapshot)
+            except Exception:
+                LOGGER.exception("kvstored: a save failed and is dropped")
+                self._count("dropped_saves", len(snapshot.chunks))
+            finally:
+                snapshot.memory.region.release()
+                self._queue.task_done()
+
+    def _count_disconnections(self) -> None:
+        for name, count in self._disconnections.take().items():
+            self._count(name, count)
+
+    def _put(self, snapshot: Snapshot) -> None:
+        report: PutReport = self._client.put(
+            self._layout,
+            snapshot.chunks,
+            snapshot.memory.placement,
+            ack=Ack.STAGED,
+            timeout_ms=PUT_TIMEOUT_MS,
+        )
+        outcomes = [result.outcome for result in report.results]
+        stored_count = outcomes.count(PutOutcome.STORED)
+        # Each worker has saved its share of these tokens.
+        self._count("saved_tokens", stored_count * self._layout.chunk_tokens / self._worker_count)
+        self._count("dropped_saves", report.rejected_count)
+
+    def _count(self, name: str, amount: float) -> None:
+        with self._lock:
+            self._tally.add(name, amount)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """Chunk ``index`` of its request.
+
+    ``rows`` are its layer inputs [layer_count, chunk_tokens, width].
+    """
+
+    index: int
+    chunk: NewChunk
+    block_ids: tuple[int, ...]
+    rows: Tensor | None = None
+
+
+def _pieces(order: SaveOrder, layout: StateLayout) -> list[_Piece]:
+    blocks = len(order.block_ids) // len(order.chain_keys)
+    parents = (order.parent_key, *order.chain_keys)
+    return [
+        _Piece(
+            index=order.first_chunk + index,
+            chunk=NewChunk(
+                key=rank_key(key, layout.layout_id),
+                parent_key=rank_key(parent, layout.layout_id) if parent else b"",
+                token_count=layout.chunk_tokens,
+                stripe=order.first_chunk + index,
+                note=order.notes[index] if order.notes else b"",
+            ),
+            block_ids=order.block_ids[index * blocks : (index + 1) * blocks],
+        )
+        for index, (key, parent) in enumerate(zip(order.chain_keys, parents, strict=False))
+    ]
+
+
+def with_notes_that_fit(chunks: Sequence[NewChunk]) -> tuple[NewChunk, ...]:
+    """The chunks of one put, those in front with their notes: as many as one call takes."""
+    left_bytes, fitting = NOTES_BYTES_PER_CALL_MAX, []
+    for chunk in chunks:
+        left_bytes -= len(chunk.note)
+        fitting.append(chunk if left_bytes >= 0 else replace(chunk, note=b""))
+    return tuple(fitting)

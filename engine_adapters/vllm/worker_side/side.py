@@ -1,0 +1,278 @@
+"""What the connector does in a worker: carries out the orders of each step."""
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor, nn
+
+from engine_adapters.vllm.blocks.block_filler import BlockFiller, Projection
+from engine_adapters.vllm.blocks.block_rows import BlockRows
+from engine_adapters.vllm.blocks.chunk_memory import ChunkMemory
+from engine_adapters.vllm.blocks.decoder_layers import LayerShapeError, decoder_layers
+from engine_adapters.vllm.blocks.kv_blocks import BlockShapeError, KvBlocks
+from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
+from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
+from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
+from engine_adapters.vllm.settings.options import AdapterOptions
+from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
+from engine_adapters.vllm.worker_side.load_job import READS_AHEAD, LoadPlace
+from engine_adapters.vllm.worker_side.loader import Loader
+from engine_adapters.vllm.worker_side.saver import Saver
+from engine_adapters.vllm.worker_side.thread_cores import unbound_threads
+from kvstored_client import Client, StateKind, StateLayout
+
+LOGGER = logging.getLogger("vllm.kvstored")
+IDLE_S = 0.001
+"""How long a step that computes nothing leaves the interpreter to the loader."""
+READ_THREADS = 4
+NOTHING = WorkerReport()
+
+
+class WorkerSide:
+    """One for each worker. All methods run in the engine's thread and never wait for the store.
+
+    Begins when the caches are there and the first orders have named the model's fingerprint.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: AdapterOptions,
+        layout_of: Callable[[str], StateLayout],
+        *,
+        dtype: torch.dtype,
+        block_tokens: int,
+        layer_names: tuple[str, ...],
+        open_blocks_max: int,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._layout_of = layout_of
+        self._dtype = dtype
+        self._block_tokens = block_tokens
+        self._layer_names = layer_names
+        self._open_blocks_max = open_blocks_max
+        self._hooked: tuple[nn.Module, LayerHooks] | None = None
+        self._turn = EngineTurn()
+        self._blocks: KvBlocks | None = None
+        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="kvstored-read")
+        with unbound_threads():
+            # By the time that the model is loaded there is a session.
+            self._threads.submit(client.available)
+        self._refused: list[LoadOrder] = []
+        self._rank = 0
+        self._told_refusal = ""
+        self._loader: Loader | None = None
+        self._saver: Saver | None = None
+        self.is_settled = False
+        """Behind ``take_report``: nothing is under way or untold, so that steps which ask nothing
+        need not come here."""
+
+    def use_caches(self, caches: Mapping[str, Tensor]) -> None:
+        """The engine has made its KV cache."""
+        try:
+            self._blocks = KvBlocks(caches, self._layer_names)
+        except (BlockShapeError, KeyError) as error:
+            LOGGER.warning("kvstored is off in this worker: %s", error)
+
+    def use_model(self, model: nn.Module, hooks: LayerHooks) -> None:
+        """The engine has loaded its model, of which layer inputs are to be saved."""
+        self._hooked = model, hooks
+
+    def begin_step(self, orders: StepOrders) -> None:
+        """Takes the orders of a step, before anything of it is computed."""
+        self.is_settled = False
+        if not orders.fingerprint:
+            return
+        if self._loader is None and not self._open(orders.fingerprint):
+            self._refused += orders.loads
+            return
+        assert self._loader is not None
+        for load_id in orders.cancels:
+            self._loader.cancel(load_id)
+        self._turn.serve()
+        for load in orders.loads:
+            self._loader.start(load, claimed_chunks=orders.claims.get(load.load_id, 0))
+        for load_id, chunk_count in orders.claims.items():
+            self._loader.claim(load_id, chunk_count)
+
+    def end_forward(self, orders: StepOrders) -> None:
+        """The step is computed: its complete chunks are copied."""
+        if self._saver is not None and orders.saves:
+            self.is_settled = False
+            self._saver.save(orders.saves)
+
+    def take_finished(self, *, is_idle: bool) -> set[str]:
+        """Requests whose load has ended; an idle step gives the loader time first."""
+        if self._loader is None:
+            return {load.request_id for load in self._refused if not load.overtaken}
+        if is_idle:
+            self._loader.wait(IDLE_S)
+            self._turn.serve()
+        return self._loader.take_finished()
+
+    def take_bad_blocks(self) -> set[int]:
+        """Blocks of such requests that were not filled."""
+        if self._loader is None:
+            waited_for = (load for load in self._refused if not load.overtaken)
+            return {block for load in waited_for for block in load.span.block_ids}
+        return self._loader.take_bad_blocks()
+
+    def take_report(self) -> WorkerReport:
+        """What the scheduler's side should know; the last thing that is taken behind a step."""
+        if self._loader is None or self._saver is None:
+            refused, self._refused = self._refused, []
+            return WorkerReport(
+                ends=tuple(
+                    LoadEnd(
+                        load_id=load.load_id,
+                        loaded_blocks=0,
+                        lost_chunks=(load.span.chunks.start,),
+                    )
+                    for load in refused
+                )
+            )
+        progress, ends = self._loader.progress(), self._loader.take_ends()
+        refusals = self._new_refusal()
+        # A worker that was refused is asked until it has said that it no longer is.
+        is_idle = self._loader.is_settled and self._saver.is_settled
+        self.is_settled = is_idle and not self._told_refusal
+        if not (progress or ends or refusals):
+            return NOTHING
+        return WorkerReport(progress=progress, ends=ends, refusals=refusals)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a session with the daemon lives."""
+        return self._client.epoch != 0
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether something that was taken is not in the store yet."""
+        return self._saver is not None and self._saver.is_busy
+
+    def take_counts(self) -> dict[str, float]:
+        """What was counted since the last call."""
+        return {} if self._saver is None else self._saver.take_counts()
+
+    def close(self) -> None:
+        """Ends all threads; what was taken is saved first, within a bounded time."""
+        self._turn.close()
+        self._take_no_inputs()
+        if self._loader is not None:
+            self._loader.close()
+        if self._saver is not None:
+            self._saver.drain()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def _new_refusal(self) -> dict[int, str]:
+        """What the daemon says to this worker, by its rank, if it was not told yet."""
+        refusal = self._client.refusal
+        if refusal == self._told_refusal:
+            return {}
+        self._told_refusal = refusal
+        return {self._rank: refusal}
+
+    def _take_no_inputs(self) -> None:
+        if self._hooked is not None:
+            self._hooked[1].take = None
+
+    def _open(self, fingerprint: str) -> bool:
+        if self._blocks is None:
+            return False
+        layout = self._layout_of(fingerprint)
+        chunk_bytes, room_bytes = ChunkMemory.byte_count(layout, 1), self._client.region_bytes_max
+        span_chunks = span_chunks_for(
+            chunk_bytes, room_bytes=room_bytes, span_bytes=self._options.span_bytes
+        )
+        if span_chunks == 0:
+            LOGGER.warning(
+                "kvstored is off in this worker: a chunk has %d bytes and arena_bytes room for %d; "
+                "set a larger arena_bytes or a smaller chunk_tokens",
+                chunk_bytes,
+                room_bytes,
+            )
+            self._blocks = None
+            return False
+        try:
+            rows, projection = self._hook(layout)
+        except LayerShapeError as error:
+            LOGGER.warning(
+                "kvstored is off in this worker: %s, so hidden states cannot be saved; use mode "
+                "prefix or cake",
+                error,
+            )
+            self._blocks = None
+            return False
+        filler = BlockFiller(
+            self._blocks,
+            layout,
+            block_tokens=self._block_tokens,
+            dtype=self._dtype,
+            projection=projection,
+            rows=rows,
+        )
+        with unbound_threads():
+            self._start_threads(layout, filler, rows, span_chunks)
+        return True
+
+    def _start_threads(
+        self, layout: StateLayout, filler: BlockFiller, rows: BlockRows | None, span_chunks: int
+    ) -> None:
+        assert self._blocks is not None
+        self._rank = layout.shard.tensor_rank
+        self._saver = Saver(
+            self._client,
+            layout,
+            self._blocks,
+            span_chunks=span_chunks,
+            worker_count=layout.shard.tensor_size,
+            rows=rows,
+            check=ProjectionCheck(self._blocks, filler, layout) if filler.needs_engine else None,
+            give_up=self._take_no_inputs,
+        )
+        self._loader = Loader(
+            LoadPlace(
+                client=self._client,
+                layout=layout,
+                filler=filler,
+                turn=self._turn,
+                threads=self._threads,
+                span_chunks=span_chunks,
+                timeout_s=self._options.load_timeout_s,
+            )
+        )
+
+    def _hook(self, layout: StateLayout) -> tuple[BlockRows | None, Projection | None]:
+        """Where layer inputs are gathered, and what makes keys and values of them."""
+        hidden = [
+            layer for layer, state in enumerate(layout.layers) if state.kind is StateKind.HIDDEN
+        ]
+        if not hidden:
+            return None, None
+        if self._hooked is None:
+            # Some other connector stands between the worker and this one.
+            raise LayerShapeError("the worker does not show its model")
+        model, hooks = self._hooked
+        decoder_layers(model)
+        from engine_adapters.vllm.blocks.hidden_layers import HiddenLayers
+
+        layers = HiddenLayers(model, hidden)
+        if not self._options.saves:
+            return None, layers
+        rows = BlockRows(capacity=self._open_blocks_max, block_tokens=self._block_tokens)
+        layers.hand_out(hooks, rows.add, rows.clear)
+        return rows, layers
+
+
+def span_chunks_for(chunk_bytes: int, *, room_bytes: int, span_bytes: int) -> int:
+    """Chunks of one read: the reads of a load and a save have room beside each other.
+
+    One where a single chunk is larger than that; 0 where not even that has room.
+    """
+    if room_bytes < chunk_bytes:
+        return 0
+    return max(1, min(span_bytes, room_bytes // (READS_AHEAD + 1)) // chunk_bytes)

@@ -1,0 +1,47 @@
+"""What the job measured, as a file that says where it comes from."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from examples.conversation.job import JobResult
+from examples.conversation.runner_process import TurnResult
+from kvstored.evidence import Provenance
+
+_UNPUBLISHED = ("generated_ids",)
+"""Whether they are equal is told instead."""
+
+
+def to_json(result: JobResult, provenance: Provenance) -> str:
+    """All turns, with the store and without, and the last one from both ends.
+
+    Bytes and tokens as counted, ``ttft_s`` in seconds, ``gain`` without unit.
+    """
+    ends = result.both_ends
+    document = {
+        **provenance.to_document(),
+        "turns": [
+            {
+                "number": turn.number,
+                "history_tokens": turn.history_tokens,
+                "tokens_equal": turn.tokens_equal,
+                "gain": turn.recomputed.ttft_s / turn.stored.ttft_s,
+                "stored": _numbers(turn.stored),
+                "recomputed": _numbers(turn.recomputed),
+            }
+            for turn in result.turns
+        ],
+        "both_ends": {
+            "device_bytes_per_s": ends.bytes_per_s,
+            "history_tokens": ends.history_tokens,
+            "tokens_equal": ends.tokens_equal,
+            "both": _numbers(ends.both),
+            "loaded": _numbers(ends.loaded),
+            "computed": _numbers(ends.computed),
+        },
+    }
+    return f"{json.dumps(document, indent=2)}\n"
+
+
+def _numbers(turn: TurnResult) -> dict[str, Any]:
+    return {key: value for key, value in asdict(turn).items() if key not in _UNPUBLISHED}

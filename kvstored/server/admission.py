@@ -1,0 +1,131 @@
+"""How calls come in: the token first, then the message, then the method; and how they are refused.
+
+gRPC receives the message of a unary call before it asks anybody. So every method is served as one
+that takes a stream: nothing but what the connection buffers is received for a caller without a
+session. What cannot be decoded gRPC would answer with UNKNOWN, and log it as a fault of the daemon.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from kvstored.server.calls import Services
+from kvstored.server.errors import refusal_of, refuse
+from kvstored.server.session import Session
+from kvstored_contract.reasons import REASON_METADATA, TOKEN_METADATA, Reason
+
+LOGGER = logging.getLogger(__name__)
+MESSAGE_TIMEOUT_S = 30.0
+"""How long a call may stay in progress without its message."""
+DETAILS_CHARACTERS_MAX = 500
+"""A sentence may repeat what the client sent; gRPC tears down a call whose status is long."""
+
+if TYPE_CHECKING:
+    # The classes of gRPC take no parameters when the program runs.
+    Handler = grpc.RpcMethodHandler[Any, Any]
+    Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class _Registry:
+    """What generated code adds a service to: passes its methods on, with a way in of our own."""
+
+    def __init__(self, server: grpc.aio.Server, services: Services) -> None:
+        self._server = server
+        self._services = services
+
+    def add_generic_rpc_handlers(self, _: object) -> None:
+        """Does nothing: generated code adds every method here, and again below by its name."""
+
+    def add_registered_method_handlers(
+        self, service: str, handlers: "Mapping[str, Handler]"
+    ) -> None:
+        """Adds the methods of one service, all of them unary."""
+        admitting = {
+            name: _admitting(f"{service}/{name}", handler, self._services)
+            for name, handler in handlers.items()
+        }
+        handler = grpc.method_handlers_generic_handler(service, admitting)
+        self._server.add_generic_rpc_handlers((handler,))
+
+
+def admission_registry(server: grpc.aio.Server, services: Services) -> grpc.aio.Server:
+    """What services are added to instead of ``server``; calls of open sessions are let in."""
+    return cast("grpc.aio.Server", _Registry(server, services))
+
+
+def _admitting(name: str, handler: "Handler", services: Services) -> "Handler":
+    """A handler that calls a method marked by ``session_call`` with the caller's session.
+
+    Refusals become a status code with the reason as trailing metadata; every other
+    error is logged with its cause and told to the client as INTERNAL.
+    """
+    decode = handler.request_deserializer
+    assert decode is not None
+    serve = cast("Callable[[Any, Session], Awaitable[Any]]", handler.unary_unary)
+    sessions = services.sessions
+
+    async def call(_: object, context: "Context") -> Any:
+        token = _token_of(context)
+        try:
+            with sessions.find(token).call():
+                request = _decoded(await _received(context), decode)
+                # A second look: while the message was awaited the session may have ended, or
+                # the daemon may have begun to stop, which waits for no call before this.
+                session = sessions.find(token)
+                with services.calls:
+                    return await serve(request, session)
+        except Exception as error:
+            await _end(context, error, name)
+
+    return grpc.stream_unary_rpc_method_handler(
+        call, response_serializer=handler.response_serializer
+    )
+
+
+async def _received(context: "Context") -> Any:
+    """The body of a call; raises RefusedError when it does not come."""
+    try:
+        async with asyncio.timeout(MESSAGE_TIMEOUT_S):
+            return await context.read()
+    except TimeoutError:
+        refuse(
+            Reason.DEADLINE,
+            f"the message of the call did not arrive within {MESSAGE_TIMEOUT_S:g} s; call again",
+        )
+
+
+def _decoded(body: Any, decode: "Callable[[bytes], Any]") -> Any:
+    """The message of a body, which is no bytes where the client sent none; raises RefusedError."""
+    with contextlib.suppress(DecodeError):
+        if isinstance(body, bytes):
+            return decode(body)
+    return refuse(Reason.FIELD_INVALID, "the request is not a message of this method")
+
+
+async def _end(context: "Context", error: Exception, name: str) -> NoReturn:
+    """Ends a call with the status, sentence and reason of an error."""
+    refusal = refusal_of(error)
+    if refusal is not None:
+        details = str(refusal)[:DETAILS_CHARACTERS_MAX]
+        await context.abort(refusal.status, details, refusal.metadata)
+    else:
+        LOGGER.error("%s failed", name, exc_info=error)
+        await context.abort(
+            grpc.StatusCode.INTERNAL,
+            "a fault of the daemon; its log has the cause",
+            ((REASON_METADATA, Reason.INTERNAL.name),),
+        )
+    raise error
+
+
+def _token_of(context: "Context") -> str:
+    """The token that a call carries; empty without one."""
+    for key, value in context.invocation_metadata() or ():
+        if key == TOKEN_METADATA and isinstance(value, str):
+            return value
+    return ""

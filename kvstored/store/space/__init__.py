@@ -1,0 +1,9 @@
+"""Space on the devices: slabs, extents, and the table of the chunks that lie in them.
+
+In reading order: slabs and extents as numbers (``slab_geometry``) and which of them are free
+(``allocator``); which device a chunk goes to (``striping``). Many chunks as claims: in arrays
+(``claim_block``) and as a stream of bytes (``claim_stream``). The chunks in service, compactly:
+``chunk_table``, which finds rows by ``key_map``. On media: the devices of one store
+(``device_set``), their superblocks (``superblock_copies``), and the extents of a slab without the
+index (``slab_scan`` into a ``scanned_slab``, over threads with ``bounded_map``).
+"""

@@ -1,0 +1,168 @@
+"""Finding the extents of a slab without the index, by the headers on the device."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvstored.format.chunk_record import ChunkRecord
+from kvstored.format.errors import FormatError
+from kvstored.format.extent import Extent
+from kvstored.format.extent_header import ExtentHeader, page_checksum
+from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
+from kvstored.format.slab_header import SLAB_HEADER_BYTES, SlabHeader
+from kvstored.format.slice_lengths import SliceLengths
+from kvstored.io.device import Device, DeviceError
+from kvstored.store.space.device_set import DeviceSet
+from kvstored.store.space.scanned_slab import ScannedSlab
+from kvstored_contract.limits import ALIGNMENT_BYTES
+
+SCAN_BYTES = 1024 * 1024
+"""Memory that a scan needs, and its longest read."""
+DENSE_CLASS_BYTES = 64 * 1024
+"""Up to this size class one long read of everything is cheaper than one read a header."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlabPlace:
+    """One slab of one device: what its headers have to say of themselves."""
+
+    device: Device
+    device_index: int
+    device_id: bytes
+    slab_index: int
+    offset: int
+    byte_count: int
+
+
+def slab_places(device_set: DeviceSet) -> list[SlabPlace]:
+    """Every slab of the set, those of the same number on all devices together."""
+    places = [
+        SlabPlace(
+            device=device,
+            device_index=device_index,
+            device_id=superblock.device_id,
+            slab_index=slab_index,
+            offset=superblock.slab_offset(slab_index),
+            byte_count=superblock.slab_bytes,
+        )
+        for device_index, (device, superblock) in enumerate(
+            zip(device_set.devices, device_set.superblocks, strict=True)
+        )
+        for slab_index in range(superblock.slab_count)
+    ]
+    return sorted(places, key=lambda place: (place.slab_index, place.device_index))
+
+
+def read_slab_header(place: SlabPlace, scratch: memoryview) -> SlabHeader | None:
+    """The header of a slab; None when the slab was never used or the header is not its own.
+
+    Raises DeviceError. ``scratch`` is aligned memory of at least one page.
+    """
+    page = scratch[:SLAB_HEADER_BYTES]
+    place.device.readv([page], place.offset)
+    try:
+        header = SlabHeader.decode(bytes(page))
+    except FormatError:
+        return None
+    is_own = (header.device_id, header.slab_index) == (place.device_id, place.slab_index)
+    is_possible = (
+        HEADER_BYTES < header.class_bytes <= place.byte_count - SLAB_HEADER_BYTES
+        and header.class_bytes % ALIGNMENT_BYTES == 0
+    )
+    return header if is_own and is_possible else None
+
+
+def scan_slab(place: SlabPlace, scratch: memoryview) -> ScannedSlab:
+    """Records of every chunk whose header in this slab is sound and at its own place.
+
+    The payload is not looked at: it is verified when it is read. What a read error hits
+    is read a second time, header by header. Raises DeviceError where the slab's own
+    header cannot be read. ``scratch`` is aligned memory of ``SCAN_BYTES``.
+    """
+    try:
+        slab_header = read_slab_header(place, scratch)
+    except DeviceError:
+        slab_header = read_slab_header(place, scratch)
+    if slab_header is None:
+        return ScannedSlab()
+    found, lengths, unread_count = [], [], 0
+    for offset, page in _header_pages(place, slab_header.class_bytes, scratch):
+        if page is None:
+            unread_count += 1
+            continue
+        header = _header_at(place, slab_header, offset, page)
+        if header is None:
+            continue
+        found.append((header.chunk, _record(place, header, page)))
+        if header.is_encoded:
+            known = SliceLengths(lengths=header.slice_bytes, header_checksum=page_checksum(page))
+            lengths.append((header.chunk, known))
+    return ScannedSlab(chunks=tuple(found), lengths=tuple(lengths), unread_count=unread_count)
+
+
+def extent_spans(*, offset: int, byte_count: int, class_bytes: int) -> Iterator[tuple[int, int]]:
+    """(device offset of the first header, extent count) of each read that scans a slab."""
+    extent_count = (byte_count - SLAB_HEADER_BYTES) // class_bytes
+    dense = class_bytes <= DENSE_CLASS_BYTES
+    step = (SCAN_BYTES - HEADER_BYTES) // class_bytes + 1 if dense else 1
+    for first in range(0, extent_count, step):
+        start = offset + SLAB_HEADER_BYTES + first * class_bytes
+        yield start, min(step, extent_count - first)
+
+
+def _header_pages(
+    place: SlabPlace, class_bytes: int, scratch: memoryview
+) -> Iterator[tuple[int, bytes | None]]:
+    """(device offset, page) of the first page of each extent; None for one not readable."""
+    spans = extent_spans(offset=place.offset, byte_count=place.byte_count, class_bytes=class_bytes)
+    for start, extent_count in spans:
+        span = scratch[: (extent_count - 1) * class_bytes + HEADER_BYTES]
+        try:
+            place.device.readv([span], start)
+        except DeviceError:
+            for offset in range(start, start + len(span), class_bytes):
+                yield offset, _single_page(place, offset, scratch)
+            continue
+        for inside in range(0, len(span), class_bytes):
+            yield start + inside, bytes(span[inside : inside + HEADER_BYTES])
+
+
+def _single_page(place: SlabPlace, offset: int, scratch: memoryview) -> bytes | None:
+    page = scratch[:HEADER_BYTES]
+    try:
+        place.device.readv([page], offset)
+    except DeviceError:
+        return None
+    return bytes(page)
+
+
+def _header_at(
+    place: SlabPlace, slab_header: SlabHeader, offset: int, page: bytes
+) -> ExtentHeader | None:
+    """The header in a page if it can belong to the slab as it is used now.
+
+    A header older than the slab's is left over from an earlier use.
+    """
+    try:
+        header = ExtentHeader.decode(page)
+    except FormatError:
+        return None
+    geometry = ChunkGeometry.of_slices(header.slice_bytes)
+    is_own = (
+        header.device_id == place.device_id
+        and header.offset == offset
+        and header.class_bytes == slab_header.class_bytes
+        and header.epoch >= slab_header.epoch
+        and geometry.extent_bytes <= header.class_bytes
+    )
+    return header if is_own else None
+
+
+def _record(place: SlabPlace, header: ExtentHeader, page: bytes) -> ChunkRecord:
+    return ChunkRecord(
+        extent=Extent(place.device_index, header.offset, header.class_bytes),
+        layout_id=header.layout_id,
+        token_count=header.token_count,
+        epoch=header.epoch,
+        stamp=header.stamp,
+        header_checksum=page_checksum(page),
+    )

@@ -1,0 +1,76 @@
+"""Extents of the devices: taken where the header of their slab is on media, and given back."""
+
+import threading
+from functools import partial
+
+from kvstored.deadlines import NO_DEADLINE, remaining_s
+from kvstored.format.extent import Extent
+from kvstored.store.space.allocator import Allocator
+from kvstored.store.write.device_failures import DeviceFailures
+from kvstored.store.write.slab_openings import Opening, SlabOpenings
+from kvstored_contract.reasons import Reason
+
+OPENING_WAIT_S = 0.1
+"""How long a put waits for the header of a slab at least, even with no time at all."""
+
+
+class Extents:
+    """Allocates extents on the devices that have not failed. Thread-safe."""
+
+    def __init__(
+        self, *, allocator: Allocator, openings: SlabOpenings, failures: DeviceFailures
+    ) -> None:
+        self.allocator = allocator
+        self._openings = openings
+        self._failures = failures
+        self._lock = threading.Lock()
+
+    def allocate(
+        self, class_bytes: int, device_index: int, *, deadline: float = NO_DEADLINE
+    ) -> Extent | Reason:
+        """Takes an extent, preferably on ``device_index``; STORE_FULL when there is no room.
+
+        The first extent of a slab has the slab's header written. Whoever takes one of that
+        slab waits for that write, so that no chunk of the slab can become durable without it;
+        DEADLINE when that is not over by ``deadline``, on the monotonic clock.
+        """
+        while True:
+            with self._lock:
+                allocation = self.allocator.allocate(
+                    class_bytes, device_index, excluded=self._failures.devices
+                )
+                if allocation is None:
+                    return Reason.STORE_FULL
+                extent = allocation.extent
+                slab = (extent.device_index, self.allocator.slab_index(extent))
+                is_new = allocation.opened_slab is not None
+                opening = self._openings.begin(slab) if is_new else self._openings.find(slab)
+            if opening is None:
+                return extent
+            if is_new:
+                self._openings.write(slab, class_bytes, self.allocator.slab_offset(slab[1]))
+            left_s = remaining_s(deadline)
+            try:
+                if opening.result(None if left_s is None else max(left_s, OPENING_WAIT_S)) is None:
+                    return extent
+            except TimeoutError:
+                # Not before: the slab might become another class's while it is written.
+                opening.add_done_callback(partial(self._free_after, extent))
+                return Reason.DEADLINE
+            self._free_after(extent, opening)
+
+    def free(self, extent: Extent) -> None:
+        """Returns an extent that no key names: nothing was visible there, or it is deleted."""
+        with self._lock:
+            self.allocator.free(extent)
+
+    def used_bytes(self, device_index: int) -> int:
+        """Bytes of the extents in use on a device."""
+        with self._lock:
+            return self.allocator.used_bytes(device_index)
+
+    def _free_after(self, extent: Extent, opening: Opening) -> None:
+        """Gives back an extent that nobody waits for, once its slab's header is settled."""
+        if (error := opening.result()) is not None:
+            self._failures.report(extent.device_index, error, is_gone=True)
+        self.free(extent)

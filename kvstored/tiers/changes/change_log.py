@@ -1,0 +1,100 @@
+"""What came and went in one namespace: a bounded list with sequence numbers. Pure."""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+
+CHANGES_MAX = 32_768
+"""Changes that are remembered."""
+NOTES_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of notes that are remembered."""
+CHANGES_PER_ANSWER_MAX = 2048
+ANSWER_NOTES_BYTES_MAX = 4 * 1024 * 1024
+"""Both bound one answer, which has to fit into a message."""
+
+
+class ChangeKind(Enum):
+    """What happened to a chunk; values are those of the protobuf enum."""
+
+    STORED = 1
+    REMOVED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A chunk that came, with what was said of it, or went."""
+
+    kind: ChangeKind
+    key: bytes
+    note: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSpan:
+    """Consecutive changes up to ``last_sequence``, and what is not among them.
+
+    ``is_lost``: some behind the asker's place are not known any more. ``has_more``: others
+    follow.
+    """
+
+    changes: tuple[Change, ...]
+    last_sequence: int
+    is_lost: bool
+    has_more: bool
+
+
+class ChangeLog:
+    """The last changes of one namespace. Not thread-safe.
+
+    Sequence numbers begin at 1 and have no gaps, but for ``lose``. Invariant: the changes that
+    are remembered are the last ones, so that whoever takes them for everything believes
+    of no chunk that is gone that it is there.
+    """
+
+    def __init__(self) -> None:
+        self._changes: deque[Change] = deque()
+        self._last = 0
+        self._notes_bytes = 0
+
+    @property
+    def notes_bytes(self) -> int:
+        """Bytes of all notes that are remembered."""
+        return self._notes_bytes
+
+    def add(self, change: Change) -> None:
+        """Remembers what happened now, and forgets what is too long ago."""
+        self._changes.append(change)
+        self._last += 1
+        self._notes_bytes += len(change.note)
+        while len(self._changes) > CHANGES_MAX or self._notes_bytes > NOTES_BYTES_MAX:
+            self._notes_bytes -= len(self._changes.popleft().note)
+
+    def lose(self) -> None:
+        """Something happened that nobody can tell chunk by chunk: everybody has to start over."""
+        self._changes.clear()
+        self._notes_bytes = 0
+        self._last += 1
+
+    def after(self, sequence: int | None) -> ChangeSpan:
+        """What is known of the changes behind ``sequence``.
+
+        None is the place of one who knows nothing, or belongs to another log.
+        """
+        oldest = self._last - len(self._changes) + 1
+        is_lost = sequence is None or not oldest <= sequence + 1 <= self._last + 1
+        skipped = 0 if sequence is None or is_lost else sequence + 1 - oldest
+        changes: list[Change] = []
+        notes_bytes = 0
+        for change in islice(self._changes, skipped, skipped + CHANGES_PER_ANSWER_MAX):
+            notes_bytes += len(change.note)
+            if notes_bytes > ANSWER_NOTES_BYTES_MAX:
+                break
+            changes.append(change)
+        last = oldest - 1 + skipped + len(changes)
+        return ChangeSpan(
+            changes=tuple(changes),
+            last_sequence=last,
+            is_lost=is_lost,
+            has_more=last < self._last,
+        )

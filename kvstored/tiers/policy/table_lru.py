@@ -1,0 +1,42 @@
+"""Least recently used, for the chunks of a table that keeps the times itself."""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from kvstored.format.identity import ChunkId
+from kvstored.tiers.policy.use_order import TimedRows, UseOrder
+
+
+class UsedChunks(TimedRows, Protocol):
+    """A table of chunks with the time of the last use of each."""
+
+    def touch(self, identities: Sequence[bytes], /) -> None:
+        """Hears that chunks are used now, one after the other; ignores those not there."""
+
+    def use(self, row: int, /) -> tuple[ChunkId, int]:
+        """The chunk in a row that is in use, and the time of its last use."""
+
+
+class TableLru:
+    """Implements ``EvictionPolicy`` without memory of its own for each chunk.
+
+    There may be ten million chunks: their times lie in the table, where they enter and leave.
+    """
+
+    def __init__(self, table: UsedChunks) -> None:
+        self._table = table
+        self._order = UseOrder(table)
+
+    def insert(self, key: ChunkId, group: int) -> None:
+        """Does nothing: the table noted the time when the chunk entered it."""
+
+    def touch(self, keys: Sequence[ChunkId]) -> None:
+        """Makes chunks the most recently used ones, if they are in the table."""
+        self._table.touch([key.encode() for key in keys])
+
+    def remove(self, key: ChunkId) -> None:
+        """Does nothing: a row without a chunk is no victim."""
+
+    def victims(self, group: int | None = None) -> Iterator[ChunkId]:
+        """Chunks in the order of their last use, the oldest first."""
+        return (self._table.use(row)[0] for row in self._order.victims(group))

@@ -1,0 +1,353 @@
+"""The write path of steps: rows of many sequences to their open chunks, full ones sealed.
+
+The second of HCache's two stages (section 4.2.2): what the engine has snapshotted in one
+copy is sorted into chunks here, and each chunk is written as a whole.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvstored.counters import Counters
+from kvstored.format.identity import ChunkId
+from kvstored.store.sequences.rules import (
+    SEQUENCE_CHUNKS_MAX,
+    SequenceLimitError,
+    SequenceUnknownError,
+)
+from kvstored.store.sequences.sequence_state import SequenceState
+from kvstored.store.sequences.sequence_table import SequenceStorageError
+from kvstored.store.write.append_rows import Piece, RowBlock, pieces, row_blocks
+from kvstored.store.write.row_copies import RowRun, copy_rows
+from kvstored.tiers.chunks.dram import DramTier
+from kvstored.tiers.chunks.frame import OpenFrame
+from kvstored.tiers.chunks.requests import (
+    ROOM_WAIT_S,
+    AppendItem,
+    AppendOutcome,
+    AppendRequest,
+    NewChunk,
+    PutOutcome,
+    PutTicket,
+)
+from kvstored.tiers.chunks.stager import STORED_BEFORE, Stager, found, slice_sums
+from kvstored.tiers.sequences.open_sequence import OpenSequence, SequenceId
+from kvstored.tiers.sequences.open_sequences import OpenSequences
+from kvstored.tiers.sequences.sequence_recorder import SequenceRecorder
+from kvstored.tiers.sequences.tail_frames import TailFrames
+from kvstored_contract.layout import StateLayout
+from kvstored_contract.reasons import Reason
+
+LOGGER = logging.getLogger(__name__)
+HELD_WAIT_S = 0.02
+"""How long a sequence that somebody else holds is waited for before the next one has its turn."""
+LOST = frozenset({Reason.NOT_STORED, Reason.CHECKSUM})
+"""What tells that a flushed tail will not come back."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """An item with a frame for each of its pieces; the first may be the open tail's own."""
+
+    sequence: OpenSequence
+    item: AppendItem
+    pieces: tuple[Piece, ...]
+    frames: list[OpenFrame]
+
+    @property
+    def new_frames(self) -> list[OpenFrame]:
+        """Those that were opened for this item."""
+        return [frame for frame in self.frames if frame is not self.sequence.frame]
+
+
+class AppendPath:
+    """Adds rows to open sequences. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        sequences: OpenSequences,
+        recorder: SequenceRecorder,
+        tails: TailFrames,
+        dram: DramTier,
+        stager: Stager,
+        counters: Counters,
+    ) -> None:
+        self._sequences = sequences
+        self._recorder = recorder
+        self._tails = tails
+        self._dram = dram
+        self._stager = stager
+        self._counters = counters
+
+    def append(self, request: AppendRequest) -> list[AppendOutcome]:
+        """Copies the rows of every item, and stages the chunks that are complete then.
+
+        One outcome for each item. An item is copied whole or not at all: where DRAM has no
+        room at once its rows are dropped and the sequence is stopped where it was, until
+        somebody appends at exactly that length. A sequence that somebody else changes until
+        the deadline takes nothing either, nor does one whose flushed tail is not read by then; no
+        other item waits for it. Never waits for room in DRAM. Complete chunks wait for room on
+        the devices until the deadline, those of all items that are taken together at most
+        ROOM_WAIT_S; the sequence ends before one that finds none by then. Raises LayoutError for
+        a layout whose keys and values have no
+        halves, and IndexFailure.
+        """
+        blocks = row_blocks(request.layout, request.row_count)
+        identities = [
+            self._sequences.resolve(request.namespace_id, request.session_id, item.name)
+            for item in request.items
+        ]
+        wanted = dict(enumerate(identities))
+        # First all that waits for nobody: the wait for the others takes no time from it.
+        found = self._append_held(request, blocks, wanted, may_load=False)
+        is_last_round = False
+        while (rest := sorted(wanted.keys() - found.keys())) and not is_last_round:
+            is_last_round = time.monotonic() >= request.deadline
+            for place in rest:
+                found |= self._append_waiting(request, blocks, place, wanted[place])
+        outcomes = [
+            found.get(place) or self._refused(identity, request.items[place], Reason.DEADLINE)
+            for place, identity in wanted.items()
+        ]
+        self._count(request, outcomes)
+        return outcomes
+
+    def _append_waiting(
+        self,
+        request: AppendRequest,
+        blocks: tuple[RowBlock, ...],
+        place: int,
+        identity: SequenceId,
+    ) -> dict[int, AppendOutcome]:
+        """Appends one item that waits; {} where its sequence is held for some time from now on."""
+        wait_until = min(request.deadline, time.monotonic() + HELD_WAIT_S)
+        try:
+            return self._append_held(request, blocks, {place: identity}, wait_until)
+        except Exception:
+            # Others may be taken already, and have to be answered.
+            LOGGER.exception("rows of a sequence cannot be taken")
+            return {place: self._refused(identity, request.items[place], Reason.INTERNAL)}
+
+    def _append_held(
+        self,
+        request: AppendRequest,
+        blocks: tuple[RowBlock, ...],
+        wanted: dict[int, SequenceId],
+        wait_until: float = 0.0,
+        *,
+        may_load: bool = True,
+    ) -> dict[int, AppendOutcome]:
+        """Appends the items at these places but those whose sequence is held until then.
+
+        Unless ``may_load`` also without those whose tail has to be read from a device.
+        """
+        with self._sequences.held_if_free(wanted.values(), wait_until) as held:
+            deadline = min(request.deadline, time.monotonic() + ROOM_WAIT_S)
+            sequences = {
+                sequence.identity: sequence
+                for sequence in held
+                if may_load or not self._needs_load(sequence)
+            }
+            placed: dict[int, _Placed | AppendOutcome] = {}
+            try:
+                for place, identity in wanted.items():
+                    if (sequence := sequences.get(identity)) is not None:
+                        placed[place] = self._place(sequence, request.items[place], request)
+                ready = [one for one in placed.values() if isinstance(one, _Placed)]
+                copy_rows(
+                    snapshot=np.frombuffer(request.source, np.uint8),
+                    memory=self._dram.memory,
+                    blocks=blocks,
+                    runs=[run for one in ready for run in _runs(one)],
+                )
+                return {
+                    place: self._seal_full(one, deadline) if isinstance(one, _Placed) else one
+                    for place, one in placed.items()
+                }
+            except BaseException:
+                for one in placed.values():
+                    self._close(one.new_frames if isinstance(one, _Placed) else [])
+                raise
+
+    def _needs_load(self, sequence: OpenSequence) -> bool:
+        """Whether the tail of a held sequence is flushed and lies in no frame."""
+        try:
+            state = self._sequences.look_up(sequence)
+        except SequenceUnknownError:
+            return False
+        return bool(state.tail_tokens) and sequence.frame is None
+
+    def _refused(self, identity: SequenceId, item: AppendItem, reason: Reason) -> AppendOutcome:
+        """What becomes of an item that was not taken; the sequence may be held by others."""
+        state = self._sequences.glance(identity)
+        return AppendOutcome(item.first_token if state is None else state.length_tokens, reason)
+
+    def _place(
+        self, sequence: OpenSequence, item: AppendItem, request: AppendRequest
+    ) -> _Placed | AppendOutcome:
+        """Finds frames for an item, all of them or none."""
+        try:
+            state = self._sequences.look_up(sequence)
+        except SequenceUnknownError:
+            return AppendOutcome(0, Reason.SEQUENCE_UNKNOWN)
+        layout = request.layout
+        if state.layout_id != layout.layout_id:
+            return AppendOutcome(state.length_tokens, Reason.SEQUENCE_CONFLICT)
+        if state.chunk_tokens == 0:
+            state = self._with_layout(sequence, layout)
+        if item.first_token != state.length_tokens:
+            return AppendOutcome(state.length_tokens, Reason.SEQUENCE_CONFLICT)
+        if len(state.keys) + len(item.keys) > SEQUENCE_CHUNKS_MAX:
+            return AppendOutcome(state.length_tokens, Reason.LIMIT_EXCEEDED)
+        try:
+            chunk_count = len(state.keys) + len(item.keys)
+            self._sequences.own(sequence, request.session_id, chunk_count)
+        except SequenceLimitError:
+            return AppendOutcome(state.length_tokens, Reason.LIMIT_EXCEEDED)
+        reason = self._open_tail(sequence, layout, request.deadline)
+        if reason is not Reason.UNSPECIFIED:
+            return AppendOutcome(sequence.known.length_tokens, reason)
+        parts = tuple(
+            pieces(
+                first_token=item.first_token,
+                first_row=item.first_row,
+                token_count=item.token_count,
+                chunk_tokens=layout.chunk_tokens,
+            )
+        )
+        frames = self._open_frames(len(parts), sequence.frame, layout)
+        if frames is None:
+            sequence.state = state.stopped()
+            return AppendOutcome(state.length_tokens, Reason.DRAM_FULL)
+        return _Placed(sequence, item, parts, frames)
+
+    def _with_layout(self, sequence: OpenSequence, layout: StateLayout) -> SequenceState:
+        """Looks a sequence up whose layout the index did not know."""
+        sequence.layout = layout
+        sequence.state = SequenceState.of_record(sequence.known.record(), layout.chunk_tokens)
+        return sequence.state
+
+    def _open_tail(self, sequence: OpenSequence, layout: StateLayout, deadline: float) -> Reason:
+        """Makes sure that a tail lies in an open frame; loads the one that was flushed.
+
+        A tail that is not stored or damaged is a miss: the sequence ends with its last chunk
+        then, durably. One that cannot be read now only stops the sequence.
+        """
+        state = sequence.known
+        if not state.tail_tokens or sequence.frame is not None:
+            return Reason.UNSPECIFIED
+        assert state.flushed is not None
+        chunk = ChunkId(sequence.identity.namespace_id, state.flushed.key)
+        loaded = self._tails.load(chunk, layout, state.tail_tokens, deadline=deadline)
+        if isinstance(loaded, OpenFrame):
+            sequence.frame = loaded
+            return Reason.UNSPECIFIED
+        if loaded not in LOST:
+            sequence.state = state.stopped()
+            return loaded
+        try:
+            self._sequences.store(sequence, state.cut(len(state.keys)).stopped())
+        except SequenceStorageError as error:
+            sequence.state = state.stopped()
+            return error.reason
+        return loaded
+
+    def _open_frames(
+        self, count: int, tail: OpenFrame | None, layout: StateLayout
+    ) -> list[OpenFrame] | None:
+        """A frame for each piece, the first of them the tail's if there is one."""
+        frames = [] if tail is None else [tail]
+        while len(frames) < count:
+            frame = self._dram.open(layout)
+            if frame is None:
+                self._close(frames[tail is not None :])
+                return None
+            frames.append(frame)
+        return frames
+
+    def _close(self, frames: list[OpenFrame]) -> None:
+        for frame in frames:
+            self._dram.close(frame)
+
+    def _seal_full(self, placed: _Placed, deadline: float) -> AppendOutcome:
+        """Stages the chunks that are complete and keeps the frame of what is left.
+
+        Takes the frames that it has given away out of ``placed``, whatever is raised; the
+        sequence ends before the first chunk that is not staged then.
+        """
+        sequence, item, frames = placed.sequence, placed.item, placed.frames
+        before = sequence.known
+        state = before.extended(item.token_count, item.keys)
+        sequence.state, sequence.frame = state, None
+        index = len(before.keys)
+        try:
+            for index, key in enumerate(item.keys, start=len(before.keys)):
+                new = NewChunk(
+                    key=key,
+                    parent_key=state.keys[index - 1] if index else b"",
+                    token_count=state.chunk_tokens,
+                    stripe=int.from_bytes(state.keys[0][:4], "little") + index,
+                )
+                ticket = self._stage(sequence, frames.pop(0), new, deadline)
+                self._counters.add(f"append_{ticket.outcome.name.lower()}_chunks")
+                if ticket.durable is None:
+                    self._close(frames)
+                    frames.clear()
+                    sequence.state = state.ended_at(index)
+                    return AppendOutcome(sequence.state.length_tokens, ticket.reason)
+                self._recorder.watch(sequence, key, ticket.durable)
+        except BaseException:
+            # A chunk that nobody watches would be taken for durable.
+            sequence.state = state.ended_at(index)
+            raise
+        if frames:
+            (sequence.frame,) = frames
+        return AppendOutcome(state.length_tokens)
+
+    def _stage(
+        self, sequence: OpenSequence, opened: OpenFrame, new: NewChunk, deadline: float
+    ) -> PutTicket:
+        """Stages one complete chunk; its frame is the tier's afterwards, or given back."""
+        chunk = ChunkId(sequence.identity.namespace_id, new.key)
+        try:
+            is_stored = self._stager.are_stored([chunk]) == [True]
+            claim = (
+                None
+                if is_stored
+                else self._stager.claim(lambda: self._dram.adopt(opened, chunk), deadline=deadline)
+            )
+        except Exception:
+            LOGGER.exception("a chunk of a sequence cannot be stored")
+            self._dram.close(opened)
+            return PutTicket(outcome=PutOutcome.REJECTED, reason=Reason.INTERNAL)
+        if claim is None or not claim.is_new:
+            self._dram.close(opened)
+            return STORED_BEFORE if claim is None else found(claim)
+        try:
+            return self._stager.stage(
+                claim.frame, new, opened.layout, deadline=deadline, fill=slice_sums
+            )
+        except Exception:
+            LOGGER.exception("a chunk of a sequence cannot be stored")
+            return PutTicket(outcome=PutOutcome.REJECTED, reason=Reason.INTERNAL)
+
+    def _count(self, request: AppendRequest, outcomes: list[AppendOutcome]) -> None:
+        rows = dropped_rows = 0
+        for item, outcome in zip(request.items, outcomes, strict=True):
+            if outcome.reason is Reason.UNSPECIFIED:
+                rows += item.token_count
+            else:
+                dropped_rows += item.token_count
+        self._counters.add("append_requests")
+        self._counters.add("append_rows", rows)
+        self._counters.add("append_dropped_rows", dropped_rows)
+
+
+def _runs(placed: _Placed) -> list[RowRun]:
+    return [
+        RowRun(frame.extent.offset, piece.first_token, piece.first_row, piece.token_count)
+        for piece, frame in zip(placed.pieces, placed.frames, strict=True)
+    ]

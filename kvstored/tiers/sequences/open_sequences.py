@@ -1,0 +1,216 @@
+"""The sequences in use: who holds them, and what their sessions' ends give back."""
+
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+from kvstored.store.sequences.rules import (
+    SequenceBusyError,
+    SequenceLimitError,
+    SequenceUnknownError,
+)
+from kvstored.store.sequences.sequence_state import SequenceState
+from kvstored.store.sequences.sequence_table import SequenceTable
+from kvstored.tiers.chunks.dram import DramTier
+from kvstored.tiers.sequences.open_sequence import OpenSequence, SequenceId
+from kvstored_contract.layout import StateLayout
+
+OPEN_SEQUENCES_PER_SESSION_MAX = 4096
+OPEN_CHUNKS_PER_SESSION_MAX = 262_144
+"""Chunks of these: both bound the daemon's memory for what one client names.
+
+Their open tails are bounded by OPEN_SHARE_MAX besides.
+"""
+
+
+class OpenSequences:
+    """All sequences that are being used, and those that a session appends to. Thread-safe.
+
+    Changes of one sequence are serialised by ``held``. Nothing waits for a sequence while
+    it keeps the committer from going on, so holders may wait for commits.
+    """
+
+    def __init__(
+        self,
+        *,
+        table: SequenceTable,
+        dram: DramTier,
+        layout_of: Callable[[bytes], StateLayout | None],
+    ) -> None:
+        self.table = table
+        self._dram = dram
+        self._layout_of = layout_of
+        self._lock = threading.Lock()
+        self._sequences: dict[SequenceId, OpenSequence] = {}
+        self._ephemeral: set[SequenceId] = set()
+        """The ephemeral ones that exist; ``_sequences`` also has those that are only held."""
+        self._owned: dict[int, dict[SequenceId, int]] = {}
+        """Sequences of each session, with the chunks that count for them."""
+        self._chunk_counts: Counter[int] = Counter()
+
+    def resolve(self, namespace_id: bytes, session_id: int, name: str) -> SequenceId:
+        """Which sequence a session means by a name: its own ephemeral one comes first."""
+        ephemeral = SequenceId(namespace_id, name, session_id)
+        return ephemeral if ephemeral in self._ephemeral else SequenceId(namespace_id, name)
+
+    @contextmanager
+    def held(
+        self, identities: Iterable[SequenceId], deadline: float = math.inf
+    ) -> Iterator[dict[SequenceId, OpenSequence]]:
+        """Keeps everybody else from these sequences while the body changes them.
+
+        Raises SequenceBusyError when somebody else holds one of them until the deadline.
+        """
+        with ExitStack() as stack:
+            # In one order, so that two who hold several never wait for each other.
+            yield {
+                one: stack.enter_context(self._held(one, deadline))
+                for one in sorted(set(identities))
+            }
+
+    @contextmanager
+    def held_if_free(
+        self, identities: Iterable[SequenceId], deadline: float = 0.0
+    ) -> Iterator[list[OpenSequence]]:
+        """As ``held``, without those that somebody else holds until the deadline (0: now)."""
+        with ExitStack() as stack:
+            held = []
+            for one in sorted(set(identities)):
+                with suppress(SequenceBusyError):
+                    held.append(stack.enter_context(self._held(one, deadline)))
+            yield held
+
+    @contextmanager
+    def held_one(self, identity: SequenceId, deadline: float = math.inf) -> Iterator[OpenSequence]:
+        """As ``held``, for one sequence that exists; raises SequenceUnknownError."""
+        with self._held(identity, deadline) as sequence:
+            self.look_up(sequence)
+            yield sequence
+
+    def glance(self, identity: SequenceId) -> SequenceState | None:
+        """The state of a sequence that somebody may be changing; None where it is not known."""
+        with self._lock:
+            sequence = self._sequences.get(identity)
+        return None if sequence is None else sequence.state
+
+    def look_up(self, sequence: OpenSequence) -> SequenceState:
+        """The state of a held sequence; raises SequenceUnknownError and IndexFailure."""
+        if sequence.state is None:
+            identity = sequence.identity
+            if identity.is_ephemeral:
+                raise SequenceUnknownError(f"there is no sequence {identity.name!r}")
+            record = self.table.get(identity.namespace_id, identity.name)
+            layout = self._layout_of(record.layout_id)
+            sequence.layout = layout
+            sequence.state = SequenceState.of_record(record, layout.chunk_tokens if layout else 0)
+        return sequence.state
+
+    def own(self, sequence: OpenSequence, session_id: int, chunk_count: int) -> None:
+        """Makes a session the owner of a held sequence that is to have so many chunks.
+
+        Raises SequenceLimitError, and nothing is changed.
+        """
+        with self._lock:
+            owned = self._owned.setdefault(session_id, {})
+            others = self._chunk_counts[session_id] - owned.get(sequence.identity, 0)
+            if sequence.identity not in owned and len(owned) >= OPEN_SEQUENCES_PER_SESSION_MAX:
+                raise SequenceLimitError(
+                    f"a session appends to at most {OPEN_SEQUENCES_PER_SESSION_MAX} sequences; "
+                    "delete the ephemeral ones that are done, or open another session"
+                )
+            if others + chunk_count > OPEN_CHUNKS_PER_SESSION_MAX:
+                raise SequenceLimitError(
+                    f"the sequences that a session appends to have at most "
+                    f"{OPEN_CHUNKS_PER_SESSION_MAX} chunks; delete or truncate some, or open "
+                    "another session"
+                )
+            self._disown(sequence)
+            sequence.owner = session_id
+            owned[sequence.identity] = chunk_count
+            self._chunk_counts[session_id] += chunk_count
+
+    def make_ephemeral(self, sequence: OpenSequence) -> None:
+        """Lets its session find a held ephemeral sequence by its name, until ``forget``."""
+        with self._lock:
+            self._ephemeral.add(sequence.identity)
+
+    def store(self, sequence: OpenSequence, state: SequenceState) -> None:
+        """Gives a held sequence another state, durably as far as the index knows of it.
+
+        Raises SequenceStorageError, and nothing is changed.
+        """
+        if not sequence.identity.is_ephemeral and state.record() != sequence.known.record():
+            identity = sequence.identity
+            self.table.store([(identity.namespace_id, identity.name, state.record())])
+        sequence.state = state
+
+    def close_frame(self, sequence: OpenSequence) -> None:
+        """Gives back the frame of a held sequence's tail, if there is one."""
+        if sequence.frame is not None:
+            self._dram.close(sequence.frame)
+            sequence.frame = None
+
+    def forget(self, sequence: OpenSequence) -> None:
+        """Takes a held sequence out of memory: it is deleted, or could not be made."""
+        self.close_frame(sequence)
+        sequence.state = None
+        sequence.pending.clear()
+        with self._lock:
+            self._ephemeral.discard(sequence.identity)
+            self._disown(sequence)
+
+    def end_session(self, session_id: int) -> None:
+        """Ends a session's ephemeral sequences, and drops of the others what is not flushed.
+
+        No call of the session may be in progress. What is on its way to the devices still
+        becomes durable.
+        """
+        with self._lock:
+            identities = tuple(self._owned.get(session_id, ()))
+        for identity in identities:
+            with self._held(identity) as sequence:
+                # Another session may have appended meanwhile.
+                if sequence.owner != session_id:
+                    continue
+                if identity.is_ephemeral or sequence.state is None:
+                    self.forget(sequence)
+                    continue
+                self.close_frame(sequence)
+                sequence.state = sequence.known.without_open_tail()
+                with self._lock:
+                    self._disown(sequence)
+        with self._lock:
+            self._owned.pop(session_id, None)
+            del self._chunk_counts[session_id]
+
+    @contextmanager
+    def _held(self, identity: SequenceId, deadline: float = math.inf) -> Iterator[OpenSequence]:
+        with self._lock:
+            sequence = self._sequences.setdefault(identity, OpenSequence(identity))
+            sequence.users += 1
+        is_held = False
+        try:
+            left_s = max(0.0, deadline - time.monotonic())
+            is_held = sequence.lock.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))
+            if not is_held:
+                raise SequenceBusyError(
+                    f"somebody else was changing sequence {identity.name!r} until the deadline; "
+                    "try again"
+                )
+            yield sequence
+        finally:
+            if is_held:
+                sequence.lock.release()
+            with self._lock:
+                sequence.users -= 1
+                if not sequence.users and sequence.is_idle:
+                    self._disown(sequence)
+                    del self._sequences[identity]
+
+    def _disown(self, sequence: OpenSequence) -> None:
+        owned = self._owned.get(sequence.owner, {})
+        self._chunk_counts[sequence.owner] -= owned.pop(sequence.identity, 0)
+        sequence.owner = 0

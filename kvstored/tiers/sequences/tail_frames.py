@@ -1,0 +1,213 @@
+"""Frames of open tails: filled from stored chunks, copied, and flushed as short chunks."""
+
+import time
+from concurrent.futures import Future
+
+from kvstored.deadlines import remaining_s
+from kvstored.format.extent_header import SliceSum
+from kvstored.format.geometry import ChunkGeometry, class_bytes
+from kvstored.format.identity import ChunkId
+from kvstored.io.device import DeviceError
+from kvstored.io.engine import IoEngine
+from kvstored.store.read.pieces import copy
+from kvstored.store.write.append_rows import head_moves
+from kvstored.store.write.chunk_store import ChunkStore
+from kvstored.tiers.chunks.dram import DramTier
+from kvstored.tiers.chunks.extent_load import is_intact, load_extent
+from kvstored.tiers.chunks.frame import Frame, OpenFrame
+from kvstored.tiers.chunks.requests import ROOM_WAIT_S, NewChunk, PutOutcome, PutTicket
+from kvstored.tiers.chunks.stager import STORED_BEFORE, Stager, found, slice_sums
+from kvstored_contract.layout import StateLayout
+from kvstored_contract.reasons import Reason
+
+
+class TailFrames:
+    """Thread-safe; nothing waits for room in DRAM."""
+
+    def __init__(
+        self, *, store: ChunkStore, dram: DramTier, engine: IoEngine, stager: Stager
+    ) -> None:
+        self._store = store
+        self._dram = dram
+        self._engine = engine
+        self._stager = stager
+        self._late: set[ChunkId] = set()
+        """Tails whose reads were not over by a deadline: a device that hangs keeps a frame each."""
+
+    def load(
+        self, chunk: ChunkId, layout: StateLayout, token_count: int, *, deadline: float
+    ) -> OpenFrame | Reason:
+        """An open frame with the first tokens of a stored chunk, verified; or why not.
+
+        Waits for the device unless the chunk is in DRAM, until ``deadline`` on the monotonic
+        clock; then the reason is DEADLINE. Raises IndexFailure.
+        """
+        if chunk in self._late:
+            return Reason.DEADLINE
+        opened = self._dram.open(layout)
+        if opened is None:
+            return Reason.DRAM_FULL
+        try:
+            reason = self._fill(opened, chunk, token_count, deadline)
+        except _LateError as late:
+            # The device may still write to it.
+            self._late.add(chunk)
+            late.landed.add_done_callback(lambda _: self._end_late(chunk, opened))
+            return Reason.DEADLINE
+        except BaseException:
+            self._dram.close(opened)
+            raise
+        if reason is not Reason.UNSPECIFIED:
+            self._dram.close(opened)
+            return reason
+        return opened
+
+    def _end_late(self, chunk: ChunkId, opened: OpenFrame) -> None:
+        self._dram.close(opened)
+        self._late.discard(chunk)
+
+    def close(self, opened: OpenFrame | None) -> None:
+        """Gives back an open frame, if it is one."""
+        if opened is not None:
+            self._dram.close(opened)
+
+    def copied(self, source: OpenFrame) -> OpenFrame | None:
+        """Another frame with the same bytes; None when there is no room."""
+        opened = self._dram.open(source.layout)
+        if opened is not None:
+            copy(opened.view, source.view)
+        return opened
+
+    def flush(
+        self, namespace_id: bytes, opened: OpenFrame, new: NewChunk, *, deadline: float
+    ) -> PutTicket:
+        """Stores the first ``new.token_count`` tokens of an open frame as a short chunk.
+
+        The frame stays open. Waits for room on the devices until ``deadline``, on the monotonic
+        clock, at most ROOM_WAIT_S. Raises IndexFailure.
+        """
+        layout, chunk = opened.layout, ChunkId(namespace_id, new.key)
+        now = time.monotonic()
+        deadline = min(deadline, now + ROOM_WAIT_S)
+        if self._stager.are_stored([chunk]) == [True]:
+            return STORED_BEFORE
+        claim = self._stager.claim(
+            lambda: self._dram.claim(
+                chunk,
+                layout_id=layout.layout_id,
+                geometry=new.geometry(layout),
+                class_bytes=class_bytes(layout),
+                deadline=now,
+            ),
+            deadline=deadline,
+        )
+        if claim is None:
+            return PutTicket(outcome=PutOutcome.REJECTED, reason=Reason.DRAM_FULL)
+        if not claim.is_new:
+            return found(claim)
+
+        def fill(frame: Frame) -> tuple[SliceSum, ...]:
+            move_head(
+                layout,
+                opened.view,
+                frame.view,
+                source_tokens=layout.chunk_tokens,
+                target_tokens=new.token_count,
+                token_count=new.token_count,
+            )
+            return slice_sums(frame)
+
+        return self._stager.stage(claim.frame, new, layout, deadline=deadline, fill=fill)
+
+    def _fill(self, opened: OpenFrame, chunk: ChunkId, token_count: int, deadline: float) -> Reason:
+        frame = self._dram.pin(chunk)
+        if frame is None:
+            return self._fill_from_device(opened, chunk, token_count, deadline)
+        try:
+            layout = opened.layout
+            frame_tokens = sum(frame.geometry.slice_bytes) // layout.chunk_bytes(1)
+            if frame.layout_id != layout.layout_id or frame_tokens < token_count:
+                return Reason.NOT_STORED
+            move_head(
+                layout,
+                frame.view,
+                opened.view,
+                source_tokens=frame_tokens,
+                target_tokens=layout.chunk_tokens,
+                token_count=token_count,
+            )
+        finally:
+            self._dram.unpin([frame])
+        return Reason.UNSPECIFIED
+
+    def _fill_from_device(
+        self, opened: OpenFrame, chunk: ChunkId, token_count: int, deadline: float
+    ) -> Reason:
+        layout = opened.layout
+        self._store.pins.pin([chunk])
+        try:
+            (record,) = self._store.find([chunk])
+            if record is None and self._is_on_failed_device(chunk):
+                return Reason.DEVICE_FAILED
+            if record is None or record.layout_id != layout.layout_id:
+                return Reason.NOT_STORED
+            if not token_count <= record.token_count <= layout.chunk_tokens:
+                return Reason.NOT_STORED
+            geometry = ChunkGeometry.of(layout, record.token_count)
+            if time.monotonic() >= deadline:
+                return Reason.DEADLINE
+            source = self._store.source(chunk, record, geometry)
+            landed = load_extent(self._engine, source, opened.view, background=None)
+            if _error_by(landed, deadline) is not None:
+                return Reason.DEVICE_FAILED
+            if not is_intact(source, opened.view):
+                self._store.quarantine(chunk, record)
+                return Reason.CHECKSUM
+        finally:
+            self._store.pins.unpin([chunk])
+        move_head(
+            layout,
+            opened.view,
+            opened.view,
+            source_tokens=record.token_count,
+            target_tokens=layout.chunk_tokens,
+            token_count=token_count,
+        )
+        return Reason.UNSPECIFIED
+
+    def _is_on_failed_device(self, chunk: ChunkId) -> bool:
+        """Whether a chunk that is not visible will be so again with its device."""
+        record = self._store.index.get(chunk)
+        return record is not None and record.extent.device_index in self._store.failures.devices
+
+
+class _LateError(Exception):
+    """A transfer that was not over at the deadline."""
+
+    def __init__(self, landed: Future[DeviceError | None]) -> None:
+        super().__init__()
+        self.landed = landed
+
+
+def _error_by(landed: Future[DeviceError | None], deadline: float) -> DeviceError | None:
+    """How a transfer ended; raises _LateError where it has not by the deadline."""
+    try:
+        return landed.result(remaining_s(deadline))
+    except TimeoutError:
+        raise _LateError(landed) from None
+
+
+def move_head(
+    layout: StateLayout,
+    source: memoryview,
+    target: memoryview,
+    *,
+    source_tokens: int,
+    target_tokens: int,
+    token_count: int,
+) -> None:
+    """Copies the first tokens of a chunk to one of another length, which may be itself."""
+    for start, end, byte_count in head_moves(
+        layout, source_tokens=source_tokens, target_tokens=target_tokens, token_count=token_count
+    ):
+        copy(target[end : end + byte_count], source[start : start + byte_count])

@@ -1,0 +1,298 @@
+"""The tiers put together, and what concerns them all: match, pin, delete, failure, the end."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from kvstored.counters import Counters
+from kvstored.format.geometry import class_bytes
+from kvstored.format.identity import ChunkId
+from kvstored.io.engine import IoEngine
+from kvstored.io.monitored import MonitoredDevice
+from kvstored.store.index.index import Index, IndexChange
+from kvstored.store.read.reader import Reader, ReaderLimits
+from kvstored.store.sequences.sequence_table import SequenceTable
+from kvstored.store.space.allocator import Allocator
+from kvstored.store.space.chunk_table import ChunkTable
+from kvstored.store.space.device_set import DeviceSet
+from kvstored.store.write.chunk_store import ChunkStore
+from kvstored.store.write.chunk_store_parts import ChunkStoreParts
+from kvstored.store.write.committer import Commit, CommitLimits
+from kvstored.tiers.changes.change_feed import ChangeFeed
+from kvstored.tiers.chunks.damage import DamageControl
+from kvstored.tiers.chunks.dram import DramTier
+from kvstored.tiers.chunks.inspection import Inspection
+from kvstored.tiers.chunks.nvme_room import NvmeRoom
+from kvstored.tiers.chunks.promoter import Promoter
+from kvstored.tiers.chunks.put_path import PutPath
+from kvstored.tiers.chunks.read_path import ReadPath
+from kvstored.tiers.chunks.requests import ChangesAnswer, LayoutRefusedError
+from kvstored.tiers.chunks.stager import Stager
+from kvstored.tiers.chunks.status import ScrubStatus
+from kvstored.tiers.policy.lru import LruPolicy
+from kvstored.tiers.policy.table_lru import TableLru
+from kvstored.tiers.scrub.scrub import Scrub
+from kvstored.tiers.scrub.scrub_pace import ScrubLimits
+from kvstored.tiers.sequences.append_path import AppendPath
+from kvstored.tiers.sequences.open_sequences import OpenSequences
+from kvstored.tiers.sequences.sequence_recorder import SequenceRecorder
+from kvstored.tiers.sequences.sequences import Sequences
+from kvstored.tiers.sequences.tail_frames import TailFrames
+from kvstored_contract.layout import StateLayout
+
+KNOWN_LAYOUTS_MAX = 4096
+"""Layouts that are known to be in the index; beyond them one may be stored again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierLimits:
+    """Sizes that are fixed when the daemon starts."""
+
+    dram_bytes: int
+    dram_slab_bytes: int
+    commit: CommitLimits
+    reader: ReaderLimits
+    scrub: ScrubLimits | None = None
+    """None turns it off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredStore:
+    """An opened and recovered device set with its index and the chunks that are on it."""
+
+    device_set: DeviceSet
+    devices: tuple[MonitoredDevice, ...]
+    index: Index
+    allocator: Allocator
+    table: ChunkTable
+    next_stamp: int
+
+
+class TieredStore:
+    """DRAM and NVMe as one store. Thread-safe.
+
+    ``put_path``, ``append_path``, ``read_path``, ``sequences``, ``open_sequences`` and
+    ``inspection`` have the other verbs. What is here answers at once.
+    """
+
+    def __init__(self, recovered: RecoveredStore, *, engine: IoEngine, limits: TierLimits) -> None:
+        self._engine = engine
+        self._counters = counters = Counters()
+        self._known_layouts: set[bytes] = set()
+        # Encoded slices are never whole pages, and so go through this memory.
+        self._slice_bytes_max = limits.reader.plan.run_bytes_max
+        self._feed = ChangeFeed()
+        self._room = room = NvmeRoom(
+            table=recovered.table, policy=TableLru(recovered.table), counters=counters
+        )
+        self._store = store = self._make_chunk_store(recovered, limits.commit)
+        self._dram = dram = self._make_dram(limits)
+        self._reader = Reader(
+            engine=engine,
+            device_count=len(recovered.devices),
+            limits=limits.reader,
+            on_device_error=store.failures.report,
+        )
+        self._promoter = Promoter(store=store, dram=dram, engine=engine, counters=counters)
+        self._damage = DamageControl(store=store, engine=engine, counters=counters)
+        self._scrub = limits.scrub and Scrub(
+            store=store, room=room, engine=engine, counters=counters, limits=limits.scrub
+        )
+        stager = Stager(store=store, dram=dram, room=room, feed=self._feed)
+        tails = TailFrames(store=store, dram=dram, engine=engine, stager=stager)
+        self.put_path = PutPath(dram=dram, stager=stager, counters=counters)
+        self.read_path = ReadPath(
+            store=store,
+            dram=dram,
+            room=room,
+            reader=self._reader,
+            bounce_bytes=limits.reader.plan.run_bytes_max,
+            counters=counters,
+            on_read=self._promoter.was_read,
+            on_damage=self._damage.suspect,
+        )
+        self.open_sequences = OpenSequences(
+            table=SequenceTable(index=store.index, committer=store.committer),
+            dram=dram,
+            layout_of=store.index.layout,
+        )
+        self._recorder = SequenceRecorder(self.open_sequences)
+        self.append_path = AppendPath(
+            sequences=self.open_sequences,
+            recorder=self._recorder,
+            tails=tails,
+            dram=dram,
+            stager=stager,
+            counters=counters,
+        )
+        self.sequences = Sequences(opened=self.open_sequences, tails=tails)
+        self.inspection = Inspection(
+            store=store,
+            dram=dram,
+            devices=recovered.devices,
+            counters=counters,
+            scrub_status=self._scrub.status if self._scrub else ScrubStatus,
+        )
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether nobody knows what the last commit did: the index is not to be trusted."""
+        return self._store.committer.has_failed
+
+    @property
+    def next_stamp(self) -> int:
+        """Above every stamp in the index."""
+        return self._store.writes.next_stamp
+
+    def register_layout(self, layout: StateLayout) -> None:
+        """Checks that chunks of a layout fit; raises LayoutRefusedError."""
+        layout_id = layout.layout_id
+        if layout_id in self._known_layouts:
+            return
+        slice_bytes = layout.layer_stride
+        if layout.is_encoded and slice_bytes > self._slice_bytes_max:
+            raise LayoutRefusedError(
+                f"a slice of this layout takes up to {slice_bytes} bytes but one of a codec may "
+                f"have {self._slice_bytes_max}; use a smaller chunk_tokens or a larger "
+                "read_bytes_max"
+            )
+        size = class_bytes(layout)
+        limit = min(self._store.extents.allocator.class_bytes_max, self._dram.class_bytes_max)
+        if size > limit:
+            raise LayoutRefusedError(
+                f"a chunk of this layout takes {size} bytes but a slab holds {limit}; "
+                "use a smaller chunk_tokens or a larger slab_bytes"
+            )
+        self._store.remember_layout(layout)
+        if len(self._known_layouts) >= KNOWN_LAYOUTS_MAX:
+            self._known_layouts.clear()
+        self._known_layouts.add(layout_id)
+
+    def match(self, namespace_id: bytes, keys: Sequence[bytes]) -> int:
+        """Length of the longest prefix of ``keys`` that could be read now."""
+        return self.read_path.match([ChunkId(namespace_id, key) for key in keys])
+
+    def pin(self, namespace_id: bytes, keys: Sequence[bytes]) -> tuple[ChunkId, ...]:
+        """Pins those of the chunks that could be read now, from any tier, and returns them.
+
+        Until they are unpinned these stay: on their device, and in DRAM where only that has
+        them. What nobody can keep is a staged chunk whose device fails before it is written.
+        """
+        chunks = [ChunkId(namespace_id, key) for key in keys]
+        # Before the look: what is found behind it is not evicted any more.
+        self._store.pins.pin(chunks)
+        are_readable = self.read_path.are_readable(chunks)
+        absent = [
+            chunk for chunk, is_found in zip(chunks, are_readable, strict=True) if not is_found
+        ]
+        self._store.pins.unpin(absent)
+        # Of a key that is named more than once, each is pinned or is not.
+        return tuple(
+            chunk for chunk, is_found in zip(chunks, are_readable, strict=True) if is_found
+        )
+
+    def unpin(self, chunks: Iterable[ChunkId]) -> None:
+        """Takes back one pin of each chunk."""
+        self._store.pins.unpin(chunks)
+
+    def delete(self, namespace_id: bytes, keys: Sequence[bytes]) -> Future[int]:
+        """Deletes chunks; they are unreadable at once.
+
+        The future tells, when that is durable, how many there were.
+        """
+        total: Future[int] = Future()
+        pending = []
+        for key in keys:
+            chunk = ChunkId(namespace_id, key)
+            # In this order: a promotion that begins in between finds nothing to load.
+            pending.append(self._store.delete(chunk))
+            self._dram.drop(chunk)
+        lock = threading.Lock()
+        remaining = len(pending)
+
+        def one_is_done(_: Future[bool]) -> None:
+            nonlocal remaining
+            with lock:
+                remaining -= 1
+                is_last = remaining == 0
+            if is_last:
+                total.set_result(sum(future.result() for future in pending))
+
+        for future in pending:
+            future.add_done_callback(one_is_done)
+        if not pending:
+            total.set_result(0)
+        return total
+
+    def changes(
+        self, namespace_id: bytes, keys: Sequence[bytes], *, epoch: int, after_sequence: int
+    ) -> ChangesAnswer:
+        """What came and went in a namespace behind a place, and which of ``keys`` are stored.
+
+        The place is one of ``epoch``; of another one than this it says nothing.
+        """
+        is_ours = epoch == self._store.device_set.epoch
+        span = self._feed.after(namespace_id, after_sequence if is_ours else None)
+        # Behind the changes: what goes from here on is told with the next ones.
+        are_stored = self.read_path.are_readable([ChunkId(namespace_id, key) for key in keys])
+        return ChangesAnswer(
+            epoch=self._store.device_set.epoch, span=span, are_stored=tuple(are_stored)
+        )
+
+    def close(self) -> None:
+        """Finishes every write and commit, then ends all threads.
+
+        The index and the devices stay open; the caller closes them.
+        """
+        if self._scrub:
+            self._scrub.close()
+        self._promoter.close()
+        self._damage.close()
+        self._engine.close()
+        self._wait_for_commits()
+        self._recorder.close()
+        self._store.close()
+        self._reader.close()
+
+    def _wait_for_commits(self) -> None:
+        """What became durable is then known to who records it; every write must be over."""
+        are_settled = threading.Event()
+        self._store.committer.submit(Commit(change=IndexChange(), done=lambda _: are_settled.set()))
+        are_settled.wait()
+
+    def _make_chunk_store(self, recovered: RecoveredStore, limits: CommitLimits) -> ChunkStore:
+        return ChunkStore(
+            ChunkStoreParts(
+                device_set=recovered.device_set,
+                index=recovered.index,
+                allocator=recovered.allocator,
+                engine=self._engine,
+                commit_limits=limits,
+                next_stamp=recovered.next_stamp,
+                counters=self._counters,
+            ),
+            on_stored=self._room.stored,
+            on_removed=self._left_devices,
+            on_device_lost=self._feed.lose,
+        )
+
+    def _make_dram(self, limits: TierLimits) -> DramTier:
+        return DramTier(
+            capacity_bytes=limits.dram_bytes,
+            slab_bytes=limits.dram_slab_bytes,
+            policy=LruPolicy(),
+            is_kept=self._is_kept_in_dram,
+            on_left=self._left_dram,
+        )
+
+    def _is_kept_in_dram(self, chunk: ChunkId) -> bool:
+        """Whether only DRAM has a chunk that somebody has pinned: then it must stay there."""
+        return self._store.pins.is_pinned(chunk) and not self.read_path.are_visible([chunk])[0]
+
+    def _left_devices(self, chunk: ChunkId) -> None:
+        self._room.removed(chunk)
+        self._feed.left(chunk, self._dram.contains)
+
+    def _left_dram(self, chunk: ChunkId) -> None:
+        self._feed.left(chunk, lambda gone: self.read_path.are_visible([gone])[0])

@@ -1,0 +1,87 @@
+import pytest
+
+from engine_adapters.reading.section import Section, first_stored_layer, sections_from, sections_of
+from kvstored_client import LayerState, Region, StateKind, StateLayout
+
+KINDS = {
+    "h": LayerState(StateKind.HIDDEN, 1024),
+    "k": LayerState(StateKind.KV, 2048),
+    "K": LayerState(StateKind.KV, 1024),
+    "-": LayerState(StateKind.NONE, 0),
+}
+
+
+def layout_of(layers: str, chunk_tokens: int = 10) -> StateLayout:
+    return StateLayout(
+        model="m",
+        dtype="float32",
+        layers=tuple(KINDS[layer] for layer in layers),
+        chunk_tokens=chunk_tokens,
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ("kkk", [(0, 3)]),
+        ("--hhh", [(2, 3)]),
+        ("hhk", [(0, 2), (2, 1)]),
+        ("-hKh", [(1, 1), (2, 1), (3, 1)]),
+    ],
+)
+def test_neighbours_of_one_kind_are_one_section(
+    layers: str, expected: list[tuple[int, int]]
+) -> None:
+    sections = sections_of(layout_of(layers))
+    assert [(part.first_layer, part.layer_count) for part in sections] == expected
+    assert first_stored_layer(layout_of(layers)) == expected[0][0]
+    assert [part.stop_layer for part in sections] == [first + count for first, count in expected]
+
+
+@pytest.mark.parametrize("layers", ["h-", "hh-k"])
+def test_only_the_first_layers_can_be_computed_again(layers: str) -> None:
+    with pytest.raises(ValueError, match=r"layer \d stores nothing but layer 0 before it does"):
+        sections_of(layout_of(layers))
+
+
+def test_slices_take_whole_pages_and_no_more() -> None:
+    hidden, loaded = sections_of(layout_of("-hhk"))
+    assert hidden.slice_stride == 12 * 1024
+    assert loaded.slice_stride == 20 * 1024
+    assert hidden.region_bytes(7) == 2 * 7 * 12 * 1024
+
+
+def test_slices_of_one_layer_lie_together() -> None:
+    section = Section(first_layer=3, layer_count=2, slice_stride=4096)
+    region = Region(
+        memoryview(bytearray(100)),
+        arena=None,
+        offset=8192,
+        is_alive=lambda: True,
+        release=lambda _: None,
+    )
+    placement = section.placement(region, 4096, 5)
+    assert placement.regions == (region,)
+    assert placement.base == 12_288
+    assert placement.chunk_stride == 4096
+    assert placement.layer_stride == 5 * 4096
+    assert placement.block_offsets == ()
+
+
+@pytest.mark.parametrize(
+    ("first_layer", "expected"),
+    [
+        (0, [(0, 2), (2, 2)]),
+        (1, [(1, 1), (2, 2)]),
+        (2, [(2, 2)]),
+        (3, [(3, 1)]),
+        (9, [(3, 1)]),
+    ],
+)
+def test_sections_from_a_layer_on_keep_their_stride_and_one_layer_at_least(
+    first_layer: int, expected: list[tuple[int, int]]
+) -> None:
+    sections = sections_of(layout_of("hhkk"))
+    found = sections_from(sections, first_layer)
+    assert [(part.first_layer, part.layer_count) for part in found] == expected
+    assert found[-1].slice_stride == sections[-1].slice_stride

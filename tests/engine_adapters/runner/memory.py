@@ -1,0 +1,66 @@
+"""The store in memory as tests of the runner set it."""
+
+import threading
+from collections.abc import Callable
+
+from google.protobuf.message import Message
+
+from kvstored_client.testing import Delivery, Faults, MemoryStore, StoredChunk, Wait
+from kvstored_protos.v1.store_pb2 import MatchRequest
+
+
+class Clock:
+    """Gives ``now_s``, which stands still unless a test moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def advance(self, duration_s: float) -> None:
+        self.now_s += duration_s
+
+
+def make_store(chunks: dict[bytes, StoredChunk] | None = None) -> MemoryStore:
+    """Serves as from devices. Its clock stands still: no read is late, and no lease expires."""
+    return MemoryStore(chunks=chunks, faults=Faults(from_devices=True), clock=Clock())
+
+
+def at(kind: type[Message], action: Callable[[], object]) -> Callable[[Message], None]:
+    """For ``Faults.before`` and ``Faults.after``: acts at each request of one kind."""
+
+    def act(request: Message) -> None:
+        if isinstance(request, kind):
+            action()
+
+    return act
+
+
+def bring_layers_on_wait(store: MemoryStore, action: Callable[[], object]) -> None:
+    """Layers come when somebody waits for one of their slices, and ``action`` follows each."""
+    lock = threading.Lock()
+
+    def bring(wait: Wait) -> bool:
+        if wait.layer is None:
+            return False
+        # A reader's thread waits beside the engine's: nobody goes on before ``action`` is over.
+        with lock:
+            if wait.read.deliver(layer=wait.layer):
+                action()
+        return True
+
+    store.faults.delivery = Delivery.HELD
+    store.faults.on_wait = bring
+
+
+def check_released(store: MemoryStore) -> None:
+    """Nobody holds regions, reads or leases any more; nothing was read without a lease.
+
+    And the pointers of each read only grew, up to its last chunk.
+    """
+    assert store.regions_in_use == store.boards_in_use == store.leases_in_use == 0
+    assert all(match.lease_ms for match in store.asked(MatchRequest))
+    for read in store.reads:
+        assert read.pointers == sorted(read.pointers)
+        assert max(read.pointers, default=0) <= len(read.keys)

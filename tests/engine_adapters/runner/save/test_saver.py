@@ -1,0 +1,387 @@
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from engine_adapters.runner.model.step import Segment
+from engine_adapters.runner.save.save_queue import SaveReport
+from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.save.snapshot import HostCopier
+from engine_adapters.runner.states.state_format import StateFormat
+from kvstored_client import Reason, SnapshotGeometry
+from kvstored_client.session.options import Options
+from kvstored_client.session.session import Session
+from kvstored_client.testing import CallName, MemoryClient
+from kvstored_contract.layout import align_up
+from kvstored_protos.v1.sequence_pb2 import CreateSequenceRequest, FlushSequenceRequest
+from kvstored_protos.v1.store_pb2 import AppendRequest
+from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
+from tests.engine_adapters.runner.memory import at, make_store
+from tests.engine_adapters.runner.steps import segments_of
+
+MakeTokens = Callable[[int, int], list[int]]
+LAYERS, KV_HEADS, HEAD_DIM = 3, 2, 8
+
+
+@pytest.fixture
+def client() -> Iterator[MemoryClient]:
+    with MemoryClient(make_store()) as client:
+        yield client
+
+
+@pytest.fixture
+def saver(client: MemoryClient, state_format: StateFormat) -> Iterator[StateSaver]:
+    saver = StateSaver(client, state_format)
+    yield saver
+    saver.close()
+    assert client.store.regions_in_use == 0
+    assert all(create.ephemeral for create in client.store.asked(CreateSequenceRequest))
+
+
+def states_of(layer: int, position: int, half: int) -> float:
+    """A number that tells layer, position and half apart."""
+    return layer * 10_000 + position * 10 + half
+
+
+def step(saver: StateSaver, *parts: tuple[int, int, int]) -> None:
+    """One step of (request_id, first position, token count) with recognisable states."""
+    segments, positions = segments_of(parts)
+    saver.begin_step(segments)
+    for layer in range(LAYERS):
+        keys, values = (
+            torch.tensor([states_of(layer, position, half) for position in positions])
+            .view(-1, 1, 1)
+            .expand(-1, KV_HEADS, HEAD_DIM)
+            for half in (0, 1)
+        )
+        saver.take(layer, torch.empty(len(keys), 0), keys, values)
+    saver.end_step()
+
+
+def check_chunk(client: MemoryClient, key: bytes, first_position: int) -> None:
+    for layer, stored in enumerate(client.store.chunks[key].slices):
+        states = torch.frombuffer(bytearray(stored), dtype=torch.float32)
+        states = states.view(2, CHUNK_TOKENS, KV_HEADS, HEAD_DIM)
+        for half in (0, 1):
+            for token in range(CHUNK_TOKENS):
+                wanted = states_of(layer, first_position + token, half)
+                assert (states[half, token] == wanted).all()
+
+
+def test_rows_of_interleaved_sequences_reach_their_chunks(
+    client: MemoryClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    tokens = [make_tokens(40, seed) for seed in range(2)]
+    saver.begin_request(0, tokens[0], 0)
+    saver.begin_request(1, tokens[1], 2 * CHUNK_TOKENS)
+    step(saver, (0, 0, 5), (1, 16, 20))
+    step(saver, (1, 36, 1), (0, 5, 30))
+    step(saver, (0, 35, 5), (1, 37, 3))
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(saved_tokens=40 + 40 - 2 * CHUNK_TOKENS)
+    assert client.store.call_counts[CallName.APPEND] == 3
+    keys = [client.prefix_keys(state_format.layout, each) for each in tokens]
+    assert set(client.store.chunks) == {*keys[0], *keys[1][2:]}
+    for request_id, first_chunk in ((0, 0), (1, 2)):
+        for index in range(first_chunk, 5):
+            position = index * CHUNK_TOKENS + 1000 * request_id
+            check_chunk(client, keys[request_id][index], position)
+
+
+def test_what_a_slow_device_makes_durable_later_is_saved(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """Bug: it was counted as dropped, and the sequence was left behind."""
+    client.store.faults.devices_are_late = True
+    saver.begin_request(0, make_tokens(40, 1), 0)
+    step(saver, (0, 0, 2 * CHUNK_TOKENS + 3))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=2 * CHUNK_TOKENS, late_tokens=2 * CHUNK_TOKENS)
+    assert client.store.sequences == {}
+    (flush,) = client.store.asked(FlushSequenceRequest)
+    # Snapshots of other sequences wait behind it.
+    assert 0 < flush.deadline_ms <= 2000
+
+
+def test_incomplete_chunks_are_not_saved(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    saver.begin_request(0, make_tokens(40, 1), 0)
+    step(saver, (0, 0, 2 * CHUNK_TOKENS - 1))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=CHUNK_TOKENS)
+    assert client.store.sequences == {}
+
+
+def test_generated_tokens_get_their_keys_when_they_are_known(
+    client: MemoryClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    tokens = make_tokens(CHUNK_TOKENS + 3, 1)
+    saver.begin_request(0, tokens, 0)
+    step(saver, (0, 0, len(tokens)))
+    for position in range(len(tokens), 2 * CHUNK_TOKENS):
+        tokens.append(position)
+        step(saver, (0, position, 1))
+    saver.finish()
+    keys = client.prefix_keys(state_format.layout, tokens)
+    assert list(client.store.chunks) == keys
+
+
+def test_a_full_arena_drops_the_step_as_a_whole(
+    client: MemoryClient, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    rows = SnapshotGeometry(state_format.layout, 20).byte_count
+    small = MemoryClient(client.store, room_bytes=align_up(rows))
+    saver = StateSaver(small, state_format)
+    tokens = [make_tokens(80, seed) for seed in range(3)]
+    for request_id in range(3):
+        saver.begin_request(request_id, tokens[request_id], 0)
+    step(saver, (0, 0, 10), (1, 0, 10))
+    saver.finish()
+    step(saver, (0, 10, 20), (1, 10, 20))
+    assert saver.finish().dropped_tokens == 40
+    # What they have is kept at once, and their open chunks take no room any more.
+    assert [name for name, _ in small.store.sequences] == [f"{saver._prefix}-0-2"]
+    # Nothing behind the gap is saved, and the others go on.
+    step(saver, (0, 30, 1), (2, 0, 16))
+    for request_id in range(3):
+        saver.end_request(request_id)
+    assert saver.finish() == SaveReport(saved_tokens=2 * 8 + 16, dropped_tokens=41)
+    saver.close()
+    assert set(small.store.chunks) == {
+        small.prefix_keys(state_format.layout, tokens[0])[0],
+        small.prefix_keys(state_format.layout, tokens[1])[0],
+        *small.prefix_keys(state_format.layout, tokens[2])[:2],
+    }
+    assert small.store.regions_in_use == 0
+
+
+def test_steps_before_a_full_arena_are_saved(
+    client: MemoryClient, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    """The daemon is behind: they are still waiting for it when there is no room for the next."""
+    rows = SnapshotGeometry(state_format.layout, 16).byte_count
+    small = MemoryClient(client.store, room_bytes=3 * align_up(rows))
+    saver = StateSaver(small, state_format)
+    goes_on = threading.Event()
+    small.store.faults.before = at(AppendRequest, partial(goes_on.wait, 60))
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    for first in range(0, 64, 16):
+        step(saver, (0, first, 16))
+    goes_on.set()
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=48, dropped_tokens=16)
+    saver.close()
+
+
+def test_a_chunk_that_could_not_be_stored_takes_back_what_was_staged(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    step(saver, (0, 0, 12))
+    saver.finish()
+    client.store.faults.append_rejection = lambda index, name: Reason.STORE_FULL
+    step(saver, (0, 12, 8))
+    saver.finish()
+    client.store.faults.append_rejection = lambda index, name: None
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=8, dropped_tokens=8)
+
+
+def test_a_step_that_never_ended_is_forgotten(
+    client: MemoryClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    tokens = make_tokens(80, 1)
+    saver.begin_request(0, tokens, 0)
+    saver.begin_step(
+        [Segment(request_id=0, first_row=0, token_count=5, first_position=0, first_slot=0)]
+    )
+    step(saver, (0, 0, 16))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=16)
+    assert set(client.store.chunks) == set(client.prefix_keys(state_format.layout, tokens)[:2])
+
+
+def test_a_snapshot_that_cannot_be_settled_is_given_back_all_the_same(
+    client: MemoryClient,
+    saver: StateSaver,
+    make_tokens: MakeTokens,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    saver.begin_step(
+        [Segment(request_id=0, first_row=0, token_count=5, first_position=0, first_slot=0)]
+    )
+    monkeypatch.setattr(HostCopier, "settle", Mock(side_effect=RuntimeError("the device is gone")))
+    with pytest.raises(RuntimeError, match="gone"):
+        saver.abandon_step()
+    assert client.store.regions_in_use == 0
+    saver.abandon_step()
+
+
+def test_a_refused_append_stops_only_its_own_sequence(
+    client: MemoryClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    tokens = [make_tokens(80, seed) for seed in range(2)]
+    for request_id in range(2):
+        saver.begin_request(request_id, tokens[request_id], 0)
+    client.store.faults.append_rejection = lambda index, name: (
+        Reason.DRAM_FULL if index == 1 and name.endswith("-0") else None
+    )
+    for first in (0, 16, 32):
+        step(saver, (0, first, 16), (1, first, 16))
+        saver.finish()
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(saved_tokens=16 + 48, dropped_tokens=32)
+    assert set(client.store.chunks) == {
+        *client.prefix_keys(state_format.layout, tokens[0])[:2],
+        *client.prefix_keys(state_format.layout, tokens[1])[:6],
+    }
+
+
+def test_nothing_of_a_lost_session_is_appended(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    saver.finish()
+    client.store.kill()
+    step(saver, (0, 0, 16))
+    assert saver.finish() == SaveReport(dropped_tokens=16)
+    assert client.store.asked(AppendRequest) == []
+
+
+def test_no_key_no_append(
+    client: MemoryClient,
+    saver: StateSaver,
+    make_tokens: MakeTokens,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    step(saver, (0, 0, 1))
+    saver.finish()
+    monkeypatch.setattr(client, "prefix_keys", lambda layout, token_ids, *, parent: [])
+    step(saver, (0, 1, 15))
+    assert saver.finish() == SaveReport(dropped_tokens=15)
+    assert client.store.call_counts[CallName.APPEND] == 1
+
+
+def test_a_sequence_that_the_daemon_refuses_is_not_saved(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    client.store.faults.refusals[CallName.SEQUENCE_CREATE] = Reason.LIMIT_EXCEEDED
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    saver.finish()
+    step(saver, (0, 0, 16))
+    assert saver.finish() == SaveReport(dropped_tokens=16)
+    assert client.store.asked(AppendRequest) == []
+
+
+def test_a_fault_of_the_queue_is_not_hidden(
+    client: MemoryClient, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    saver = StateSaver(client, state_format)
+    saver.begin_request(0, make_tokens(80, 1), 0)
+
+    def fail() -> None:
+        raise AssertionError("a bug")
+
+    client.store.faults.before = at(AppendRequest, fail)
+    step(saver, (0, 0, 12))
+    with pytest.raises(AssertionError, match="a bug"):
+        saver.finish()
+    with pytest.raises(AssertionError, match="a bug"):
+        saver.close()
+    assert client.store.regions_in_use == 0
+
+
+def test_requests_that_were_not_announced_are_ignored(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """As while they are being restored: what is computed then is stored."""
+    step(saver, (7, 0, 16))
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    step(saver, (7, 16, 3), (0, 0, 16))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=16)
+
+
+def test_tokens_before_the_stored_ones_are_not_saved_again(
+    client: MemoryClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    tokens = make_tokens(80, 1)
+    saver.begin_request(0, tokens, 2 * CHUNK_TOKENS)
+    step(saver, (0, 4, 3))
+    step(saver, (0, 7, 25))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=2 * CHUNK_TOKENS)
+    keys = client.prefix_keys(state_format.layout, tokens)
+    assert list(client.store.chunks) == keys[2:4]
+    check_chunk(client, keys[2], 2 * CHUNK_TOKENS)
+
+
+def test_saving_goes_on_where_a_jump_ends(
+    client: MemoryClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    """The tokens between were loaded, so they are stored already."""
+    tokens = make_tokens(80, 1)
+    saver.begin_request(0, tokens, CHUNK_TOKENS)
+    step(saver, (0, 0, 20))
+    step(saver, (0, 20, 4))
+    step(saver, (0, 5 * CHUNK_TOKENS, 9))
+    step(saver, (0, 5 * CHUNK_TOKENS + 9, 7))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=4 * CHUNK_TOKENS)
+    keys = client.prefix_keys(state_format.layout, tokens)
+    assert list(client.store.chunks) == [keys[1], keys[2], keys[5], keys[6]]
+    for chunk in (1, 2, 5, 6):
+        check_chunk(client, keys[chunk], chunk * CHUNK_TOKENS)
+    assert client.store.sequences == {}
+
+
+class WatchedClient(MemoryClient):
+    """Notes the threads on which it connects or tries to."""
+
+    def __init__(self) -> None:
+        super().__init__(make_store())
+        self.connect_threads: list[str] = []
+
+    def _open_session(self, options: Options) -> Session:
+        self.connect_threads.append(threading.current_thread().name)
+        return super()._open_session(options)
+
+
+def test_a_lost_session_is_connected_again_behind_the_engines_back(
+    state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    """Regression: ``allocate`` connected on the engine's thread, within the client's time limit."""
+    client = WatchedClient()
+    saver = StateSaver(client, state_format)
+    client.connect_threads.clear()
+    saver.begin_request(0, make_tokens(80, 1), 0)
+    saver.finish()
+    client.store.kill()
+    for first in (0, 16, 32):
+        step(saver, (0, first, 16))
+    assert saver.finish() == SaveReport(dropped_tokens=48)
+    assert client.connect_threads
+    assert all(name.startswith("save-queue") for name in client.connect_threads)
+    client.store.start()
+    saver.begin_request(1, make_tokens(80, 2), 0)
+    saver.finish()
+    step(saver, (1, 0, 16))
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(saved_tokens=16, dropped_tokens=48)
+    assert all(name.startswith("save-queue") for name in client.connect_threads)
+    saver.close()
+    assert client.store.regions_in_use == 0
+
+
+def test_stored_tokens_end_on_a_chunk_boundary(saver: StateSaver) -> None:
+    with pytest.raises(ValueError, match="do not end on a chunk boundary"):
+        saver.begin_request(0, [1, 2, 3], 3)

@@ -1,0 +1,44 @@
+from engine_adapters.vllm.messages.orders import LoadEnd, LoadProgress, SaveOrder, WorkerReport
+
+
+def test_workers_have_what_the_slowest_has() -> None:
+    ours = WorkerReport(progress={1: LoadProgress(first_loaded=3)})
+    theirs = WorkerReport(
+        progress={1: LoadProgress(first_loaded=5), 2: LoadProgress(first_loaded=0)}
+    )
+    joined = ours.joined(theirs)
+    assert joined.progress == {
+        1: LoadProgress(first_loaded=5, workers=2),
+        2: LoadProgress(first_loaded=0, workers=1),
+    }
+
+
+def test_ends_of_all_workers_are_told() -> None:
+    ours = WorkerReport(ends=(LoadEnd(load_id=1, loaded_blocks=2),))
+    theirs = WorkerReport(ends=(LoadEnd(load_id=1, loaded_blocks=3),))
+    assert [end.loaded_blocks for end in ours.joined(theirs).ends] == [2, 3]
+
+
+def test_refusals_of_all_workers_are_told() -> None:
+    ours, theirs = WorkerReport(refusals={0: ""}), WorkerReport(refusals={1: "no"})
+    assert not theirs.is_empty
+    assert ours.joined(theirs).refusals == {0: "", 1: "no"}
+
+
+def test_report_of_nothing_is_empty() -> None:
+    assert WorkerReport().is_empty
+    assert not WorkerReport(ends=(LoadEnd(load_id=1, loaded_blocks=2),)).is_empty
+
+
+def test_save_takes_its_chunks_of_all_keys_and_blocks() -> None:
+    keys = [bytes([chunk]) for chunk in range(4)]
+    order = SaveOrder.of("a", range(1, 3), chain_keys=keys, block_ids=range(10, 18), chunk_blocks=2)
+    assert order == SaveOrder(
+        request_id="a",
+        first_chunk=1,
+        parent_key=keys[0],
+        chain_keys=(keys[1], keys[2]),
+        block_ids=(12, 13, 14, 15),
+    )
+    first = SaveOrder.of("a", range(1), chain_keys=keys, block_ids=range(10, 18), chunk_blocks=2)
+    assert first.parent_key == b""

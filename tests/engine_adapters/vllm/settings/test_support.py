@@ -1,0 +1,106 @@
+from dataclasses import replace
+
+import pytest
+
+from engine_adapters.vllm.settings.options import RestoreMode
+from engine_adapters.vllm.settings.support import (
+    EngineFacts,
+    projects_hidden,
+    supported,
+    version_note,
+)
+
+FACTS = EngineFacts(
+    device="cpu",
+    attention=frozenset({"full"}),
+    has_window=False,
+    has_speculation=False,
+    has_lora=False,
+    has_whole_prefills=False,
+    tensor_size=1,
+    pipeline_size=1,
+    context_parallel_size=1,
+    jumps_positions=True,
+    has_hidden_hooks=True,
+)
+
+
+@pytest.mark.parametrize("mode", RestoreMode)
+def test_plain_engine_gets_what_it_asks_for(mode: RestoreMode) -> None:
+    support = supported(mode, FACTS)
+    assert support.mode is mode
+    assert support.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"device": "cuda"}, "on cuda"),
+        ({"attention": frozenset({"full", "Mamba"})}, "Mamba"),
+        ({"attention": frozenset({"SlidingWindow"})}, "SlidingWindow"),
+        ({"has_whole_prefills": True}, "prompt as a whole"),
+        ({"has_speculation": True}, "speculative"),
+        ({"pipeline_size": 2}, "pipeline"),
+        ({"context_parallel_size": 2}, "context"),
+    ],
+)
+def test_what_is_not_supported_is_off_with_one_sentence(
+    change: dict[str, object], word: str
+) -> None:
+    support = supported(RestoreMode.AUTO, replace(FACTS, **change))  # type: ignore[arg-type]
+    assert support.mode is RestoreMode.OFF
+    assert word in support.reason
+    assert support.reason.count(".") == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "change", "word"),
+    [
+        (RestoreMode.CAKE, {"has_window": True}, "sliding window"),
+        (RestoreMode.AUTO, {"has_window": True}, "sliding window"),
+        (RestoreMode.HCACHE, {"has_hidden_hooks": False}, "HiddenStatesWorker"),
+        (RestoreMode.HCACHE, {"has_lora": True}, "LoRA"),
+        (RestoreMode.HCACHE, {"tensor_size": 2}, "tensor parallelism"),
+        (RestoreMode.CAKE, {"jumps_positions": False}, "CakeScheduler"),
+        (RestoreMode.AUTO, {"jumps_positions": False}, "CakeScheduler"),
+    ],
+)
+def test_what_needs_more_falls_back_to_prefix(
+    mode: RestoreMode, change: dict[str, object], word: str
+) -> None:
+    support = supported(mode, replace(FACTS, **change))  # type: ignore[arg-type]
+    assert support.mode is RestoreMode.PREFIX
+    assert word in support.reason
+
+
+@pytest.mark.parametrize("tensor_size", [1, 2, 4, 8])
+def test_ranks_store_as_many_layer_inputs_as_there_are(tensor_size: int) -> None:
+    """Bug: 1, 2 and 4 times the bytes of keys and values with 2, 4 and 8 ranks."""
+    facts = replace(FACTS, tensor_size=tensor_size)
+    assert projects_hidden(facts) is (tensor_size == 1)
+    support = supported(RestoreMode.AUTO, facts)
+    assert support.mode is RestoreMode.AUTO
+    assert bool(support.reason) is (tensor_size > 1)
+    assert support.reason.count(".") == bool(support.reason)
+    assert supported(RestoreMode.AUTO, replace(facts, has_hidden_hooks=False)).reason == ""
+
+
+@pytest.mark.parametrize(
+    "facts", [replace(FACTS, has_lora=True), replace(FACTS, has_hidden_hooks=False)]
+)
+def test_engines_that_project_nothing(facts: EngineFacts) -> None:
+    assert not projects_hidden(facts)
+
+
+def test_window_keeps_prefix() -> None:
+    assert supported(RestoreMode.PREFIX, replace(FACTS, has_window=True)).reason == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "is_known"),
+    [("0.32.0", True), ("0.30.2+cpu", True), ("0.33.0", False), ("0.3.0", False), ("dev", False)],
+)
+def test_untested_version_is_named(version: str, is_known: bool) -> None:
+    note = version_note(version)
+    assert (note == "") is is_known
+    assert is_known or version in note

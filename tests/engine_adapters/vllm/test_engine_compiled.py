@@ -1,0 +1,60 @@
+"""Mode hcache in engines that compile the model, as vLLM does where nothing else is said."""
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_adapters.vllm.settings.support import HIDDEN_WORKER
+from engine_adapters.vllm.testing.engine_arguments import CHUNK_TOKENS, transfer_config
+from engine_adapters.vllm.testing.engine_process import EngineProcess
+from tests.engine_adapters.vllm.warm_engine import WarmEngine
+from tests.support.daemon import DaemonProcess
+
+pytestmark = pytest.mark.timeout(900)
+"""Three engines start and two of them compile in one test."""
+
+PROMPT_TOKENS = 330
+STORED = PROMPT_TOKENS // CHUNK_TOKENS * CHUNK_TOKENS
+GENERATOR = random.Random(9)
+PROMPTS = [[GENERATOR.randrange(4, 512) for _ in range(PROMPT_TOKENS)] for _ in range(2)]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
+def test_layer_inputs_are_taken_of_a_compiled_model(
+    heads_model: Path,
+    shared_daemon: DaemonProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: hooks that came after vLLM's compilation, which is its default, never ran."""
+    with WarmEngine(heads_model, tmp_path / "log") as plain:
+        expected = [plain.tokens(prompt) for prompt in PROMPTS]
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "0")
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
+
+    def compiled(mode: str, **changes: Any) -> EngineProcess:
+        config = transfer_config(
+            shared_daemon.socket_path, mode=mode, salt=mode, match_timeout_ms=60_000
+        )
+        return EngineProcess(
+            heads_model,
+            tmp_path / "log",
+            enforce_eager=False,
+            kv_transfer_config=config,
+            **changes,
+        )
+
+    with compiled("prefix"):
+        assert (tmp_path / "torch_compile_cache").exists()
+    # The last one finds a compiled model of both kinds.
+    for prompt, answer in zip(PROMPTS, expected, strict=True):
+        with compiled("hcache", worker_cls=HIDDEN_WORKER) as engine:
+            assert engine.ask("reconnect")
+            for _ in range(2):
+                assert engine.tokens(prompt) == answer
+                assert engine.ask("settle")
+            assert engine.counted("projected_tokens") == STORED
+            assert engine.counted("dropped_saves") == 0

@@ -1,0 +1,194 @@
+"""What a worker makes of the arena that it was given."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
+from engine_adapters.vllm.identity.chunk_keys import rank_key
+from engine_adapters.vllm.messages.block_span import BlockSpan
+from engine_adapters.vllm.messages.orders import LoadOrder, SaveOrder, StepOrders
+from engine_adapters.vllm.settings.options import AdapterOptions
+from engine_adapters.vllm.worker_side.side import LOGGER, WorkerSide, span_chunks_for
+from kvstored_client import Client, LayerState, StateKind, StateLayout
+from tests.engine_adapters.vllm.engine_client import EngineClient
+from tests.kvstored_client.gate import Gate
+from tests.support.waiting import wait_until
+
+MIB = 1024 * 1024
+SMALL_BYTES, LARGE_BYTES = 4096, 64 * MIB
+"""Of arenas without room for a chunk, and with room for many."""
+
+
+@pytest.mark.parametrize(
+    ("room_mib", "chunks"),
+    [(240, 32), (96, 32), (60, 20), (3, 1), (2, 1), (1, 1), (0, 0)],
+)
+def test_two_reads_and_a_save_have_room(room_mib: int, chunks: int) -> None:
+    """Bug: a span as large as the arena was never read, and each load ran into its deadline."""
+    assert span_chunks_for(MIB, room_bytes=room_mib * MIB, span_bytes=32 * MIB) == chunks
+
+
+SAVE = SaveOrder(
+    request_id="a", first_chunk=0, parent_key=b"", chain_keys=(b"s" * 32,), block_ids=(2, 3)
+)
+LOAD = LoadOrder(
+    load_id=7,
+    request_id="a",
+    span=BlockSpan(first_block=0, block_ids=(0, 1), chunk_blocks=2),
+    chain_keys=(b"k" * 32,),
+    overtaken=False,
+)
+
+
+def layout_of(kind: StateKind) -> StateLayout:
+    """One layer of 1024 bytes a token."""
+    return StateLayout(model="m", dtype="float32", layers=(LayerState(kind, 1024),), chunk_tokens=8)
+
+
+def side_of(client: Client, kind: StateKind, blocks: torch.Tensor | None = None) -> WorkerSide:
+    """Closes the client when it is closed; ``blocks`` are the engine's, [4, 4, 256] in float32."""
+    side = WorkerSide(
+        client,
+        AdapterOptions(),
+        lambda fingerprint: layout_of(kind),
+        dtype=torch.float32,
+        block_tokens=4,
+        layer_names=("layer0",),
+        open_blocks_max=4,
+    )
+    side.use_caches({"layer0": torch.zeros(4, 4, 256) if blocks is None else blocks})
+    return side
+
+
+def test_arena_without_room_for_a_chunk_is_told_once_and_loads_are_lost_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
+    side = side_of(EngineClient(room_bytes=SMALL_BYTES), StateKind.KV)
+    side.begin_step(StepOrders(fingerprint="m", loads=(LOAD,)))
+    assert side.take_finished(is_idle=True) == {"a"}
+    assert side.take_bad_blocks() == {0, 1}
+    (end,) = side.take_report().ends
+    assert end.lost_chunks == (0,)
+    side.begin_step(StepOrders(fingerprint="m"))
+    (sentence,) = told
+    assert "a chunk has 8192 bytes and arena_bytes room for 4096" in sentence
+    assert "set a larger arena_bytes or a smaller chunk_tokens" in sentence
+    side.close()
+
+
+def test_worker_that_is_off_names_no_blocks_of_a_running_request() -> None:
+    """Bug: the scheduler took computed blocks of it, and of all that shared them, for lost ones."""
+    side = side_of(EngineClient(room_bytes=SMALL_BYTES), StateKind.KV)
+    side.begin_step(StepOrders(fingerprint="m", loads=(replace(LOAD, overtaken=True),)))
+    assert side.take_finished(is_idle=False) == set()
+    assert side.take_bad_blocks() == set()
+    (end,) = side.take_report().ends
+    assert end.lost_chunks == (0,)
+    side.close()
+
+
+def test_model_of_another_shape_is_told_once_and_raises_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: the engine's first step ended with LayerShapeError."""
+    told: list[str] = []
+    monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
+    side = side_of(EngineClient(room_bytes=LARGE_BYTES), StateKind.HIDDEN)
+    side.use_model(torch.nn.Linear(2, 2), LayerHooks())
+    for _ in range(2):
+        side.begin_step(StepOrders(fingerprint="m"))
+    (sentence,) = told
+    assert "Linear has no model.layers" in sentence
+    assert "use mode prefix or cake" in sentence
+    side.close()
+
+
+def test_worker_that_has_a_save_on_its_way_is_not_passed_by() -> None:
+    client = EngineClient(room_bytes=LARGE_BYTES)
+    gate = Gate(client.store)
+    side = side_of(client, StateKind.KV)
+    assert not side.is_settled, "the first orders open the layout"
+    orders = StepOrders(fingerprint="m", saves=(SAVE,))
+    side.begin_step(orders)
+    side.end_forward(orders)
+    side.take_report()
+    assert not side.is_settled
+    gate.open()
+    wait_until(lambda: not side.is_saving)
+    assert side.take_report().is_empty
+    assert not side.is_settled, "what it counted is not told"
+    assert side.take_counts() == {"saved_tokens": 8}
+    assert side.take_report().is_empty
+    assert side.is_settled
+    side.begin_step(orders)
+    assert not side.is_settled
+    side.close()
+
+
+@pytest.mark.parametrize("is_overtaken", [False, True])
+def test_worker_that_has_a_load_on_its_way_is_not_passed_by(is_overtaken: bool) -> None:
+    client = EngineClient(room_bytes=LARGE_BYTES)
+    layout = layout_of(StateKind.KV)
+    client.keep(layout, rank_key(LOAD.chain_keys[0], layout.layout_id), fills=[1])
+    side = side_of(client, StateKind.KV)
+    side.begin_step(StepOrders(fingerprint="m", loads=(replace(LOAD, overtaken=is_overtaken),)))
+    side.take_report()
+    assert not side.is_settled
+    wait_until(lambda: bool(client.store.reads))
+    (read,) = client.store.reads
+    read.deliver()
+    wait_until(lambda: bool(side.take_report().ends))
+    assert not side.is_settled, "neither the request nor its cancel has been told"
+    if is_overtaken:
+        side.begin_step(StepOrders(fingerprint="m", cancels=frozenset({LOAD.load_id})))
+    assert side.take_finished(is_idle=False) == (set() if is_overtaken else {"a"})
+    side.take_report()
+    assert side.is_settled
+    side.close()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_blocks_of_a_cancelled_load_are_not_written_any_more(is_cancelled: bool) -> None:
+    """vLLM has given them to another request by then."""
+    client = EngineClient(room_bytes=LARGE_BYTES)
+    layout = layout_of(StateKind.KV)
+    client.keep(layout, rank_key(LOAD.chain_keys[0], layout.layout_id), fills=[1])
+    blocks = torch.zeros(4, 4, 256)
+    side = side_of(client, StateKind.KV, blocks)
+    side.begin_step(StepOrders(fingerprint="m", loads=(replace(LOAD, overtaken=True),)))
+    wait_until(lambda: bool(client.store.reads))
+    if is_cancelled:
+        side.begin_step(StepOrders(fingerprint="m", cancels=frozenset({LOAD.load_id})))
+    (read,) = client.store.reads
+    read.deliver()
+    wait_until(lambda: bool(side.take_report().ends))
+    assert blocks.any() != is_cancelled
+    side.close()
+
+
+def test_worker_tells_once_that_the_daemon_refuses_it_and_once_that_it_does_not() -> None:
+    client = EngineClient(room_bytes=LARGE_BYTES)
+    side = side_of(client, StateKind.KV)
+    side.begin_step(StepOrders(fingerprint="m"))
+    assert side.take_report().is_empty
+    client.store.faults.session_refusal = "no"
+    client.store.kill()
+    client.store.start()
+    wait_until(lambda: client.refusal == "no")
+    reports = [side.take_report() for _ in range(2)]
+    assert [report.refusals for report in reports] == [{0: "no"}, {}]
+    side.take_counts()
+    side.take_report()
+    assert not side.is_settled, "it would never be asked again"
+    client.store.faults.session_refusal = ""
+    wait_until(lambda: client.available())
+    reports = [side.take_report() for _ in range(2)]
+    assert [report.refusals for report in reports] == [{0: ""}, {}]
+    side.take_counts()
+    side.take_report()
+    assert side.is_settled
+    side.close()

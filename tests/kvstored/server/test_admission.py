@@ -1,0 +1,77 @@
+"""How requests come in."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from kvstored.server import admission
+from kvstored_contract.limits import GRPC_MESSAGE_BYTES_MAX
+from kvstored_contract.reasons import TOKEN_METADATA, Reason
+from kvstored_protos.v1 import store_pb2
+from tests.kvstored.server.caller import LAYOUT, Caller, match, reason_of, told_reason
+from tests.support.waiting import PATIENCE_S, until
+
+METHOD = "/kvstored.v1.StoreService/Match"
+TOO_LARGE = bytes(GRPC_MESSAGE_BYTES_MAX + 1)
+
+
+def call(caller: Caller, token: str, body: bytes) -> "grpc.aio.UnaryUnaryCall[bytes, bytes]":
+    method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = caller.peer.channel.unary_unary(METHOD)
+    return method(body, metadata=((TOKEN_METADATA, token),))
+
+
+def stream(caller: Caller) -> "grpc.aio.StreamUnaryCall[Any, Any]":
+    """A call of a unary method whose message does not come by itself."""
+    return caller.peer.channel.stream_unary(METHOD)(metadata=caller.peer.metadata)
+
+
+async def test_the_token_is_looked_at_before_the_message_is_received(caller: Caller) -> None:
+    """Bug: whoever reached the socket could have the daemon receive 8 MiB in each call.
+
+    Fails when methods are served as unary ones (seen: gRPC's own answer, which has no reason).
+    """
+    assert await reason_of(call(caller, "nobody's", TOO_LARGE)) is Reason.TOKEN_UNKNOWN
+    with pytest.raises(grpc.aio.AioRpcError) as info:
+        await call(caller, caller.peer.welcome.token, TOO_LARGE)
+    assert info.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await match(caller, [])
+
+
+async def test_a_call_without_a_message_is_refused(caller: Caller) -> None:
+    empty = stream(caller)
+    await empty.done_writing()
+    with pytest.raises(grpc.aio.AioRpcError) as info:
+        await empty
+    assert told_reason(info.value) == Reason.FIELD_INVALID.name
+    # The answer may be here before the daemon's loop hears that it was sent.
+    await until(lambda: caller.served.call_count == 0)
+
+
+async def test_a_message_is_not_awaited_for_ever(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a call without its message was in progress until its client ended it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(admission, "MESSAGE_TIMEOUT_S", 0.05)
+        late = stream(caller)
+        with pytest.raises(grpc.aio.AioRpcError) as info:
+            async with asyncio.timeout(PATIENCE_S):
+                await late
+        assert told_reason(info.value) == Reason.DEADLINE.name
+        await until(lambda: caller.served.call_count == 0)
+    # A message that does come may take longer than that on a busy machine.
+    await match(caller, [])
+
+
+async def test_a_call_counts_while_its_message_is_awaited(caller: Caller) -> None:
+    """Else one client could hold every call that the server takes, and be refused none."""
+    late = [stream(caller) for _ in range(3)]
+    await until(lambda: caller.served.call_count == 3)
+    await late[0].write(store_pb2.MatchRequest(layout_id=LAYOUT.layout_id).SerializeToString())
+    assert await late[0] == b""
+    await until(lambda: caller.served.call_count == 2)
+    for given_up in late[1:]:
+        given_up.cancel()
+    await until(lambda: caller.served.call_count == 0)

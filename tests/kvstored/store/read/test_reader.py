@@ -1,0 +1,139 @@
+"""Reads through the whole reader, as far as other tests do not cover them."""
+
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+
+from kvstored.format.identity import ChunkId
+from kvstored.io.device import Device
+from kvstored.io.passing import PassingDevice
+from kvstored.store.read.lane import Transfer
+from kvstored.store.read.plan import Order
+from kvstored_contract.board import SliceState
+from tests.support.stores import (
+    BASE,
+    LAYOUT,
+    MIB,
+    NAMESPACE,
+    forget_dram,
+    key,
+    new_board,
+    open_store,
+    put_durable,
+)
+from tests.support.waiting import wait_until
+
+
+@pytest.mark.parametrize("from_dram", [True, False])
+def test_no_view_of_an_arena_outlives_its_read(tmp_path: Path, from_dram: bool) -> None:
+    """A thread that kept its last transfer would unmap a dead session's arena much later."""
+    with open_store(tmp_path) as opened:
+        area = mmap.mmap(-1, 8 * MIB)
+        opened.arena = memoryview(area)
+        opened.fill(2)
+        for ticket in opened.put([0, 1]):
+            assert ticket.durable is not None
+            ticket.durable.result()
+        if not from_dram:
+            for number in (0, 1):
+                opened.store._dram.drop(ChunkId(NAMESPACE, key(number)))
+        stream = opened.read([0, 1], base=4 * MIB, board=new_board(2, LAYOUT.layer_count))
+        assert stream.wait()
+        del stream, ticket
+        opened.arena = memoryview(b"")
+
+        def is_free() -> bool:
+            try:
+                area.close()
+            except BufferError:
+                return False
+            return True
+
+        wait_until(is_free)
+
+
+class WatchedDevice(PassingDevice):
+    """Keeps which memory the device transferred into."""
+
+    def __init__(self, inner: Device) -> None:
+        super().__init__(inner)
+        self.landed: list[np.ndarray] = []
+
+    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
+        self.landed.extend(np.frombuffer(buffer, np.uint8) for buffer in buffers)
+        super().readv(buffers, offset)
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize(
+    ("takes_transfers", "base", "goes_direct"),
+    [(True, BASE, True), (True, BASE + 512, False), (False, BASE, False)],
+)
+def test_devices_transfer_into_arenas_that_take_it(
+    tmp_path: Path, order: Order, takes_transfers: bool, base: int, goes_direct: bool
+) -> None:
+    devices: list[WatchedDevice] = []
+
+    def watched(device: Device) -> Device:
+        devices.append(WatchedDevice(device))
+        return devices[-1]
+
+    with open_store(tmp_path, wrap=watched) as opened:
+        payload = opened.fill(3)
+        put_durable(opened, [0, 1, 2])
+        forget_dram(opened, [0, 1, 2])
+        stream = opened.read(
+            [0, 1, 2],
+            base=base,
+            board=new_board(3, LAYOUT.layer_count),
+            order=order,
+            takes_transfers=takes_transfers,
+        )
+        assert stream.wait()
+        assert (stream.task.target.board.states == SliceState.RESIDENT).all()
+        size = len(payload)
+        assert bytes(opened.arena[base : base + size]) == payload
+        arena = np.frombuffer(opened.arena, np.uint8)
+        direct_bytes = sum(
+            part.nbytes
+            for device in devices
+            for part in device.landed
+            if np.shares_memory(part, arena)
+        )
+        assert direct_bytes == (size if goes_direct else 0)
+
+
+class CountedQueue:
+    """Passes on to a queue, and counts what is put."""
+
+    def __init__(self, inner: "SimpleQueue[Transfer | None]") -> None:
+        self._inner = inner
+        self.get = inner.get
+        self.put_count = 0
+
+    def put(self, transfer: Transfer | None) -> None:
+        self.put_count += 1
+        self._inner.put(transfer)
+
+
+@pytest.mark.parametrize(("chunk_count", "is_over_at_once"), [(1, True), (80, False)])
+def test_small_reads_from_dram_are_over_when_they_have_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_count: int, is_over_at_once: bool
+) -> None:
+    """They are copied on the calling thread, and no other is woken."""
+    numbers = list(range(chunk_count))
+    with open_store(tmp_path, slabs_per_device=8, dram_bytes=8 * MIB) as opened:
+        payload = opened.fill(chunk_count)
+        put_durable(opened, numbers)
+        copies = CountedQueue(opened.store._reader._copies)
+        monkeypatch.setattr(opened.store._reader, "_copies", copies)
+        board = new_board(chunk_count, LAYOUT.layer_count)
+        stream = opened.read(numbers, base=BASE, board=board)
+        assert stream.wait(0 if is_over_at_once else None)
+        assert (copies.put_count == 0) is is_over_at_once
+        assert (board.states == SliceState.RESIDENT).all()
+        assert bytes(opened.arena[BASE : BASE + len(payload)]) == payload

@@ -1,0 +1,110 @@
+import queue
+import threading
+from unittest.mock import Mock
+
+from kvstored.counters import Counters
+from kvstored.format.chunk_record import ChunkRecord
+from kvstored.format.extent import Extent
+from kvstored.format.geometry import ChunkGeometry
+from kvstored.format.identity import ChunkId
+from kvstored.io.device import DeviceError
+from kvstored.io.engine import Background, IoRequest
+from kvstored.io.split import REQUEST_BYTES_MAX
+from kvstored.store.read.chunk_source import StoredChunk
+from kvstored.tiers.chunks.damage import DamageControl
+from kvstored.tiers.chunks.extent_load import load_extent
+from tests.support.stores import NAMESPACE, key
+from tests.support.waiting import PATIENCE_S, wait_until
+
+GEOMETRY = ChunkGeometry.of_slices((REQUEST_BYTES_MAX,))
+EXTENT = Extent(1, 4096, GEOMETRY.extent_bytes)
+SOURCE = StoredChunk(
+    chunk=ChunkId(NAMESPACE, key(1)),
+    record=ChunkRecord(
+        extent=EXTENT,
+        layout_id=b"l" * 32,
+        token_count=16,
+        epoch=1,
+        stamp=1,
+        header_checksum=1,
+    ),
+    device_id=b"d" * 16,
+    geometry=GEOMETRY,
+)
+
+
+class PromptEngine:
+    """Ends every request at once, the last one of an extent with ``error``."""
+
+    def __init__(self, error: DeviceError | None = None) -> None:
+        self.requests: list[IoRequest] = []
+        self._error = error
+
+    def submit(self, request: IoRequest) -> None:
+        self.requests.append(request)
+        is_last = request.offset + request.buffers[0].nbytes == EXTENT.end
+        request.done(self._error if is_last else None)
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def test_an_extent_is_read_in_the_background_in_parts() -> None:
+    engine = PromptEngine()
+    memory = memoryview(bytearray(2 * GEOMETRY.extent_bytes))
+    loaded = load_extent(engine, SOURCE, memory, background=Background.PROMOTION)
+    assert loaded.result(0) is None
+    assert {request.traffic for request in engine.requests} == {Background.PROMOTION}
+    sizes = [request.buffers[0].nbytes for request in engine.requests]
+    assert len(sizes) == 2
+    assert sum(sizes) == GEOMETRY.extent_bytes
+
+
+def test_the_error_of_a_part_is_that_of_the_extent() -> None:
+    error = DeviceError("device", "read", "broken")
+    memory = memoryview(bytearray(GEOMETRY.extent_bytes))
+    assert load_extent(PromptEngine(error), SOURCE, memory, background=None).result(0) is error
+
+
+class HeldEngine:
+    """Ends no request before it is told to."""
+
+    def __init__(self) -> None:
+        self.requests: queue.Queue[IoRequest] = queue.Queue()
+        self.count = 0
+
+    def submit(self, request: IoRequest) -> None:
+        self.count += 1
+        self.requests.put(request)
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def test_who_loads_an_extent_need_not_wait_for_it() -> None:
+    engine = HeldEngine()
+    memory = memoryview(bytearray(GEOMETRY.extent_bytes))
+    loaded = load_extent(engine, SOURCE, memory, background=None)
+    engine.requests.get().done(None)
+    assert not loaded.done()
+    engine.requests.get().done(None)
+    assert loaded.result(0) is None
+
+
+def test_the_end_of_the_daemon_waited_for_every_suspicion_to_be_confirmed() -> None:
+    """Bug: up to 1,024 chunks were read again first, in the scrub's share of the devices."""
+    engine = HeldEngine()
+    store = Mock(find=lambda _: [SOURCE.record])
+    damage = DamageControl(store=store, engine=engine, counters=Counters())
+    for _ in range(3):
+        damage.suspect(SOURCE)
+    parts = [engine.requests.get(timeout=PATIENCE_S) for _ in range(2)]
+    closing = threading.Thread(target=damage.close)
+    closing.start()
+    wait_until(lambda: damage._queue.qsize() == 3)
+    for part in parts:
+        part.done(DeviceError("device", "read", "broken"))
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
+    assert engine.count == len(parts)
+    assert store.failures.report.call_count == 1

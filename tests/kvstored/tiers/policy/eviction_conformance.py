@@ -1,0 +1,99 @@
+"""What every implementation of ``EvictionPolicy`` must do. Subclasses give the fixture ``tier``."""
+
+import random
+from typing import Protocol
+
+import pytest
+
+from kvstored.format.identity import ChunkId
+from kvstored.tiers.policy.protocol import EvictionPolicy
+
+GROUPS = (8 * 1024, 12 * 1024)
+"""Size classes; a key is of one of them by its number."""
+KEY_COUNT = 12
+
+
+def chunk_id(number: int) -> ChunkId:
+    return ChunkId(b"n" * 16, number.to_bytes(32, "big"))
+
+
+def group_of(number: int) -> int:
+    return GROUPS[number % 2]
+
+
+CHUNKS = [chunk_id(number) for number in range(KEY_COUNT)]
+
+
+class Tier(Protocol):
+    """A policy and its owner, which knows the keys by itself."""
+
+    policy: EvictionPolicy[ChunkId]
+
+    def enter(self, number: int) -> None:
+        """Enters a key in the owner's tables, and tells the policy."""
+
+    def leave(self, number: int) -> None:
+        """Takes a key out of the owner's tables, and tells the policy."""
+
+
+class EvictionConformance:
+    """Every policy knows exactly the keys of its tier, each in its group."""
+
+    def test_an_empty_tier_has_no_victims(self, tier: Tier) -> None:
+        assert list(tier.policy.victims()) == list(tier.policy.victims(GROUPS[0])) == []
+
+    def test_keys_that_are_not_there_are_ignored(self, tier: Tier) -> None:
+        tier.enter(1)
+        tier.policy.touch(CHUNKS[:1])
+        tier.leave(0)
+        assert list(tier.policy.victims()) == [CHUNKS[1]]
+
+    def test_a_key_that_enters_again_is_there_once(self, tier: Tier) -> None:
+        for _ in range(2):
+            tier.enter(1)
+        assert list(tier.policy.victims()) == [CHUNKS[1]]
+        tier.leave(1)
+        assert list(tier.policy.victims()) == []
+
+    def test_victims_of_a_group_are_its_keys(self, tier: Tier) -> None:
+        for number in range(KEY_COUNT):
+            tier.enter(number)
+        for group in GROUPS:
+            expected = {CHUNKS[n] for n in range(KEY_COUNT) if group_of(n) == group}
+            assert set(tier.policy.victims(group)) == expected
+        assert len(list(tier.policy.victims())) == KEY_COUNT
+
+    def test_nothing_is_lost_when_victims_are_not_taken(self, tier: Tier) -> None:
+        for number in range(KEY_COUNT):
+            tier.enter(number)
+        seen = [next(tier.policy.victims()) for _ in range(3)]
+        assert seen == seen[:1] * 3
+        assert set(tier.policy.victims()) == set(CHUNKS)
+
+
+class LeastRecentlyUsedConformance(EvictionConformance):
+    """Those that evict what was not used for the longest time agree on the order too."""
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_order_is_that_of_the_last_use(self, tier: Tier, seed: int) -> None:
+        dice = random.Random(seed)
+        model: list[int] = []
+        for _ in range(80):
+            number = dice.randrange(KEY_COUNT)
+            match dice.choice(["enter", "touch", "touch", "leave"]):
+                case "enter":
+                    tier.enter(number)
+                    model = [*(one for one in model if one != number), number]
+                case "leave":
+                    tier.leave(number)
+                    model = [one for one in model if one != number]
+                case _:
+                    used = [number, dice.randrange(KEY_COUNT)]
+                    tier.policy.touch([CHUNKS[one] for one in used])
+                    for one in used:
+                        if one in model:
+                            model = [*(other for other in model if other != one), one]
+        assert list(tier.policy.victims()) == [CHUNKS[number] for number in model]
+        for group in GROUPS:
+            of_group = [CHUNKS[number] for number in model if group_of(number) == group]
+            assert list(tier.policy.victims(group)) == of_group

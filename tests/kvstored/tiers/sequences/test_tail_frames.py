@@ -1,0 +1,148 @@
+"""Flushed tails on a device that does not answer: who needs one waits until its own deadline."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kvstored.format.identity import ChunkId
+from kvstored.store.sequences.sequence_table import SequenceStorageError
+from kvstored.tiers.chunks.requests import AppendOutcome
+from kvstored.tiers.sequences.sequences import Caller
+from kvstored_contract.reasons import Reason
+from tests.support.appends import (
+    OTHER,
+    ROWS,
+    TOKENS,
+    append,
+    check_bytes,
+    create,
+    flush,
+    open_bytes,
+)
+from tests.support.devices import GatedDevice, Wrapping
+from tests.support.rows import MIXED
+from tests.support.stores import MIB, NAMESPACE, StoreUnderTest, open_store
+from tests.support.waiting import SOON_S, soon, wait_until
+
+SHORT_S = 0.05
+
+
+class Scene:
+    """A sequence of 23 tokens whose chunks lie on the devices only, which do not answer."""
+
+    def __init__(self, opened: StoreUnderTest, devices: Wrapping[GatedDevice]) -> None:
+        self.opened = opened
+        self._devices = devices
+        self.answer()
+        create(opened, "a")
+        append(opened, {"a": range(23)})
+        flush(opened, "a", 23)
+        opened.store.open_sequences.end_session(1)
+        for key in (*ROWS.keys(TOKENS[:23]), ROWS.tail_key(TOKENS[:23])):
+            opened.store._dram.drop(ChunkId(NAMESPACE, key))
+        for device in devices:
+            device.gate.clear()
+
+    def answer(self) -> None:
+        for device in self._devices:
+            device.gate.set()
+
+    def check_late_frame(self) -> None:
+        """It is the device's until that has answered, and nobody's afterwards."""
+        assert open_bytes(self.opened) > 0
+        self.answer()
+        wait_until(lambda: open_bytes(self.opened) == 0, within_s=SOON_S)
+
+
+@contextmanager
+def stalled(path: Path) -> Iterator[Scene]:
+    devices = Wrapping(GatedDevice)
+    with open_store(path, dram_bytes=4 * MIB, wrap=devices) as opened:
+        opened.store.register_layout(MIXED)
+        scene = Scene(opened, devices)
+        try:
+            yield scene
+        finally:
+            scene.answer()
+
+
+def hasty() -> Caller:
+    return replace(OTHER, deadline=time.monotonic() + SHORT_S)
+
+
+def patient() -> Caller:
+    return replace(OTHER, deadline=time.monotonic() + SOON_S)
+
+
+def test_append_waited_without_end_for_the_tail_that_was_flushed(tmp_path: Path) -> None:
+    """Bug: a drive was slow, and 10 s after the deadline the client ended its session."""
+    with stalled(tmp_path) as scene:
+        late = hasty()
+        outcomes = soon(lambda: append(scene.opened, {"a": range(23, 40)}, caller=late))
+        assert outcomes == [AppendOutcome(23, Reason.DEADLINE)]
+        scene.check_late_frame()
+        assert append(scene.opened, {"a": range(23, 40)}, caller=OTHER) == [AppendOutcome(40)]
+        check_bytes(scene.opened, 40)
+
+
+def test_each_late_append_took_another_frame(tmp_path: Path) -> None:
+    """Bug: while a device hung, appends with short deadlines used up the room for open chunks."""
+    with stalled(tmp_path) as scene:
+        kept_bytes = []
+        for late in (hasty(), hasty()):
+            soon(partial(append, scene.opened, {"a": range(23, 40)}, caller=late))
+            kept_bytes.append(open_bytes(scene.opened))
+        assert kept_bytes[0] == kept_bytes[1] > 0
+        scene.check_late_frame()
+
+
+def test_an_item_whose_tail_is_read_held_up_the_others(tmp_path: Path) -> None:
+    """Bug: they were sealed only then, with no time left for room on their devices."""
+    with stalled(tmp_path) as scene:
+        create(scene.opened, "b")
+        step = threading.Thread(
+            target=lambda: append(
+                scene.opened, {"a": range(23, 40), "b": range(5)}, caller=patient()
+            )
+        )
+        step.start()
+        sequences = scene.opened.store.sequences
+        wait_until(lambda: sequences.get(OTHER, "b").length_tokens == 5, within_s=SOON_S)
+        assert step.is_alive()
+        scene.answer()
+        step.join(SOON_S)
+        assert sequences.get(OTHER, "a").length_tokens == 40
+
+
+def test_an_item_that_fails_while_it_waits_leaves_the_others_their_outcomes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the client was told that the call failed, though rows were taken."""
+    with stalled(tmp_path) as scene:
+        create(scene.opened, "b")
+
+        def fail(*_: object, **__: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(scene.opened.store.append_path._tails, "load", fail)
+        assert append(scene.opened, {"a": range(23, 40), "b": range(5)}, caller=hasty()) == [
+            AppendOutcome(23, Reason.INTERNAL),
+            AppendOutcome(5),
+        ]
+
+
+def test_truncation_that_waits_for_a_chunk_until_its_deadline_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    with stalled(tmp_path) as scene:
+        with pytest.raises(SequenceStorageError, match="DEADLINE"):
+            soon(lambda: scene.opened.store.sequences.truncate_tokens(hasty(), "a", 3))
+        assert scene.opened.store.sequences.get(OTHER, "a").length_tokens == 23
+        scene.check_late_frame()
+        assert scene.opened.store.sequences.truncate_tokens(OTHER, "a", 3).length_tokens == 20

@@ -1,0 +1,367 @@
+"""All labs with their sizes; ``python -m tests.support.labs FILE ...`` prints them as a table.
+
+It is the table of ``docs/development.md``. The files are those that the stages of ``make test``,
+``make test-labs`` and ``make test-long`` leave in ``var/test-costs``: the last cell has what all
+tests of a lab's file took in them, in the first row of that file.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tests.support.costs import read
+from tests.support.scale import EVERY, Lab, Scale
+
+STAGES_OF = {"labs": Scale.QUICK, "long": Scale.LONG}
+"""What the stages of a size are called; all others run the smallest one."""
+
+CHURN_KILLS = Lab(
+    promise="SIGKILL of the daemon at any moment",
+    file="faults/kill/test_random_kills.py",
+    cases="kills under load",
+    smoke=6,
+    quick=120,
+    long=300,
+)
+EVICTING_KILLS = Lab(
+    promise="SIGKILL of the daemon at any moment",
+    file="faults/kill/test_random_kills.py",
+    cases="kills of a full store",
+    smoke=4,
+    quick=80,
+    long=200,
+)
+CALL_KILLS = Lab(
+    promise="SIGKILL of the daemon at any moment",
+    file="faults/kill/test_call_kills.py",
+    cases="system calls of each moment",
+    smoke=2,
+    quick=15,
+    long=EVERY,
+)
+RING_CALL_KILLS = Lab(
+    promise="SIGKILL of the daemon at any moment",
+    file="faults/kill/test_call_kills.py",
+    cases="system calls of a put by io_uring",
+    smoke=None,
+    quick=15,
+    long=EVERY,
+)
+TRACER_KILLS = Lab(
+    promise="SIGKILL of the daemon at any moment",
+    file="faults/kill/test_call_kills.py",
+    cases="moments as the tracer lets go",
+    smoke=None,
+    quick=2,
+    long=None,
+)
+CLIENT_CALL_KILLS = Lab(
+    promise="client killed at any point",
+    file="faults/kill/test_client_kills.py",
+    cases="system calls of each action",
+    smoke=None,
+    quick=25,
+    long=EVERY,
+)
+CLIENT_KILLS = Lab(
+    promise="client killed at any point",
+    file="faults/kill/test_client_kills.py",
+    cases="random moments",
+    smoke=5,
+    quick=40,
+    long=1000,
+)
+WALKED_KILLS = Lab(
+    promise="SIGKILL of the daemon at any moment",
+    file="system/test_open_sequences.py",
+    cases="kills, each behind a random walk of sequences",
+    smoke=2,
+    quick=6,
+    long=60,
+)
+WALK_STEPS = Lab(
+    promise="SIGKILL of the daemon at any moment",
+    file="system/test_open_sequences.py",
+    cases="steps of each walk",
+    smoke=20,
+    quick=30,
+    long=100,
+)
+DURABLE_PUTS = Lab(
+    promise="SIGKILL of the daemon at any moment",
+    file="system/test_durability.py",
+    cases="numbers of puts before a kill",
+    smoke=1,
+    quick=3,
+    long=None,
+)
+
+POWER_STATES = Lab(
+    promise="power loss at any moment",
+    file="faults/power/test_power.py",
+    cases="states that a cut leaves",
+    smoke=200,
+    quick=10_000,
+    long=15_000,
+)
+BREAKAGES = Lab(
+    promise="power loss at any moment",
+    file="faults/power/test_power.py",
+    cases="broken products that it finds",
+    smoke=None,
+    quick=1,
+    long=EVERY,
+)
+
+FLIPS = Lab(
+    promise="any flipped bit on media",
+    file="faults/media/test_flips.py",
+    cases="flips",
+    smoke=5_000,
+    quick=100_000,
+    long=500_000,
+)
+STORE_WALKS = Lab(
+    promise="torn, misdirected, lost, stale, flipped write",
+    file="faults/media/test_machine.py",
+    cases="runs of each state machine",
+    smoke=3,
+    quick=25,
+    long=300,
+)
+STORE_WALK_STEPS = Lab(
+    promise="torn, misdirected, lost, stale, flipped write",
+    file="faults/media/test_machine.py",
+    cases="steps of each run",
+    smoke=40,
+    quick=40,
+    long=100,
+)
+DAMAGED_READS = Lab(
+    promise="torn, misdirected, lost, stale, flipped write",
+    file="faults/media/test_damage.py",
+    cases="ways to read what was damaged",
+    smoke=1,
+    quick=EVERY,
+    long=None,
+)
+NTH_CALLS = Lab(
+    promise="EIO on read, on flush, on one copy of a superblock",
+    file="faults/media/test_nth_call.py",
+    cases="calls from one that fails to the next one that does",
+    smoke=20,
+    quick=4,
+    long=1,
+)
+CUTS = Lab(
+    promise="a put cut at any page",
+    file="faults/media/test_cut_points.py",
+    cases="pages from one cut to the next",
+    smoke=6,
+    quick=1,
+    long=None,
+)
+
+MESSAGES = Lab(
+    promise="hostile client",
+    file="faults/clients/test_messages.py",
+    cases="random messages to each method",
+    smoke=4,
+    quick=40,
+    long=400,
+)
+PARSED = Lab(
+    promise="hostile client",
+    file="faults/clients/test_fuzz.py",
+    cases="inputs of each parser",
+    smoke=20,
+    quick=150,
+    long=None,
+)
+SPEECHES = Lab(
+    promise="hostile client",
+    file="faults/clients/test_handshake.py",
+    cases="speeches that are no handshake",
+    smoke=30,
+    quick=300,
+    long=None,
+)
+
+SOAK = Lab(
+    promise="memory",
+    file="faults/memory/test_soak.py",
+    cases="seconds of load behind the warm-up",
+    smoke=2,
+    quick=12,
+    long=600,
+)
+
+INDEX_CALLS = Lab(
+    promise="EIO, ENOSPC or a short write in the index",
+    file="faults/flush/test_index_errors.py",
+    cases="calls that fail",
+    smoke=1,
+    quick=4,
+    long=None,
+)
+INDEX_ROOMS = Lab(
+    promise="map of the index full",
+    file="kvstored/store/index/test_room.py",
+    cases="sizes of a map",
+    smoke=1,
+    quick=3,
+    long=None,
+)
+
+INDEX_FLIPS = Lab(
+    promise="index damaged while nobody served",
+    file="faults/index/test_flips.py",
+    cases="changed bytes for each kind of stop",
+    smoke=5,
+    quick=50,
+    long=2000,
+)
+LOST_INDEXES = Lab(
+    promise="index lost, cut, an older copy, of another set",
+    file="faults/index/test_lost_index.py",
+    cases="kinds of damage and stop",
+    smoke=1,
+    quick=4,
+    long=EVERY,
+)
+
+OLDER_INDEXES = Lab(
+    promise="index lost, cut, an older copy, of another set",
+    file="faults/index/test_lost_index.py",
+    cases="older copies, by kind of stop",
+    smoke=None,
+    quick=2,
+    long=2,
+)
+FOREIGN_INDEXES = Lab(
+    promise="index lost, cut, an older copy, of another set",
+    file="faults/index/test_lost_index.py",
+    cases="indexes of another set, by kind of stop",
+    smoke=None,
+    quick=1,
+    long=2,
+)
+TRAFFIC = Lab(
+    promise="slabs and classes waste little",
+    file="kvstored/tiers/test_fragmentation.py",
+    cases="runs of random traffic of three classes",
+    smoke=None,
+    quick=3,
+    long=None,
+)
+ENCODED_TRAFFIC = Lab(
+    promise="slabs and classes waste little",
+    file="kvstored/tiers/test_fragmentation.py",
+    cases="runs of random traffic of encoded chunks",
+    smoke=None,
+    quick=3,
+    long=None,
+)
+RESTORATIONS = Lab(
+    promise="whatever is missing, the tokens are the same",
+    file="engine_adapters/runner/restore/test_cake_restoration.py",
+    cases="examples",
+    smoke=20,
+    quick=200,
+    long=None,
+)
+FAILING_USES = Lab(
+    promise="whatever happens to the store, the tokens are the same",
+    file="system/test_failures.py",
+    cases="ways of restoring with and without a codec",
+    smoke=2,
+    quick=4,
+    long=None,
+)
+ENCODED_MODES = Lab(
+    promise="whatever happens to the store, the tokens are the same",
+    file="system/test_codecs.py",
+    cases="modes with a codec",
+    smoke=2,
+    quick=6,
+    long=None,
+)
+DAMAGED_GAPS = Lab(
+    promise="whatever happens to the store, the tokens are the same",
+    file="system/test_codecs.py",
+    cases="sets of damaged chunks",
+    smoke=1,
+    quick=8,
+    long=None,
+)
+STORAGE_PARTS = Lab(
+    promise="a benchmark measures what it promises",
+    file="benchmarks/storage/test_parts.py",
+    cases="parts",
+    smoke=1,
+    quick=EVERY,
+    long=None,
+)
+CAKE_PARTS = Lab(
+    promise="a benchmark measures what it promises",
+    file="benchmarks/cake/test_measured.py",
+    cases="parts that run alone",
+    smoke=1,
+    quick=None,
+    long=None,
+)
+DECODED_BATCHES = Lab(
+    promise="a benchmark measures what it promises",
+    file="benchmarks/decode/test_run.py",
+    cases="batch sizes",
+    smoke=1,
+    quick=2,
+    long=None,
+)
+
+
+def labs() -> dict[str, Lab]:
+    """All of them by name, in the order of this file."""
+    return {name: value for name, value in globals().items() if isinstance(value, Lab)}
+
+
+def size_text(size: int | None) -> str:
+    """A size as a table has it."""
+    if size is None:
+        return ""
+    return "every one" if size == EVERY else f"{size:,}"
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """The cells of each row: promise, file, cases, and the three sizes."""
+    for lab in labs().values():
+        sizes = map(size_text, (lab.smoke, lab.quick, lab.long))
+        yield (lab.promise, f"`{lab.file}`", lab.cases, *sizes)
+
+
+def seconds(paths: Iterable[Path]) -> dict[tuple[str, Scale], float]:
+    """What the tests of each file took at each size, by the files that stages leave."""
+    spent_s: dict[tuple[str, Scale], float] = defaultdict(float)
+    for path in paths:
+        scale = STAGES_OF.get(path.stem.partition("-")[0], Scale.SMOKE)
+        for cost in read([path]):
+            spent_s[cost.file.removeprefix("tests/"), scale] += cost.total_s
+    return spent_s
+
+
+def table(paths: Iterable[Path]) -> Iterator[str]:
+    """The lines of the table; ``-`` where a size did not run."""
+    spent_s = seconds(paths)
+    yield f"| promise | lab | cases | {' | '.join(Scale)} | s at {', '.join(Scale)} |"
+    yield "|---|---|---|---|---|---|---|"
+    told: set[str] = set()
+    for lab, cells in zip(labs().values(), rows(), strict=True):
+        times = (spent_s.get((lab.file, scale)) for scale in Scale)
+        time = ", ".join("-" if value is None else f"{value:.0f}" for value in times)
+        yield f"| {' | '.join(cells)} | {'' if lab.file in told else time} |"
+        told.add(lab.file)
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{line}\n" for line in table(map(Path, sys.argv[1:])))

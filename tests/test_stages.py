@@ -1,0 +1,45 @@
+"""What a run of the stages writes of its times."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests import stages
+from tests.stages import Ended, Stage, Suite, result
+from tests.support.costs import TestCost
+
+
+def test_a_result_has_each_stage_and_the_tests_of_each_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stages that ran no tests, and those that were cut off, have left no costs."""
+    monkeypatch.setattr(stages, "ROOT", tmp_path)
+    costs = [
+        TestCost("tests/kvstored/io/test_a.py::test_one", 1.0, 2.0, 3.0, cpu_s=4.0, daemons=1),
+        TestCost("tests/kvstored/io/test_b.py::test_two[x/y]", call_s=1.0),
+        TestCost("tests/test_tidy.py::test_three", call_s=5.0),
+    ]
+    path = stages.costs_of("tests")
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(asdict(cost)) + "\n" for cost in costs))
+    ends = [
+        Ended(Stage("tests", "behaviour", ("pytest",)), 1, 12.0),
+        Ended(Stage("lint", "style", ("ruff",)), 0, 3.0),
+    ]
+    assert json.loads(json.dumps(result(Suite.TEST, ends, 15.0))) == {
+        "suite": "test",
+        "s": 15.0,
+        "stages": {"tests": {"status": 1, "s": 12.0}, "lint": {"status": 0, "s": 3.0}},
+        "tests": {
+            "tests": {"tests": 1, "s": 5.0, "cpu_s": 0, "setup_and_teardown_s": 0, "daemons": 0},
+            "tests/kvstored/io": {
+                "tests": 2,
+                "s": 7.0,
+                "cpu_s": 4.0,
+                "setup_and_teardown_s": 4.0,
+                "daemons": 1,
+            },
+        },
+    }
