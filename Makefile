@@ -10,6 +10,12 @@ VLLM_REQUIREMENTS := $(wildcard engine_adapters/vllm/requirements*.txt)
 
 .PHONY: setup demo test test-labs test-long test-vllm lint check-types protos clean
 
+# A module is compiled once, when the first process imports it: pip would compile everything that
+# it installs, which takes half of a setup, and without files of bytecode each of the many processes
+# that tests start would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+INSTALL := -m pip install --quiet --no-compile
+
 setup: $(STAMP)
 
 # torch comes first and alone: the CPU build where the configured index offers one.
@@ -19,8 +25,8 @@ $(STAMP): pyproject.toml
 		|| { echo "kvstored needs Python >= 3.11; name one with: make PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) \
 		|| { echo "kvstored needs Python's venv module; on Debian: apt-get install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable '.[runner,dev]'
+	$(BIN)/python $(INSTALL) torch==2.13.0
+	$(BIN)/python $(INSTALL) --editable '.[runner,dev]'
 	@touch $(STAMP)
 
 demo: setup
@@ -54,9 +60,9 @@ test-vllm: $(VLLM_STAMP)
 
 $(VLLM_STAMP): pyproject.toml $(VLLM_REQUIREMENTS)
 	@$(PYTHON) -m venv $(VLLM_VENV)
-	$(VLLM_VENV)/bin/python -m pip install --quiet --requirement engine_adapters/vllm/requirements.txt
-	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement engine_adapters/vllm/requirements-nodeps.txt
-	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --editable .
+	$(VLLM_VENV)/bin/python $(INSTALL) --requirement engine_adapters/vllm/requirements.txt
+	$(VLLM_VENV)/bin/python $(INSTALL) --no-deps --requirement engine_adapters/vllm/requirements-nodeps.txt
+	$(VLLM_VENV)/bin/python $(INSTALL) --no-deps --editable .
 	@touch $(VLLM_STAMP)
 
 protos: setup
