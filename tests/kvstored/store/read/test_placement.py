@@ -55,6 +55,15 @@ def test_what_check_accepts_lies_inside_the_arena(
             assert all(offset >= 0 and offset + part <= arena_bytes for offset, part in pieces)
 
 
+def test_block_offsets_that_fit_exactly_are_accepted() -> None:
+    placement = Placement(base=0, layer_stride=512, block_offsets=(0, 128, 256, 384))
+    placement.check(arena_bytes=1024, chunk_count=2, slice_bytes=[256, 256])
+    with pytest.raises(PlacementError, match="ends at byte 1024 of an arena of 1023 bytes"):
+        placement.check(arena_bytes=1023, chunk_count=2, slice_bytes=[256, 256])
+    with pytest.raises(PlacementError, match="2 pieces of a slice have less than 64 bytes each"):
+        placement.check(arena_bytes=1024, chunk_count=2, slice_bytes=[126, 126])
+
+
 @pytest.mark.parametrize(
     ("placement", "message"),
     [

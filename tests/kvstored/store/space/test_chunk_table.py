@@ -260,3 +260,11 @@ def test_chunks_in_rows_end_with_the_last_row() -> None:
     table = table_of_two_slabs()
     assert table.row_end == 3
     assert table.chunks_in_rows(1, 9) == [chunk_id(1), chunk_id(2)]
+
+
+def test_a_chunk_that_was_used_since_is_not_removed() -> None:
+    table = table_of_two_slabs()
+    assert not table.remove(chunk_id(1), time=10)
+    assert table.class_bytes_of_chunk(chunk_id(1)) == CLASSES[1]
+    assert table.remove(chunk_id(1), time=11)
+    assert table.class_bytes_of_chunk(chunk_id(1)) == 0

@@ -99,6 +99,30 @@ def test_rows_that_were_used_or_removed_since_they_were_sorted_are_passed_over()
     assert list(order.victims()) == [3, 5, 1, 0, 4]
 
 
+def test_a_use_whose_row_is_gone_since_is_no_victim() -> None:
+    """All that was used after the last look was also removed: there is nothing to add."""
+    rows = Rows()
+    order = UseOrder(rows)
+    for row in range(4):
+        rows.use(row)
+    assert list(order.victims()) == [0, 1, 2, 3]
+    rows.use(0)
+    rows.remove(0)
+    assert list(order.victims()) == [1, 2, 3]
+
+
+def test_a_group_larger_than_a_queue_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(use_order, "QUEUE_ROWS", 4)
+    monkeypatch.setattr(use_order, "SAMPLE_STEP", 2)
+    rows = Rows()
+    for row in reversed(range(4 * SEGMENT)):
+        rows.use(row)
+    order = UseOrder(rows)
+    assert next(order.victims(1)) == rows.expected(1)[0]
+    assert len(order._queues[1].ahead) < rows.row_count(1) / 2
+    assert list(order.victims(1)) == rows.expected(1)
+
+
 def test_nobody_looks_for_a_group_without_rows() -> None:
     rows = Rows()
     rows.use(0)
