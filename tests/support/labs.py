@@ -21,7 +21,7 @@ CHURN_KILLS = Lab(
     file="faults/kill/test_random_kills.py",
     cases="kills under load",
     smoke=6,
-    quick=120,
+    quick=80,
     long=300,
 )
 EVICTING_KILLS = Lab(
@@ -29,7 +29,7 @@ EVICTING_KILLS = Lab(
     file="faults/kill/test_random_kills.py",
     cases="kills of a full store",
     smoke=4,
-    quick=80,
+    quick=50,
     long=200,
 )
 CALL_KILLS = Lab(
@@ -102,7 +102,7 @@ POWER_STATES = Lab(
     file="faults/power/test_power.py",
     cases="states that a cut leaves",
     smoke=200,
-    quick=10_000,
+    quick=5_000,
     long=15_000,
 )
 BREAKAGES = Lab(
