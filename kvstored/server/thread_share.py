@@ -133,8 +133,8 @@ def _submitted(executor: Executor, function: Callable[[], ResultT]) -> Future[Re
 def _run(future: "Future[ResultT]", function: Callable[[], ResultT]) -> None:
     """Runs ``function`` for ``future``, unless that was cancelled.
 
-    What the function held goes with its end, also when it raises: the frames of an error, kept
-    by whoever keeps that, would keep a view of the arena, and with it the memory and a
+    What the function held goes with its end, also when it raises: an error keeps the frames
+    that it went through, and they would keep a view of the arena, and with it the memory and a
     descriptor of a session that has ended, until the next collection.
     """
     if not future.set_running_or_notify_cancel():
