@@ -1,12 +1,12 @@
-"""Small calls of one client beside another that makes its largest ones without pause.
+"""Small calls of one client beside others that make their largest ones without pause.
 
-The same client with a daemon of its own is the peer: it takes as much of the processors. What is
-left between both is what the clients of one daemon do to each other.
+The same others with a daemon of their own are the peer: they take as much of the processors. What
+is left between both is what the clients of one daemon do to each other.
 """
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -25,7 +25,6 @@ from kvstored_client import Client, LayerState, StateKind, StateLayout
 KINDS = ("match", "pin", "put", "read")
 """The large calls; ``benchmarks.storage.greedy`` makes them."""
 ARENA_BYTES = 4 * MIB
-FIGURES = ("greedy_p99_vs_beside",)
 SETTLE_S = 0.2
 """From the first of the large calls until the small ones begin."""
 _LAYOUT = StateLayout(
@@ -42,30 +41,50 @@ class GreedyProcess(LineProcess):
         super().__init__(command, name="a greedy client")
         self._ask("connect", socket=str(daemon.options.socket))
 
-    def beside(self, kind: str, measure: Callable[[], Measured], rate: str) -> Measured:
-        """What is measured while it makes calls of one kind, and how many a second under ``rate``.
-
-        The last calls are waited for and count.
-        """
-        start = time.monotonic()
+    def begin_calls(self, kind: str) -> None:
+        """Makes calls of one kind from now on."""
         self._ask("begin", kinds=[kind])
-        try:
-            time.sleep(SETTLE_S)
-            measured = measure()
-        finally:
-            call_count: int = self._ask("end")
-        return {**measured, rate: call_count / (time.monotonic() - start)}
+
+    def end_calls(self) -> int:
+        """Stops when the last calls are answered; how many were."""
+        call_count: int = self._ask("end")
+        return call_count
 
     def _ask(self, verb: str, **arguments: Any) -> Any:
         self.send({"verb": verb, "arguments": arguments})
         return self.reply()
 
 
-def fairness(bench: Bench) -> tuple[Series, ...]:
+def beside_calls(
+    clients: Sequence[GreedyProcess], kind: str, measure: Callable[[], Measured], rate: str
+) -> Measured:
+    """What is measured while clients make calls of one kind, and how many a second under ``rate``.
+
+    Their last calls are waited for and count.
+    """
+    start = time.monotonic()
+    call_count = 0
+    with ExitStack() as ends:
+
+        def end(client: GreedyProcess) -> None:
+            nonlocal call_count
+            call_count += client.end_calls()
+
+        for client in clients:
+            client.begin_calls(kind)
+            ends.callback(end, client)
+        time.sleep(SETTLE_S)
+        measured = measure()
+    return {**measured, rate: call_count / (time.monotonic() - start)}
+
+
+def fairness(bench: Bench, *, prefix: str, client_count: int) -> tuple[Series, ...]:
     """The 99th percentile of a match of 16 chunks for each kind of large call, and alone.
 
     Also how many of the large calls are answered in the same daemon as in one of their own.
+    ``client_count`` clients make them; the names of what is measured begin with ``prefix``.
     """
+    greedy, peer = f"{prefix}greedy", f"{prefix}beside"
     with ExitStack() as stack:
         daemon, other = (
             stack.enter_context(
@@ -92,30 +111,39 @@ def fairness(bench: Bench) -> tuple[Series, ...]:
                 f"{name}_p99": float(np.percentile(calls, 99)),
             }
 
-        def beside(name: str, greedy: GreedyProcess, kind: str) -> Measured:
-            return greedy.beside(kind, partial(measure, name), f"{name}_rate")
+        def beside(name: str, clients: Sequence[GreedyProcess], kind: str) -> Measured:
+            return beside_calls(clients, kind, partial(measure, name), f"{name}_rate")
 
-        with_us = stack.enter_context(GreedyProcess(daemon))
-        with_other = stack.enter_context(GreedyProcess(other))
+        with_us, with_other = (
+            [stack.enter_context(GreedyProcess(each)) for _ in range(client_count)]
+            for each in (daemon, other)
+        )
         groups = [
             [
-                Alternative(run=partial(beside, f"greedy_{kind}", with_us, kind)),
-                Alternative(run=partial(beside, f"beside_{kind}", with_other, kind)),
+                Alternative(run=partial(beside, f"{greedy}_{kind}", with_us, kind)),
+                Alternative(run=partial(beside, f"{peer}_{kind}", with_other, kind)),
             ]
             for kind in KINDS
         ]
-        alone = [Alternative(run=lambda: measure("small_call_alone"))]
-        times = bench.run("fairness", [alone, *groups], rounds=bench.scale.slow_rounds)
+        alone = [Alternative(run=lambda: measure(f"{prefix}small_call_alone"))]
+        times = bench.run(f"{prefix}fairness", [alone, *groups], rounds=bench.scale.slow_rounds)
+    return results(times, greedy=greedy, peer=peer)
+
+
+def results(times: dict[str, tuple[float, ...]], *, greedy: str, peer: str) -> tuple[Series, ...]:
+    """The figure, its ratios, and what was measured."""
     ratios = [
-        ratio(f"greedy_{kind}_p99_vs_beside", times, f"greedy_{kind}_p99", f"beside_{kind}_p99")
+        ratio(f"{greedy}_{kind}_p99_vs_beside", times, f"{greedy}_{kind}_p99", f"{peer}_{kind}_p99")
         for kind in KINDS
     ]
     rates = [
-        ratio(f"greedy_{kind}_rate_vs_beside", times, f"greedy_{kind}_rate", f"beside_{kind}_rate")
+        ratio(
+            f"{greedy}_{kind}_rate_vs_beside", times, f"{greedy}_{kind}_rate", f"{peer}_{kind}_rate"
+        )
         for kind in KINDS
     ]
     return (
-        highest(FIGURES[0], ratios, is_figure=True),
+        highest(f"{greedy}_p99_vs_beside", ratios, is_figure=True),
         *ratios,
         *rates,
         *(
@@ -127,4 +155,11 @@ def fairness(bench: Bench) -> tuple[Series, ...]:
     )
 
 
-PART = Part(figures=FIGURES, run=fairness)
+PART = Part(
+    figures=("greedy_p99_vs_beside",),
+    run=partial(fairness, prefix="", client_count=1),
+)
+PART_OF_TWO = Part(
+    figures=("two_greedy_p99_vs_beside",),
+    run=partial(fairness, prefix="two_", client_count=2),
+)

@@ -35,6 +35,7 @@ PARTS = {
     "overtaken": overtaken.PART,
     "clients": clients.PART,
     "fairness": fairness.PART,
+    "fairness_of_two": fairness.PART_OF_TWO,
     "mixed": mixed.PART,
     "slice_curve": slice_curve.PART,
 }

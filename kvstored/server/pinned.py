@@ -25,14 +25,23 @@ class Pinned:
 
 
 def pinned_chunks(store: TieredStore, namespace_id: bytes, keys: Sequence[bytes]) -> Pinned:
-    """Pins those of the chunks that are stored, part after part, as others use the store too."""
+    """Pins those of the chunks that are stored, part after part, as others use the store too.
+
+    Where one part raises, nothing stays pinned of those before it.
+    """
     chunks: list[ChunkId] = []
     are_pinned: list[bool] = []
-    for part in TURNSTILE.parts(keys):
-        pinned = store.pin(namespace_id, part)
-        present = {chunk.key for chunk in pinned}
-        chunks += pinned
-        are_pinned += [key in present for key in part]
+    try:
+        for part in TURNSTILE.parts(keys):
+            pinned = store.pin(namespace_id, part)
+            present = {chunk.key for chunk in pinned}
+            chunks += pinned
+            are_pinned += [key in present for key in part]
+    except BaseException:
+        # The caller hears of none, so that it could return none.
+        for taken in TURNSTILE.parts(chunks):
+            store.unpin(taken)
+        raise
     return Pinned(tuple(chunks), are_pinned)
 
 

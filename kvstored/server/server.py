@@ -93,6 +93,7 @@ class Server:
                 await self._sessions.close_all()
             finally:
                 await grpc_server.stop(None)
+                await self._sessions.shut_down()
                 options.grpc_socket.unlink(missing_ok=True)
 
     @contextlib.contextmanager

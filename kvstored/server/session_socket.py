@@ -83,7 +83,7 @@ class SessionSocket:
                 await self._welcome(connection, session)
                 await _end_of_file(connection)
             finally:
-                await asyncio.shield(self._sessions.close(session))
+                await self._sessions.close(session)
                 LOGGER.info("session %d ended", session.identity.session_id)
 
     async def _admit(self, connection: socket.socket) -> Session | None:

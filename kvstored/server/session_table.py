@@ -5,7 +5,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -82,6 +82,8 @@ class SessionTable:
         self._unpinning = ThreadPoolExecutor(1, thread_name_prefix="kvstored-unpin")
         self._returning: set[asyncio.Future[None]] = set()
         """Pins on their way back, kept so that none is forgotten."""
+        self._closing: set[asyncio.Future[None]] = set()
+        """Sessions on their way out: they end also when nobody waits for that any more."""
 
     @property
     def session_count(self) -> int:
@@ -161,9 +163,15 @@ class SessionTable:
         return session
 
     async def close(self, session: Session) -> None:
-        """Ends a session: leases, pins and reads at once, memory when nothing uses it."""
+        """Ends a session: leases, pins and reads at once, memory when nothing uses it.
+
+        Goes on when it is cancelled.
+        """
         if self._by_token.pop(session.identity.token, None) is None:
             return
+        await _kept(self._closing, self._close(session))
+
+    async def _close(self, session: Session) -> None:
         session.begin_close()
         await self.give_back(session.leases.clear())
         # Transfers end on threads that know no event loop.
@@ -185,6 +193,16 @@ class SessionTable:
         """Ends every session."""
         await asyncio.gather(*map(self.close, tuple(self._by_token.values())))
 
+    async def shut_down(self) -> None:
+        """Ends the threads, when every session that was being ended is over and every pin back.
+
+        Nothing may come any more: no session is open, and no call in progress.
+        """
+        while pending := self._closing | self._returning:
+            await asyncio.wait(pending)
+        self._ends.shutdown()
+        self._unpinning.shutdown()
+
     async def expire_leases(self) -> None:
         """Returns the pins of leases that are due, for ever."""
         while True:
@@ -199,10 +217,7 @@ class SessionTable:
 
     async def give_back(self, leases: Iterable[Lease]) -> None:
         """Returns the pins of leases that have ended: all of them, also when it is cancelled."""
-        returning = asyncio.ensure_future(self._give_back_pins(leases))
-        self._returning.add(returning)
-        returning.add_done_callback(self._returning.discard)
-        await asyncio.shield(returning)
+        await _kept(self._returning, self._give_back_pins(leases))
 
     async def _give_back_pins(self, leases: Iterable[Lease]) -> None:
         loop = asyncio.get_running_loop()
@@ -249,6 +264,14 @@ class SessionTable:
     def _give_back(self, arena_bytes: int) -> None:
         self._session_count -= 1
         self._arenas_bytes -= arena_bytes
+
+
+async def _kept(kept: set[asyncio.Future[None]], work: Coroutine[None, None, None]) -> None:
+    """Waits for work that is among the ``kept`` until it is done, also when this is cancelled."""
+    task = asyncio.ensure_future(work)
+    kept.add(task)
+    task.add_done_callback(kept.discard)
+    await asyncio.shield(task)
 
 
 def _make_channel(

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import ParamSpec, TypeVar
@@ -120,21 +121,38 @@ def _submitted(executor: Executor, function: Callable[[], ResultT]) -> Future[Re
     A pool that cannot start a thread raises, and keeps what it was given for later.
     """
     future: Future[ResultT] = Future()
-
-    def run() -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            result = function()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
     try:
-        executor.submit(run)
+        executor.submit(_run, future, function)
     except BaseException:
         # A thread that became idle meanwhile may have begun it.
         if future.cancel():
             raise
     return future
+
+
+def _run(future: "Future[ResultT]", function: Callable[[], ResultT]) -> None:
+    """Runs ``function`` for ``future``, unless that was cancelled.
+
+    What the function held goes with its end, also when it raises: an error keeps the frames
+    that it went through, and they would keep a view of the arena, and with it the memory and a
+    descriptor of a session that has ended, until the next collection.
+    """
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = function()
+    except BaseException as error:
+        _forget_locals(error)
+        future.set_exception(error)
+        # Else the error would keep this frame, which would keep the future and so the error.
+        del future, function
+    else:
+        future.set_result(result)
+
+
+def _forget_locals(error: BaseException) -> None:
+    """Clears the frames that an error, and those that it came from, went through."""
+    each: BaseException | None = error
+    while each is not None:
+        traceback.clear_frames(each.__traceback__)
+        each = each.__cause__ or each.__context__

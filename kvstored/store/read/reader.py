@@ -167,7 +167,7 @@ class Reader:
     def _issue_copy(self, _lane: int, transfer: Transfer) -> None:
         """Copies a small read at once: waking a thread would take longer than the copy."""
         if transfer.stream.task.copy_bytes <= INLINE_COPY_BYTES_MAX:
-            self._copy(transfer)
+            self._copy(transfer, is_pumped=True)
         else:
             self._copies.put(transfer)
 
@@ -177,25 +177,29 @@ class Reader:
             # No view of an arena outlives its copy while this waits for the next one.
             del transfer
 
-    def _copy(self, transfer: Transfer) -> None:
-        """Copies a run from its frame to the arena."""
+    def _copy(self, transfer: Transfer, *, is_pumped: bool = False) -> None:
+        """Copies a run from its frame to the arena; see ``_transferred``."""
         stream, run = transfer.stream, transfer.run
         task, source = stream.task, stream.task.framed(run)
         starts = source.geometry.slice_offsets[run.first_layer : run.end_layer]
         scatter(source.frame, task.target.arena, zip(starts, task.pieces(run), strict=True))
-        self._transferred(self._dram_lane, transfer)
+        self._transferred(self._dram_lane, transfer, is_pumped=is_pumped)
         stream.copied(run)
 
-    def _transferred(self, lane: int, transfer: Transfer) -> None:
-        """Gives back what a transfer used, and issues what may go on now."""
+    def _transferred(self, lane: int, transfer: Transfer, *, is_pumped: bool = False) -> None:
+        """Gives back what a transfer used, and issues what may go on now.
+
+        ``is_pumped``: the lane's own pump waits for this transfer and goes on after it. Were the
+        lane pumped here too, every run would lie some calls deeper than the one before it.
+        """
         self._lanes[lane].done(transfer)
         if transfer.stream.queues.release(lane, transfer.run):
-            self._pump_after(lane, transfer.stream.queues.lanes)
-        else:
+            self._pump_others(lane, transfer.stream.queues.lanes)
+        if not is_pumped:
             self._lanes[lane].pump()
 
-    def _pump_after(self, lane: int, lanes: tuple[int, ...]) -> None:
-        """Pumps all lanes of a read, the one that had its turn last: a small window goes round."""
-        place = lanes.index(lane) + 1
-        for other in lanes[place:] + lanes[:place]:
+    def _pump_others(self, lane: int, lanes: tuple[int, ...]) -> None:
+        """Pumps all lanes of a read but one, which has its turn last: a small window goes round."""
+        place = lanes.index(lane)
+        for other in lanes[place + 1 :] + lanes[:place]:
             self._lanes[other].pump()

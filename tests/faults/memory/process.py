@@ -1,7 +1,9 @@
 """What the system says about another process: memory, threads, descriptors."""
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +17,19 @@ SETTLED_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """One look at a process. Resident bytes are all of its pages, shared ones included."""
+    """One look at a process. Resident bytes are all of its pages, shared ones included.
+
+    ``targets`` names what each of its descriptors leads to, so that one too many has a name.
+    """
 
     resident_bytes: int
     threads: int
-    descriptors: int
+    targets: tuple[str, ...]
+
+    @property
+    def descriptors(self) -> int:
+        """How many descriptors are open."""
+        return len(self.targets)
 
     def is_back_at(self, before: "ProcessState") -> bool:
         """Whether nothing was left behind since ``before``, as far as it can be counted."""
@@ -36,8 +46,15 @@ def process_state(pid: int) -> ProcessState:
     return ProcessState(
         resident_bytes=int(fields["VmRSS"].split()[0]) * KIB,
         threads=int(fields["Threads"]),
-        descriptors=sum(1 for _ in (folder / "fd").iterdir()),
+        targets=tuple(sorted(_targets(folder / "fd"))),
     )
+
+
+def _targets(folder: Path) -> Iterator[str]:
+    for path in folder.iterdir():
+        # One that was closed meanwhile is none.
+        with contextlib.suppress(FileNotFoundError):
+            yield str(path.readlink())
 
 
 def processor_s(pid: int) -> float:

@@ -164,6 +164,8 @@ async def test_strangers_are_refused(served: Served, monkeypatch: pytest.MonkeyP
 async def test_draining_ends_every_session(
     tmp_path: Path, rules: AccessRules, limits: SessionLimits
 ) -> None:
+    """*Bug:* the threads that had ended the sessions stayed."""
+    before = set(threading.enumerate())
     server = Served(tmp_path, rules=rules, limits=limits)
     await server.started()
     async with server.peer() as peer:
@@ -172,6 +174,8 @@ async def test_draining_ends_every_session(
         server.stop.set()
         await server.task
         assert await asyncio.to_thread(peer.session.recv, 1) == b""
+    left = {thread.name for thread in set(threading.enumerate()) - before}
+    assert not [name for name in left if name.startswith("kvstored-end")]
     assert not (tmp_path / "s").exists()
     assert not (tmp_path / "g").exists()
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
@@ -17,6 +17,7 @@ from kvstored.server.errors import RefusedError
 from kvstored.server.leases import Lease
 from kvstored.server.session import Session
 from kvstored.server.session_table import SessionLimits, SessionTable
+from kvstored.server.slices import SLICE_ITEMS
 from kvstored.store.read.read_stream import ReadStream
 from kvstored_contract.reasons import Reason
 from tests.kvstored.server.fake_store import FakeStream
@@ -42,9 +43,11 @@ def unpinned() -> Unpinned:
 
 
 @pytest.fixture
-def table(unpinned: Unpinned) -> SessionTable:
+async def table(unpinned: Unpinned) -> AsyncIterator[SessionTable]:
     limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=12288, sessions_max=2)
-    return SessionTable(limits, unpin=unpinned, cancel=lambda _: None, end=lambda _: None)
+    table = SessionTable(limits, unpin=unpinned, cancel=lambda _: None, end=lambda _: None)
+    yield table
+    await table.shut_down()
 
 
 async def opened(table: SessionTable, arena_bytes: int = 4096) -> Session:
@@ -185,6 +188,7 @@ async def test_a_session_whose_end_fails_gives_its_memory_back(unpinned: Unpinne
         await table.close(session)
     assert table.usage().arenas_used_bytes == 0
     await opened(table, 8192)
+    await table.shut_down()
 
 
 async def test_an_end_that_takes_long_holds_nobody_up(unpinned: Unpinned) -> None:
@@ -208,6 +212,7 @@ async def test_an_end_that_takes_long_holds_nobody_up(unpinned: Unpinned) -> Non
     may_end.set()
     await closing
     assert sorted(ended) == [1, 2]
+    await table.shut_down()
 
 
 async def test_leases_end_by_themselves(table: SessionTable, unpinned: Unpinned) -> None:
@@ -229,3 +234,85 @@ async def test_draining(table: SessionTable) -> None:
     assert info.value.reason is Reason.DRAINING
     await table.close_all()
     assert table.session_count == 0
+
+
+@pytest.fixture
+def table_threads() -> Callable[[], list[str]]:
+    """The threads that tables of this test have."""
+    before = set(threading.enumerate())
+
+    def now() -> list[str]:
+        names = [thread.name for thread in set(threading.enumerate()) - before]
+        return [name for name in names if name.startswith(("kvstored-end", "kvstored-unpin"))]
+
+    return now
+
+
+async def test_a_stop_leaves_no_thread(
+    table: SessionTable, unpinned: Unpinned, table_threads: Callable[[], list[str]]
+) -> None:
+    """*Bug:* the threads that end sessions and return pins stayed, whatever they did."""
+    session = await opened(table)
+    session.leases.add(Lease(chunks=(CHUNK,) * (SLICE_ITEMS + 1), expires_at=1e9))
+    await table.close_all()
+    assert len(table_threads()) == 2
+    await table.shut_down()
+    assert table_threads() == []
+    assert unpinned.chunks[CHUNK] == SLICE_ITEMS + 1
+
+
+@pytest.fixture
+def may_end() -> Iterator[threading.Event]:
+    """What a thread waits for; set in the end, whatever became of the test."""
+    may_end = threading.Event()
+    yield may_end
+    may_end.set()
+
+
+async def test_a_stop_waits_for_a_session_that_was_being_ended(
+    unpinned: Unpinned, may_end: threading.Event
+) -> None:
+    """*Bug:* the stop cut its client's connection off, and nobody waited for its end any more."""
+
+    def slow(_: int) -> None:
+        assert may_end.wait(PATIENCE_S)
+
+    limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=8192, sessions_max=1)
+    table = SessionTable(limits, unpin=unpinned, cancel=lambda _: None, end=slow)
+    closing = asyncio.create_task(table.close(await opened(table)))
+    await until(lambda: table.session_count == 0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    await table.close_all()
+    stopping = asyncio.create_task(table.shut_down())
+    await asyncio.wait([stopping], timeout=0.05)
+    assert not stopping.done()
+    may_end.set()
+    await stopping
+    assert table.usage().arenas_used_bytes == 0
+
+
+async def test_a_stop_waits_for_pins_on_their_way_back(
+    may_end: threading.Event, table_threads: Callable[[], list[str]]
+) -> None:
+    """*Bug:* a large lease that ended just then was returned in part, or to a closed store."""
+    unpinned = Unpinned()
+
+    def slow(chunks: Iterable[ChunkId]) -> None:
+        assert may_end.wait(PATIENCE_S)
+        unpinned(chunks)
+
+    limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=8192, sessions_max=1)
+    table = SessionTable(limits, unpin=slow, cancel=lambda _: None, end=lambda _: None)
+    lease = Lease(chunks=(CHUNK,) * (2 * SLICE_ITEMS), expires_at=0)
+    returning = asyncio.create_task(table.give_back([lease]))
+    await until(lambda: bool(table_threads()))
+    returning.cancel()
+    await asyncio.gather(returning, return_exceptions=True)
+    stopping = asyncio.create_task(table.shut_down())
+    await asyncio.wait([stopping], timeout=0.05)
+    assert not stopping.done()
+    may_end.set()
+    await stopping
+    assert unpinned.chunks[CHUNK] == 2 * SLICE_ITEMS
+    assert table_threads() == []

@@ -1,15 +1,17 @@
 """What one session may occupy of a pool of threads."""
 
 import asyncio
+import gc
 import math
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kvstored.server.errors import RefusedError
+from kvstored.server.errors import RefusedError, refuse
 from kvstored.server.thread_share import ThreadShare
 from kvstored_contract.reasons import Reason
 from tests.support.waiting import PATIENCE_S, until
@@ -175,3 +177,45 @@ async def test_a_call_is_answered_at_its_deadline_and_its_thread_counts_on(
     assert not share.is_idle
     work.may_end.set()
     assert await share.run_until(math.inf, executor, work.do, 2) == 2
+
+
+class View:
+    """What a function uses of an arena."""
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """The daemon looks for cycles after many thousands of new objects: an idle one never does."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("is_waited_for", [True, False])
+async def test_what_a_function_held_goes_when_it_raises(
+    executor: ThreadPoolExecutor, is_waited_for: bool
+) -> None:
+    """*Bug:* a put that found its session closed kept the arena mapped, and its descriptor open.
+
+    Its error kept the frames that it went through, which kept the future and so the error.
+    """
+    views: list[weakref.ref[View]] = []
+    may_end = threading.Event()
+
+    def put() -> None:
+        view = View()
+        views.append(weakref.ref(view))
+        may_end.wait(PATIENCE_S)
+        refuse(Reason.TOKEN_UNKNOWN, "the session is closed")
+
+    share = ThreadShare(SHARE)
+    call = asyncio.create_task(share.run(math.inf, executor, put))
+    await until(lambda: bool(views))
+    if not is_waited_for:
+        call.cancel()
+    may_end.set()
+    await asyncio.gather(call, return_exceptions=True)
+    await until(lambda: share.is_idle)
+    assert views[0]() is None

@@ -11,9 +11,13 @@ import pytest
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
 from kvstored.io.passing import PassingDevice
+from kvstored.store.read import reader as reader_module
 from kvstored.store.read.lane import Transfer
+from kvstored.store.read.placement import Placement
 from kvstored.store.read.plan import Order
+from kvstored.store.read.reader import INLINE_COPY_BYTES_MAX
 from kvstored_contract.board import SliceState
+from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.support.stores import (
     BASE,
     LAYOUT,
@@ -137,3 +141,41 @@ def test_small_reads_from_dram_are_over_when_they_have_started(
         assert (copies.put_count == 0) is is_over_at_once
         assert (board.states == SliceState.RESIDENT).all()
         assert bytes(opened.arena[BASE : BASE + len(payload)]) == payload
+
+
+TINY = StateLayout(
+    model="tiny", dtype="float32", layers=(LayerState(StateKind.KV, 64),), chunk_tokens=1
+)
+"""Chunks of one slice of 64 bytes, which have two pages in DRAM."""
+
+
+@pytest.mark.parametrize(
+    ("chunk_count", "times", "inline_bytes_max"),
+    # As many as the daemon copies at once, and as many as no stack has room for.
+    [(250, 1, INLINE_COPY_BYTES_MAX), (10, 2000, 1 << 30)],
+)
+def test_many_tiny_runs_from_dram_are_copied_one_after_the_other(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    chunk_count: int,
+    times: int,
+    inline_bytes_max: int,
+) -> None:
+    """*Bug:* each run began the next one within its own calls, and 250 were too deep."""
+    monkeypatch.setattr(reader_module, "INLINE_COPY_BYTES_MAX", inline_bytes_max)
+    numbers = list(range(chunk_count))
+    with open_store(tmp_path, slabs_per_device=8, dram_bytes=8 * MIB) as opened:
+        payload = opened.fill(chunk_count, layout=TINY)
+        for ticket in opened.put(numbers, layout=TINY):
+            assert ticket.durable is not None
+            ticket.durable.result()
+        board = new_board(chunk_count * times, TINY.layer_count)
+        size = TINY.slice_bytes(0, 1)
+        dense = Placement(base=BASE, layer_stride=size, chunk_stride=size)
+        stream = opened.read(numbers * times, base=BASE, board=board, layout=TINY, placement=dense)
+        assert stream.wait(0)
+        assert stream.task.dram_chunks == chunk_count * times
+        assert (board.states == SliceState.RESIDENT).all()
+        chunks = [payload[start:][:size] for start in range(0, len(payload), TINY.layer_stride)]
+        expected = b"".join(chunks) * times
+        assert bytes(opened.arena[BASE : BASE + len(expected)]) == expected
