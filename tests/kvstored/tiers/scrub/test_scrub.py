@@ -14,7 +14,7 @@ Fails, each seen in a test of its own, when
   not ask for deletions under way (1 of these);
 * ``_check_slab_header`` does not look at the table again (a slab that was emptied is reported);
 * ``ScrubDevice`` submits without ``background`` (``Foreground.READ``) or tells nobody of its
-  errors (no ``device_errors``); ``Turns.wait`` sleeps (closing never ends);
+  errors (no ``device_errors``); ``Pacer.wait`` sleeps (closing never ends);
 * ``Scrub._run`` does not catch faults of a pass (there is no second one);
 * ``ChunkTable.chunks_in_rows`` takes rows without a chunk (775 chunks instead of 517).
 """
