@@ -1,4 +1,4 @@
-"""A speed that is drawn anew again and again (Cake, section 5.7). Pure."""
+"""A speed that is drawn again and again (Cake, section 5.7). Pure."""
 
 import math
 import random
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class Fluctuation:
-    """A number from 0 to ``most``, uniform, drawn anew every ``interval_s`` of a clock.
+    """A number from 0 to ``most``, uniform, drawn again every ``interval_s`` of a clock.
 
     Equal seeds give equal numbers at equal times, in whatever process.
     """

@@ -41,7 +41,7 @@ PACKAGES = "lmcache==0.5.7rc2 lmcache-rust-raw-block-io==0.5.7rc2"
 """The first release of the engine that a package index has built."""
 SLICE_BYTES = MIB
 COLD, FRESH = 0, 1
-"""The peer's sequences: one is written once and only read then, one is put anew each time."""
+"""The peer's sequences: one is written once and only read then, one is put again each time."""
 _INDEX_AND_LOGS_BYTES = 512 * MIB
 
 

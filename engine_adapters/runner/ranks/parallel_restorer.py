@@ -70,7 +70,7 @@ class ParallelRestorer:
     A process that died or hangs is waited for until ``timeout_s + grace_s`` after the begin of a
     restoration. Then nothing is restored, and ``is_broken`` from there on: its groups may not be
     in step any more, so that it restores nothing again and makes no collective call. A model
-    that lost a process cannot compute either; whoever runs it ends it or begins it anew.
+    that lost a process cannot compute either; its operator ends or restarts it.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ class RequestIdentifier:
         if loaded != state:
             raise UnknownIdentityError(
                 f"the files of LoRA adapter {lora.lora_name} have changed since it was used first; "
-                "load it anew, under another number"
+                "load it again, under another number"
             )
         return digest
 

@@ -36,7 +36,7 @@ _NODE_HEADER_BYTES = 8
 _BIG_REFERENCE_BYTES = 8
 _STOP_BITS = 20
 _STOP_MAX = (1 << _STOP_BITS) - 1
-"""Behind the end of every page."""
+"""Past the end of every page."""
 _HEADER = struct.Struct("<q2xH4x")
 _OVERFLOW_HEADER = struct.Struct("<q2xHI")
 _META = struct.Struct("<II16x48s48sqq")

@@ -151,7 +151,7 @@ class _Walk:
         self._is_taken[ordered] = True
 
     def check_unwritten(self) -> None:
-        """Raises FormatError unless every page behind the end of the file is free."""
+        """Raises FormatError unless every page past the end of the file is free."""
         if not self._is_taken[self._file.page_count :].all():
             raise FormatError("the file is shorter than its pages")
 

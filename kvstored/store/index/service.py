@@ -1,10 +1,10 @@
 """Opening the index to serve from it, and closing it so that the next start is quick.
 
 A file named ``CLEAN`` beside the index tells that it was closed in order, and with which
-bytes. It exists only while nobody serves, and is durable before the process ends: whoever
-finds it, and the index's file still as it says, may open the index without looking through
-it first. A snapshot beside it saves the walk
-through the index. Both names are gone, durably, before the index changes.
+bytes. It exists only while nobody serves, and is durable before the process ends. A start
+that finds it, and the index's file still as it says, may open the index without looking
+through it first. A snapshot beside it saves the walk through the index. Both names are gone,
+durably, before the index changes.
 """
 
 import logging

@@ -3,7 +3,8 @@
 It saves the next start the walk through the index, and it keeps the order of use, which
 the index does not have. It is good for exactly one state of the index: its header names
 the device set, the epoch, the index's revision and its number of chunks, and every part
-carries a checksum. Whoever opens the file takes its name away before the index changes.
+carries a checksum. The process that opens the file takes its name away before
+the index changes.
 """
 
 import os

@@ -222,7 +222,7 @@ class ChunkStore:
     def _deleted(
         self, chunk: ChunkId, record: ChunkRecord, reason: Reason, outcome: Future[bool]
     ) -> None:
-        # Before the mark goes: whoever looks sees the chunk neither here nor there.
+        # Before the mark goes: a look-up sees the chunk neither here nor there.
         if reason is Reason.UNSPECIFIED:
             self._on_removed(chunk)
         with self._lock:

@@ -163,7 +163,7 @@ class ReadPath:
             geometries = stored_geometries(self._store.index, entries, layout)
             for (number, chunk, record), geometry in zip(found, geometries, strict=True):
                 if geometry is None:
-                    # It can never be read: out of service it makes way for the same chunk anew.
+                    # It can never be read: out of service it makes way for a new put of its key.
                     self._store.quarantine(chunk, record)
                 else:
                     stored[number] = self._store.source(chunk, record, geometry)

@@ -2,7 +2,7 @@
 
 It finds damage before a client needs the bytes, and while another copy may still exist.
 Nothing is remembered across starts: each pass begins at a place that chance chooses, so
-that a daemon that is often started anew comes to every chunk as well.
+that a daemon that is often restarted comes to every chunk as well.
 """
 
 import logging

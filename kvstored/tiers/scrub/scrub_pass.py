@@ -116,8 +116,7 @@ class ScrubPass:
             if not is_sound:
                 self._count("scrub_damaged_superblocks")
                 LOGGER.error(
-                    "the superblock copy at byte %d of %s is damaged; "
-                    "the next start writes it anew",
+                    "the superblock copy at byte %d of %s is damaged; the next start rewrites it",
                     offset,
                     device.name,
                 )
@@ -183,7 +182,7 @@ class ScrubPass:
     def _record_of(self, chunk: ChunkId) -> ChunkRecord | None:
         """The record of a pinned chunk; None when it is gone, or is a miss for everybody.
 
-        Twice, because a chunk that is deleted and put anew goes through the index and the
+        Twice, because a chunk that is deleted and put again goes through the index and the
         table one after the other.
         """
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Lossy codecs stay within the bounds that they state; quantisers are computed here anew."""
+"""Lossy codecs stay within the bounds that they state; the test computes quantisers itself."""
 
 import pytest
 import torch

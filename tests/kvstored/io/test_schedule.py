@@ -134,7 +134,7 @@ class TestPause:
     """The device stays free for a moment after the last read."""
 
     def paused(self, service_s: float) -> Schedule[str]:
-        """A write without tokens behind a read that ends at ``service_s``."""
+        """A write without tokens after a read that ends at ``service_s``."""
         schedule = new_schedule()
         add(schedule, Foreground.READ)
         read = one(schedule, Foreground.READ)

@@ -164,7 +164,7 @@ def test_damaged_superblock_copies_are_reported(
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     last = opened.devices[0].capacity_bytes - 4096
     assert lines == [
-        f"the superblock copy at byte {offset} of {name} is damaged; the next start writes it anew"
+        f"the superblock copy at byte {offset} of {name} is damaged; the next start rewrites it"
         for offset, name in [(last, "device0"), (0, "device1")]
     ]
 
