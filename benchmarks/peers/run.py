@@ -56,7 +56,7 @@ class _Sides:
 
     def store_cold(self) -> None:
         """Stores what is only read from then on."""
-        self.session.fill_source()
+        self.session.fill_arena()
         for order in ORDERS:
             self.session.put(self.workload, self.workload.new_chunks(order), ack=Ack.DURABLE)
         self.peer.put(COLD)
@@ -112,7 +112,7 @@ class _Putter:
     def prepare(self) -> None:
         if self._put_count:
             self._session.delete(self._workload.new_chunks(f"put {self._put_count}"))
-        self._session.fill_source()
+        self._session.fill_arena()
 
     def put(self) -> Measured:
         self._put_count += 1

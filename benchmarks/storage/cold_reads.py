@@ -53,7 +53,7 @@ def cold_reads(bench: Bench) -> tuple[Series, ...]:
         StoreSession(daemon, payload, tuple(workloads.values())) as session,
     ):
         sequences: dict[tuple[str, int], list[NewChunk]] = {}
-        session.fill_source()
+        session.fill_arena()
         for size, workload in workloads.items():
             for order in ORDERS:
                 sequences[order, size] = workload.new_chunks(f"cold {order}")

@@ -30,7 +30,7 @@ def dram_hits(bench: Bench) -> tuple[Series, ...]:
         ) as daemon,
         StoreSession(daemon, payload, [workload]) as session,
     ):
-        session.fill_source()
+        session.fill_arena()
         session.put(workload, chunks, ack=Ack.DURABLE)
 
         def hit() -> Measured:

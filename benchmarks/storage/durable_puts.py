@@ -66,7 +66,7 @@ def durable_puts(bench: Bench) -> tuple[Series, ...]:
         ) as daemon,
         StoreSession(daemon, payload, workloads) as session,
     ):
-        session.fill_source()
+        session.fill_arena()
         putters = [_Putter(session, workload) for workload in workloads]
         ours = [Alternative(run=putter.put, prepare=putter.delete) for putter in putters]
         peers = [_peer(job, peer) for peer, job in jobs.items()]

@@ -59,14 +59,14 @@ SEAM_MEMBERS = {
 UNREACHED = {
     "engine_adapters.runner.ranks",
     "engine_adapters.runner.ranks.collective_calls",
-    "engine_adapters.runner.ranks.model_part",
+    "engine_adapters.runner.ranks.model_shard",
     "engine_adapters.runner.ranks.parallel_restorer",
 }
 """Modules that only tests and benchmarks lead to."""
 
 PURE_BY_WORD_ONLY = {
     "engine_adapters.reading.section",
-    "engine_adapters.runner.ranks.model_part",
+    "engine_adapters.runner.ranks.model_shard",
     "kvstored.server.fields",
 }
 """Modules that say so and import what does I/O."""
@@ -82,7 +82,7 @@ COVERED_WITH_IO = {
     "engine_adapters.reading.section",
     "engine_adapters.chunk_codec",
     "engine_adapters.file_digests",
-    "engine_adapters.runner.ranks.model_part",
+    "engine_adapters.runner.ranks.model_shard",
     "engine_adapters.vllm.scheduler_side.breaker",
     "engine_adapters.vllm.scheduler_side.disconnections",
     "engine_adapters.vllm.identity.request_identity",

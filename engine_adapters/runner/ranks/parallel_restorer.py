@@ -20,7 +20,7 @@ from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.kv_projection import KvProjection
 from engine_adapters.runner.model.rotary import rotate
 from engine_adapters.runner.ranks.collective_calls import CollectiveCalls, RanksLostError
-from engine_adapters.runner.ranks.model_part import ModelPart, even_share, sections_within
+from engine_adapters.runner.ranks.model_shard import ModelShard, even_share, sections_within
 from engine_adapters.runner.restore.staging import staging_for
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, Order, StateKind
@@ -80,19 +80,19 @@ class ParallelRestorer:
         projections: Mapping[int, KvProjection],
         groups: RankGroups,
         *,
-        part: ModelPart,
+        shard: ModelShard,
         device: torch.device,
         span_bytes: int = SPAN_BYTES,
         timeout_s: float = TIMEOUT_S,
         grace_s: float = GRACE_S,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``projections`` has one entry for each layer of ``part``, for its heads alone."""
+        """``projections`` has one entry for each layer of ``shard``, for its heads alone."""
         self._client = client
         self._format = state_format
         self._projections = projections
         self._groups = groups
-        self._part = part
+        self._shard = shard
         self._device = device
         self._timeout_s = timeout_s
         self._grace_s = grace_s
@@ -101,7 +101,7 @@ class ParallelRestorer:
         self._staging = staging_for(device)
         self._rank = distributed.get_rank(groups.tensor)
         self._size = distributed.get_world_size(groups.tensor)
-        self._sections = sections_within(sections_of(state_format.layout), part.layers)
+        self._sections = sections_within(sections_of(state_format.layout), shard.layers)
         self._layers = [
             layer
             for section in self._sections
@@ -121,10 +121,10 @@ class ParallelRestorer:
 
     @torch.inference_mode()
     def restore(self, token_ids: Sequence[int], *, keys: Tensor, values: Tensor) -> RestoreReport:
-        """Restores the longest prefix of ``token_ids`` that is stored, for this part.
+        """Restores the longest prefix of ``token_ids`` that is stored, for this shard.
 
         ``keys`` (rotated) and ``values`` are [layers, tokens, heads, head_dim] of the
-        part, contiguous, on the device; the history begins at position 0. The last token
+        shard, contiguous, on the device; the history begins at position 0. The last token
         is never restored. All processes report the same ``restored_tokens`` (what lies
         behind them in ``keys`` and ``values`` is undefined), and the bytes that they read
         themselves; 0 where a process is lost, though one that had the others' last word before
@@ -210,7 +210,7 @@ class ParallelRestorer:
             if span is not None:
                 present = min(present, span.wait_layer(layer, self._remaining_s()))
             slices = self._gather(batch, layer, span, present)
-            local = layer - self._part.layers.start
+            local = layer - self._shard.layers.start
             self._fill(layer, slices, first, keys[local, tokens], values[local, tokens])
         if span is not None:
             reader.give_back(span)
@@ -251,13 +251,13 @@ class ParallelRestorer:
     def _fill(
         self, layer: int, slices: Tensor, first_position: int, keys: Tensor, values: Tensor
     ) -> None:
-        """Makes keys and values [tokens, heads, head_dim] of this part's heads."""
+        """Makes keys and values [tokens, heads, head_dim] of this shard's heads."""
         projection = self._projections[layer]
         if self._format.layout.layers[layer].kind is StateKind.HIDDEN:
             hidden = slices.view(len(keys), self._format.hidden_size)
             projection.apply(hidden, first_position=first_position, keys=keys, values=values)
             return
-        heads = slice(self._part.heads.start, self._part.heads.stop)
+        heads = slice(self._shard.heads.start, self._shard.heads.stop)
         stored = slices.view(len(slices), *self._format.slice_shape(layer))[..., heads, :]
         by_chunk = (len(slices), -1, *keys.shape[1:])
         values.view(by_chunk).copy_(stored[:, 1])

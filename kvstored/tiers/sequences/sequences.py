@@ -149,7 +149,7 @@ class Sequences:
             is_in_tail = len(state.keys) == len(before.keys)
             frame = sequence.frame if is_in_tail and state.tail_tokens else None
             if state.tail_tokens and frame is None:
-                key = self._tail_source(before, len(state.keys))
+                key = self._tail_key(before, len(state.keys))
                 frame = self._load(caller, sequence, key, state.tail_tokens)
             try:
                 self._opened.store(sequence, state)
@@ -280,7 +280,7 @@ class Sequences:
             raise SequenceStorageError(reason)
         return tail
 
-    def _tail_source(self, state: SequenceState, chunk_index: int) -> bytes:
+    def _tail_key(self, state: SequenceState, chunk_index: int) -> bytes:
         """Key of the stored chunk that holds the tokens behind ``chunk_index`` chunks."""
         if chunk_index < len(state.keys):
             return state.keys[chunk_index]

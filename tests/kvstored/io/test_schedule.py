@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kvstored.io.engine import TRAFFIC, Background, Foreground, IoRequest, Operation, Traffic
 from kvstored.io.schedule import (
-    BACKGROUND_PARTS,
+    BACKGROUND_DIVISION,
     BURST_COST_BYTES,
     IN_FLIGHT_BEFORE_QUIET,
     PAUSE_S_MAX,
@@ -327,8 +327,8 @@ def test_refuses_impossible_policies(
 def test_kinds_of_background_divide_what_they_have_together() -> None:
     policy = SchedulePolicy(write_share=0.15, background_share=0.05, write_cost=1.5)
     assert list(policy.shares) == list(TRAFFIC)
-    assert set(BACKGROUND_PARTS) == set(Background)
-    assert sum(BACKGROUND_PARTS.values()) == pytest.approx(1)
+    assert set(BACKGROUND_DIVISION) == set(Background)
+    assert sum(BACKGROUND_DIVISION.values()) == pytest.approx(1)
     assert sum(policy.shares.values()) == pytest.approx(1)
     assert policy.shares[Foreground.READ] == pytest.approx(0.8)
     assert policy.shares[Background.PROMOTION] == pytest.approx(0.03)
