@@ -126,8 +126,8 @@ class Change:
 class Changes:
     """What came and went in the namespace, in this order; of all salts and layouts.
 
-    ``epoch`` and ``last_sequence`` are the place behind it. When ``is_lost`` is set, the daemon
-    does not know everything that happened behind the place it was asked for, as after its
+    ``epoch`` and ``last_sequence`` are the place after it. When ``is_lost`` is set, the daemon
+    does not know everything that happened after the place it was asked for, as after its
     restart: any chunk may be gone, and ``changes`` are all that it still knows. With
     ``has_more`` there is more to ask for at once. A removal may be told twice, or of a
     chunk that was stored again meanwhile. ``are_stored`` tells of each key that was asked
@@ -219,7 +219,7 @@ class SequenceInfo:
     after its end were dropped. ``is_ephemeral`` sequences end with the session.
 
     ``reason`` is DEADLINE after a flush that could not make everything durable in time:
-    ``durable_tokens`` are, and the chunks behind them become so without another call, the open
+    ``durable_tokens`` are, and the chunks after them become so without another call, the open
     tail with the next flush.
     """
 

@@ -164,7 +164,7 @@ class EncodingQueue(SaveQueue):
     def _put(self) -> None:
         """Makes the batch durable; what is rejected stops its sequence.
 
-        What is only staged when the time is over is saved: it becomes durable behind that.
+        What is only staged when the time is over is saved: it becomes durable after that.
         """
         batch, self._batch = self._batch, []
         if not batch:

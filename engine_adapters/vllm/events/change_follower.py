@@ -4,7 +4,7 @@ One thread asks the daemon now and then. The scheduler's thread only leaves what
 found, and takes what is ready.
 
 Why nothing stays told that is gone: the daemon's changes are heard in their order from the place
-of the last answer on, and what an answer says of single keys is true *at or behind* that place.
+of the last answer on, and what an answer says of single keys is true *at or after* that place.
 So whatever goes later is heard later.
 """
 

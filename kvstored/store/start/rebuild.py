@@ -33,7 +33,7 @@ Many, because each transaction writes almost every page of a large index that it
 RECORDS_UNDIVIDED_MAX = 1024
 """Records that are not divided further where they do not fit.
 
-Single ones would take the last free pages, which the meta data behind them needs.
+Single ones would take the last free pages, which the meta data after them needs.
 """
 
 

@@ -100,7 +100,7 @@ class ChunkStore:
 
     def find(self, chunks: Sequence[ChunkId]) -> list[ChunkRecord | None]:
         """Records of the visible chunks, None for the others."""
-        # Before the look-up: a deletion that ends behind it leaves no mark, but a record.
+        # Before the look-up: a deletion that ends after it leaves no mark, but a record.
         leaving = {chunk for chunk in chunks if self.is_being_deleted(chunk)}
         records = self.index.get_many(chunks)
         failed = self.failures.devices

@@ -44,7 +44,7 @@ class ChangeFeed:
                 log.lose()
 
     def after(self, namespace_id: bytes, sequence: int | None) -> ChangeSpan:
-        """What is known of a namespace's changes behind ``sequence``; None: nothing is known."""
+        """What is known of a namespace's changes after ``sequence``; None: nothing is known."""
         with self._lock:
             return self._logs.setdefault(namespace_id, ChangeLog()).after(sequence)
 

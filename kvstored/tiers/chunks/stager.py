@@ -22,7 +22,7 @@ from kvstored_contract.reasons import Reason
 
 
 class Stager:
-    """Makes chunks readable from DRAM and writes them behind it. Thread-safe."""
+    """Makes chunks readable from DRAM and writes them after that. Thread-safe."""
 
     def __init__(
         self, *, store: ChunkStore, dram: DramTier, room: NvmeRoom, feed: ChangeFeed

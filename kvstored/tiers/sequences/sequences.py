@@ -169,7 +169,7 @@ class Sequences:
 
         The tail stays open. An ephemeral sequence's tail is stored as well, but not its name.
         At the caller's deadline it returns with what is durable by then; chunks that are on
-        their way become so behind it, and nobody waits for a flush that is over.
+        their way become so after it, and nobody waits for a flush that is over.
         """
         with self._opened.held_one(self._resolve(caller, name), caller.deadline) as sequence:
             rules.check_length(sequence.known, expected_tokens)
