@@ -65,5 +65,5 @@ def test_refuses_what_cannot_be(
         )
 
 
-def test_stored_runs_are_those_of_the_flags() -> None:
+def test_stored_ranges_are_those_of_the_flags() -> None:
     assert history(60, True, False, True, True).stored_ranges() == (range(1), range(2, 4))
