@@ -2,7 +2,7 @@
 
 A round runs every alternative once. Alternatives that are compared form a group and
 run next to each other; the order of the groups and of the alternatives in each is
-drawn anew for every round. The first round warms up and is not counted. Ratios are
+drawn again for every round. The first round warms up and is not counted. Ratios are
 formed within each round, and their median is what is published.
 """
 

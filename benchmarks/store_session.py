@@ -52,7 +52,7 @@ class StoreSession:
         self._daemon.restart()
         self._connect()
 
-    def fill_source(self) -> None:
+    def fill_arena(self) -> None:
         """Brings the payload into the arena, from where puts take it."""
         np.copyto(self._array, self._payload)
 

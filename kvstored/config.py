@@ -36,7 +36,7 @@ SOCKET_PATH_BYTES_MAX = 107
 """Longest path of a Unix socket on Linux."""
 SLAB_BYTES_MIN = 1024 * 1024
 INDEX_MAP_BYTES_MIN = 1024 * 1024
-"""Less has no room for the pages that the commits of some hundred chunks write anew."""
+"""Less has no room for the pages that the commits of some hundred chunks rewrite."""
 COMMIT_INTERVAL_MS_MAX = 50
 DEPTH_MAX = 256
 SESSIONS_MAX = 4096
@@ -210,8 +210,8 @@ class TenantSection(_Section):
     users: tuple[Account, ...] = ()
     groups: tuple[Account, ...] = ()
     huge_pages: bool = False
-    """Whether their arenas may lie on huge pages: whoever frees pages of such an arena under
-    the daemon can end it, so that is for users who are trusted with the service."""
+    """Whether their arenas may lie on huge pages: a client that frees pages of such an arena
+    under the daemon can end it, so that is for users who are trusted with the service."""
 
     @model_validator(mode="after")
     def _possible(self) -> "TenantSection":

@@ -16,7 +16,7 @@ class Counters:
         with self._lock:
             self._values[name] += amount
 
-    def snapshot(self) -> dict[str, int]:
+    def values(self) -> dict[str, int]:
         """All counters as they are now."""
         with self._lock:
             return dict(self._values)

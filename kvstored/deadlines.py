@@ -1,4 +1,4 @@
-"""Deadlines: moments on the monotonic clock, in seconds, behind which nobody waits on."""
+"""Deadlines: moments on the monotonic clock, in seconds, after which every wait is over."""
 
 import math
 import time
@@ -8,5 +8,5 @@ NO_DEADLINE = math.inf
 
 
 def remaining_s(deadline: float) -> float | None:
-    """Seconds until a deadline for a wait, 0 behind it; None where there is none."""
+    """Seconds until a deadline for a wait, 0 after it; None where there is none."""
     return None if deadline == NO_DEADLINE else max(deadline - time.monotonic(), 0.0)

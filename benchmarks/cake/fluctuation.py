@@ -1,4 +1,4 @@
-"""A speed that is drawn anew again and again (Cake, section 5.7). Pure."""
+"""A speed that is drawn again and again (Cake, section 5.7). Pure."""
 
 import math
 import random
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class Fluctuation:
-    """A number from 0 to ``most``, uniform, drawn anew every ``interval_s`` of a clock.
+    """A number from 0 to ``most``, uniform, drawn again every ``interval_s`` of a clock.
 
     Equal seeds give equal numbers at equal times, in whatever process.
     """
@@ -23,24 +23,24 @@ class Fluctuation:
     def sum_between(self, first_s: float, stop_s: float) -> float:
         """The integral from ``first_s`` to ``stop_s``, which is not before it."""
         total = 0.0
-        pieces = self._pieces(first_s)
+        stretches = self._stretches(first_s)
         while True:
-            value, start_s, end_s = next(pieces)
+            value, start_s, end_s = next(stretches)
             if end_s >= stop_s:
                 return total + value * (stop_s - start_s)
             total += value * (end_s - start_s)
 
     def reached_s(self, first_s: float, amount: float) -> float:
         """When the integral from ``first_s`` on is ``amount``, which is at least 0."""
-        pieces = self._pieces(first_s)
+        stretches = self._stretches(first_s)
         while True:
-            value, start_s, end_s = next(pieces)
-            piece = value * (end_s - start_s)
-            if piece >= amount:
+            value, start_s, end_s = next(stretches)
+            held = value * (end_s - start_s)
+            if held >= amount:
                 return start_s + (amount / value if amount else 0.0)
-            amount -= piece
+            amount -= held
 
-    def _pieces(self, first_s: float) -> Iterator[tuple[float, float, float]]:
+    def _stretches(self, first_s: float) -> Iterator[tuple[float, float, float]]:
         """Value, start and end of the stretches of equal value from ``first_s`` on."""
         index = math.floor(first_s / self._interval_s)
         start_s = first_s

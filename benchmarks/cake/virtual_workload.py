@@ -24,8 +24,8 @@ class Simulated:
     """Seconds until the first token of one workload.
 
     Of our planner, the paper's algorithm, both baselines and the oracle, all by our costs.
-    ``behind_layers_s`` is what could be saved at most if computing the last tokens began behind
-    each layer of the chunk that is waited for, instead of behind all of them.
+    ``behind_layers_s`` is what could be saved at most if computing the last tokens began after
+    each layer of the chunk that is waited for, instead of after all of them.
     ``computed_tokens`` are those that our planner computed, the others were loaded.
     """
 

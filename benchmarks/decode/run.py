@@ -21,7 +21,7 @@ from benchmarks.decode.found import (
     figures_of,
 )
 from benchmarks.decode.scale import FULL, QUICK, Scale
-from benchmarks.decode.turns import TurnSink
+from benchmarks.decode.stints import StintSink
 from benchmarks.kit.daemon_process import DaemonOptions, served
 from benchmarks.kit.scratch_model import scratch_model, torch_threads
 from benchmarks.report import Series
@@ -104,7 +104,7 @@ class _Bench:
     def _decode(self, batch_size: int, saving: dict[str, StateSink]) -> Steps:
         scale, found = self._scale, Steps()
         generator = random.Random(f"{self._settings.seed} {batch_size}")
-        sink = TurnSink(
+        sink = StintSink(
             {OFF: NullSink(), **saving},
             generator,
             lead_steps=scale.lead_steps,
@@ -121,10 +121,10 @@ class _Bench:
         for cycle in range(scale.lead_cycles + cycles):
             for variant in generator.sample(VARIANTS, len(VARIANTS)):
                 sink.show(variant)
-                turn_s = [batch.step() for _ in range(scale.turn_steps)]
-                found.all_s[variant] += sum(turn_s)
+                stint_s = [batch.step() for _ in range(scale.stint_steps)]
+                found.all_s[variant] += sum(stint_s)
                 if cycle >= scale.lead_cycles:
-                    found.cycles[variant].append(turn_s[1:])
+                    found.cycles[variant].append(stint_s[1:])
         batch.end()
         return found
 

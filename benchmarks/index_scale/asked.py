@@ -50,7 +50,7 @@ class Asked:
         generator: random.Random,
         samples: dict[str, list[float]],
     ) -> None:
-        """Adds a sample of each latency, and of memory before and behind all calls.
+        """Adds a sample of each latency, and of memory before and after all calls.
 
         Raises BenchmarkError when a stored key is not found.
         """

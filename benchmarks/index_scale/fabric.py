@@ -42,7 +42,7 @@ CLASS_BYTES = class_bytes(LAYOUT)
 EXTENTS_PER_SLAB = (SLAB_BYTES - SLAB_HEADER_BYTES) // CLASS_BYTES
 _SET_ID = b"index-scale-set!"
 _TRANSACTION_RECORDS = 100_000
-_FIRST_PART = 0.7
+_FIRST_SHARE = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class Fabric:
         """
         index = Index.open(self.index, map_bytes=INDEX_MAP_BYTES)
         try:
-            first_count = int(self.chunk_count * _FIRST_PART)
+            first_count = int(self.chunk_count * _FIRST_SHARE)
             for first, count in ((0, first_count), (first_count, self.chunk_count - first_count)):
                 for numbers in _in_key_order(keys, first, count):
                     puts = tuple(self._entry(keys, number) for number in numbers)

@@ -41,7 +41,7 @@ PACKAGES = "lmcache==0.5.7rc2 lmcache-rust-raw-block-io==0.5.7rc2"
 """The first release of the engine that a package index has built."""
 SLICE_BYTES = MIB
 COLD, FRESH = 0, 1
-"""The peer's sequences: one is written once and only read then, one is put anew each time."""
+"""The peer's sequences: one is written once and only read then, one is put again each time."""
 _INDEX_AND_LOGS_BYTES = 512 * MIB
 
 
@@ -56,7 +56,7 @@ class _Sides:
 
     def store_cold(self) -> None:
         """Stores what is only read from then on."""
-        self.session.fill_source()
+        self.session.fill_arena()
         for order in ORDERS:
             self.session.put(self.workload, self.workload.new_chunks(order), ack=Ack.DURABLE)
         self.peer.put(COLD)
@@ -112,7 +112,7 @@ class _Putter:
     def prepare(self) -> None:
         if self._put_count:
             self._session.delete(self._workload.new_chunks(f"put {self._put_count}"))
-        self._session.fill_source()
+        self._session.fill_arena()
 
     def put(self) -> Measured:
         self._put_count += 1
@@ -143,11 +143,11 @@ def measure(settings: Settings, scale: Scale, worker: Path = WORKER) -> tuple[Se
     """Measures all sides; raises BenchmarkError."""
     interpreter = required_interpreter(settings.peer_python)
     fio.require_fio()
-    workload = scale.turn(SLICE_BYTES)
+    workload = scale.call_workload(SLICE_BYTES)
     ours_bytes = device_bytes([workload] * (len(ORDERS) + 1), 2, scale.large_slab_bytes)
-    needed_bytes = 2 * ours_bytes + peer_file_bytes(workload) + scale.turn_bytes
+    needed_bytes = 2 * ours_bytes + peer_file_bytes(workload) + scale.call_bytes
     with ExitStack() as stack:
-        stack.enter_context(huge_pages(4 * scale.turn_bytes))
+        stack.enter_context(huge_pages(4 * scale.call_bytes))
         folder = stack.enter_context(
             scratch_folder(settings.folder, needed_bytes + _INDEX_AND_LOGS_BYTES)
         )
@@ -166,11 +166,11 @@ def measure(settings: Settings, scale: Scale, worker: Path = WORKER) -> tuple[Se
                 "ours",
                 device_bytes=ours_bytes,
                 dram_bytes=dram_bytes([workload], scale.large_slab_bytes),
-                arena_bytes=scale.turn_bytes,
+                arena_bytes=scale.call_bytes,
                 slab_bytes=scale.large_slab_bytes,
             )
         )
-        payload = numbered_payload(scale.turn_bytes, settings.seed)
+        payload = numbered_payload(scale.call_bytes, settings.seed)
         session = stack.enter_context(StoreSession(daemon, payload, [workload]))
         sides = _Sides(session=session, workload=workload, peer=peer, fio_jobs=fio_jobs(bench))
         sides.store_cold()
@@ -198,13 +198,13 @@ def open_peer(bench: Bench, workload: Workload, interpreter: Path, worker: Path)
 
 def fio_jobs(bench: Bench) -> dict[FioOperation, FioJob]:
     """One job at 1 MiB, 16 deep, for each operation, on a file that was really written."""
-    fio.make_file(bench.fio_path, bench.scale.turn_bytes)
+    fio.make_file(bench.fio_path, bench.scale.call_bytes)
     engine = fio.best_engine(bench.fio_path)
     return {
         operation: FioJob(
             path=bench.fio_path,
             operation=operation,
-            byte_count=bench.scale.turn_bytes,
+            byte_count=bench.scale.call_bytes,
             request_bytes=MIB,
             depth=PEER_DEPTH,
             jobs=1,

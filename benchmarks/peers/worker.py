@@ -2,7 +2,7 @@
 
 This file runs by its path where this project is not installed, so it imports none of it.
 The first line is a ``Task``, the answer to it a description of the peer. Every further line
-is a verb with the number of a sequence: ``put`` stores it anew, ``get`` reads it. Filling,
+is a verb with the number of a sequence: ``put`` stores it again, ``get`` reads it. Filling,
 clearing, comparing and deleting are not part of any time.
 
 The engine is given what it is fastest with: io_uring, O_DIRECT, buffers on huge pages that

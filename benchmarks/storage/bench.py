@@ -67,7 +67,7 @@ class Bench:
             jobs = fio.candidates(
                 self.fio_path,
                 operation=operation,
-                byte_count=self.scale.turn_bytes,
+                byte_count=self.scale.call_bytes,
                 request_bytes=self.scale.fio_request_bytes,
                 depths=self.scale.fio_depths,
                 jobs=self.scale.fio_jobs,

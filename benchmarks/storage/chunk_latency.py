@@ -98,7 +98,7 @@ def chunk_latency(bench: Bench) -> tuple[Series, ...]:
         ) as daemon,
         StoreSession(daemon, payload, workloads) as session,
     ):
-        session.fill_source()
+        session.fill_arena()
         for workload in workloads:
             session.put(workload, workload.new_chunks("get"), ack=Ack.DURABLE)
 

@@ -86,7 +86,7 @@ def store(daemon: DaemonProcess, workload: Workload, names: list[str], seed: int
     """Puts the sequences that client processes read."""
     payload = numbered_payload(workload.payload_bytes, seed)
     with StoreSession(daemon, payload, [workload]) as session:
-        session.fill_source()
+        session.fill_arena()
         for name in names:
             session.put(workload, workload.new_chunks(name), ack=Ack.DURABLE)
 

@@ -39,21 +39,21 @@ def cold_reads(bench: Bench) -> tuple[Series, ...]:
         "fio_huge_pages": bench.fio_best(FioOperation.READ, huge_pages=True),
         "fio_1mib_16": bench.fio_1mib_16(FioOperation.READ),
     }
-    workloads = {size: scale.turn(size) for size in SLICE_BYTES}
+    workloads = {size: scale.call_workload(size) for size in SLICE_BYTES}
     stored = [workloads[size] for size in SLICE_BYTES for _ in ORDERS]
-    payload = numbered_payload(scale.turn_bytes, bench.settings.seed)
+    payload = numbered_payload(scale.call_bytes, bench.settings.seed)
     with (
         bench.daemon(
             "cold",
             device_bytes=device_bytes(stored, 2, scale.large_slab_bytes),
             dram_bytes=2 * scale.large_slab_bytes,
-            arena_bytes=scale.turn_bytes,
+            arena_bytes=scale.call_bytes,
             slab_bytes=scale.large_slab_bytes,
         ) as daemon,
         StoreSession(daemon, payload, tuple(workloads.values())) as session,
     ):
         sequences: dict[tuple[str, int], list[NewChunk]] = {}
-        session.fill_source()
+        session.fill_arena()
         for size, workload in workloads.items():
             for order in ORDERS:
                 sequences[order, size] = workload.new_chunks(f"cold {order}")

@@ -59,7 +59,7 @@ def device_scaling(bench: Bench) -> tuple[Series, ...]:
             )
             session = StoreSession(daemon, payload, [long])
             sessions[count] = stack.enter_context(session)
-            session.fill_source()
+            session.fill_arena()
             for name, workload in workloads.items():
                 session.put(workload, workload.new_chunks(name), ack=Ack.DURABLE)
 

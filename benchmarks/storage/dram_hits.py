@@ -17,8 +17,8 @@ FIGURES = ("dram_hit_vs_memcpy",)
 def dram_hits(bench: Bench) -> tuple[Series, ...]:
     """The rates of hits and of the copy."""
     scale = bench.scale
-    workload = scale.turn(256 * KIB)
-    payload = numbered_payload(scale.turn_bytes, bench.settings.seed)
+    workload = scale.call_workload(256 * KIB)
+    payload = numbered_payload(scale.call_bytes, bench.settings.seed)
     chunks = workload.new_chunks("warm")
     destination = populated(workload.payload_bytes)
     with (
@@ -26,11 +26,11 @@ def dram_hits(bench: Bench) -> tuple[Series, ...]:
             "hits",
             device_bytes=device_bytes([workload], 2),
             dram_bytes=dram_bytes([workload]),
-            arena_bytes=scale.turn_bytes,
+            arena_bytes=scale.call_bytes,
         ) as daemon,
         StoreSession(daemon, payload, [workload]) as session,
     ):
-        session.fill_source()
+        session.fill_arena()
         session.put(workload, chunks, ack=Ack.DURABLE)
 
         def hit() -> Measured:

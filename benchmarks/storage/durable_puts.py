@@ -54,19 +54,19 @@ def durable_puts(bench: Bench) -> tuple[Series, ...]:
         "fio_huge_pages": bench.fio_best(FioOperation.WRITE, huge_pages=True),
         "fio_1mib_16": bench.fio_1mib_16(FioOperation.WRITE),
     }
-    workloads = [scale.turn(size) for size in SLICE_BYTES]
-    payload = numbered_payload(scale.turn_bytes, bench.settings.seed)
+    workloads = [scale.call_workload(size) for size in SLICE_BYTES]
+    payload = numbered_payload(scale.call_bytes, bench.settings.seed)
     with (
         bench.daemon(
             "puts",
             device_bytes=device_bytes(workloads, 2, scale.large_slab_bytes),
             dram_bytes=dram_bytes(workloads, scale.large_slab_bytes),
-            arena_bytes=scale.turn_bytes,
+            arena_bytes=scale.call_bytes,
             slab_bytes=scale.large_slab_bytes,
         ) as daemon,
         StoreSession(daemon, payload, workloads) as session,
     ):
-        session.fill_source()
+        session.fill_arena()
         putters = [_Putter(session, workload) for workload in workloads]
         ours = [Alternative(run=putter.put, prepare=putter.delete) for putter in putters]
         peers = [_peer(job, peer) for peer, job in jobs.items()]

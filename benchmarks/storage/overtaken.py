@@ -46,7 +46,7 @@ def overtaken(bench: Bench) -> tuple[Series, ...]:
         ) as daemon,
         StoreSession(daemon, payload, [workload]) as session,
     ):
-        session.fill_source()
+        session.fill_arena()
         for way in ways:
             session.put(workload, workload.new_chunks(way), ack=Ack.DURABLE)
 

@@ -57,7 +57,7 @@ def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
             generator=settings.random(),
             status=status.update,
         )
-        fio.make_file(bench.fio_path, scale.turn_bytes)
+        fio.make_file(bench.fio_path, scale.call_bytes)
         return tuple(
             series
             for name, part in PARTS.items()

@@ -21,7 +21,7 @@ class Scale:
     rounds: Rounds
     slow_rounds: Rounds
     sweep_rounds: Rounds
-    turn_bytes: int
+    call_bytes: int
     """One cold read, put or hit."""
     layer_count: int
     get_chunks: int
@@ -50,29 +50,29 @@ class Scale:
     fio_depths: tuple[int, ...] = (16, 32)
     fio_jobs: tuple[int, ...] = (1, 2)
 
-    def turn(self, slice_bytes: int) -> Workload:
+    def call_workload(self, slice_bytes: int) -> Workload:
         """The chunks of one cold read, put or hit."""
         return Workload.of_payload(
-            self.turn_bytes, slice_bytes=slice_bytes, layer_count=self.layer_count
+            self.call_bytes, slice_bytes=slice_bytes, layer_count=self.layer_count
         )
 
     @property
     def scratch_bytes(self) -> int:
         """What the largest part needs beside fio's file, and some for index and logs."""
-        cold = [self.turn(size) for size in (256 * KIB, MIB) for _ in range(ORDER_COUNT)]
+        cold = [self.call_workload(size) for size in (256 * KIB, MIB) for _ in range(ORDER_COUNT)]
         sequence = Workload.of_payload(
             self.sequence_bytes, slice_bytes=256 * KIB, layer_count=self.layer_count
         )
         clients = [sequence] * self.client_count * self.client_sequences
         devices = max(device_bytes(cold, 2, self.large_slab_bytes), device_bytes(clients, 2))
-        return 2 * devices + self.turn_bytes + GIB // 2
+        return 2 * devices + self.call_bytes + GIB // 2
 
 
 FULL = Scale(
     rounds=Rounds(count=9, count_min=7, time_limit_s=240.0),
     slow_rounds=Rounds(count=7, count_min=7, time_limit_s=0.0),
     sweep_rounds=Rounds(count=3, count_min=1, time_limit_s=25.0),
-    turn_bytes=GIB,
+    call_bytes=GIB,
     layer_count=32,
     get_chunks=104,
     get_layer_count=32,
@@ -90,7 +90,7 @@ QUICK = Scale(
     rounds=Rounds(count=7, count_min=7, time_limit_s=0.0),
     slow_rounds=Rounds(count=3, count_min=3, time_limit_s=0.0),
     sweep_rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
-    turn_bytes=256 * MIB,
+    call_bytes=256 * MIB,
     layer_count=32,
     get_chunks=24,
     get_layer_count=32,

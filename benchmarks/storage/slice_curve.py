@@ -43,7 +43,7 @@ def slice_curve(bench: Bench) -> tuple[Series, ...]:
         ) as daemon,
         StoreSession(daemon, payload, tuple(workloads.values())) as session,
     ):
-        session.fill_source()
+        session.fill_arena()
         for workload in workloads.values():
             for order in ORDERS:
                 session.put(workload, workload.new_chunks(f"curve {order}"), ack=Ack.DURABLE)

@@ -38,7 +38,7 @@ class Worker:
         self._region: Region | None = None
 
     def connect(self, socket: str) -> None:
-        """Begins a session with a daemon that was started anew."""
+        """Begins a session with a daemon that was restarted."""
         self.close()
         self._client = Client(
             socket,
@@ -82,7 +82,7 @@ class Worker:
             self._delete(previous)
             previous = chunks
         self._delete(previous)
-        # It ran until here, also where it was told to stop behind its last put.
+        # It ran until here, also where it was told to stop after its last put.
         return [*points, (time.monotonic(), points[-1][1])]
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ class Lab:
 
     @contextmanager
     def awake(self, name: str) -> Iterator[EngineProcess]:
-        """An engine that is paused before and behind."""
+        """An engine that is paused before and after."""
         engine = self._engines[name]
         engine.resume()
         yield engine

@@ -16,7 +16,7 @@ from engine_adapters.vllm.testing.agreement import agreement
 from engine_adapters.vllm.testing.conversations import (
     Conversations,
     ConversationScale,
-    ServerRun,
+    TalkResult,
     talk,
 )
 from engine_adapters.vllm.testing.tiny_model import make_model
@@ -56,7 +56,7 @@ def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...
     return series(plain, stored)
 
 
-def series(plain: ServerRun, stored: ServerRun) -> tuple[Series, ...]:
+def series(plain: TalkResult, stored: TalkResult) -> tuple[Series, ...]:
     """The figures: whether all was said the same, and the share of prompts not computed."""
     agreed = agreement(plain.replies, stored.replies)
     return (

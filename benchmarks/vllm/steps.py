@@ -6,7 +6,7 @@ while what a connector does at the same place of every round, as saving a comple
 What comes now here, now there, drops out as a disturbance does.
 
 Processes that do the same differ by some hundredths for as long as they live. So two engines
-without a connector are what the others are compared with, and all are started anew a few times.
+without a connector are what the others are compared with, and all are restarted a few times.
 All compute on the same core, because cores differ as well, and leave the others to what runs beside
 computing, as vLLM has it where workers are processes of their own. All keep a prefix cache, as by
 vLLM's default: with any connector it hashes blocks, whether they are kept or not. And the pool of

@@ -36,7 +36,7 @@ class PutOutcome(IntEnum):
     REJECTED = 3
     STAGED = 4
     """Only for ``Ack.DURABLE``: readable, but not durable when the time was over. The chunk
-    becomes so behind the answer unless its device fails; the next durable put of its key waits
+    becomes so after the answer unless its device fails; the next durable put of its key waits
     for that."""
 
 
@@ -126,11 +126,11 @@ class Change:
 class Changes:
     """What came and went in the namespace, in this order; of all salts and layouts.
 
-    ``epoch`` and ``last_sequence`` are the place behind it. When ``is_lost`` is set, the daemon
-    does not know everything that happened behind the place it was asked for, as after its
+    ``epoch`` and ``last_sequence`` are the place after it. When ``is_lost`` is set, the daemon
+    does not know everything that happened after the place it was asked for, as after its
     restart: any chunk may be gone, and ``changes`` are all that it still knows. With
     ``has_more`` there is more to ask for at once. A removal may be told twice, or of a
-    chunk that was stored anew meanwhile. ``are_stored`` tells of each key that was asked
+    chunk that was stored again meanwhile. ``are_stored`` tells of each key that was asked
     for whether its chunk could be read after these changes.
     """
 
@@ -160,7 +160,7 @@ class AppendItem:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Length of one sequence behind the append.
+    """Length of one sequence after the append.
 
     ``reason`` says why it is shorter than asked for: DRAM_FULL (its rows were dropped and
     it is stopped there), SEQUENCE_CONFLICT (``first_token`` is not its length),
@@ -216,10 +216,10 @@ class SequenceInfo:
     ``staged_tokens`` is the sequence's length, of which ``tail_tokens`` lie behind its last
     complete chunk; ``durable_tokens`` of it are left after a restart of the daemon. The
     counts are 0 while the daemon does not know the layout. ``is_stopped`` tells that rows
-    behind its end were dropped. ``is_ephemeral`` sequences end with the session.
+    after its end were dropped. ``is_ephemeral`` sequences end with the session.
 
-    ``reason`` is DEADLINE behind a flush that could not make everything durable in time:
-    ``durable_tokens`` are, and the chunks behind them become so without another call, the open
+    ``reason`` is DEADLINE after a flush that could not make everything durable in time:
+    ``durable_tokens`` are, and the chunks after them become so without another call, the open
     tail with the next flush.
     """
 

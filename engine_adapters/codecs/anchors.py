@@ -11,7 +11,7 @@ ANCHOR_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class AnchorGroups:
-    """The groups of ``token_count`` tokens; all tensors are [parts, tokens, channels]."""
+    """The groups of ``token_count`` tokens; all tensors are [halves, tokens, channels]."""
 
     token_count: int
 
@@ -34,10 +34,10 @@ class AnchorGroups:
         pairs = zip(self._others(values), self._of_others(anchors), strict=True)
         return torch.cat([(others - anchor).flatten(1, 2) for others, anchor in pairs], dim=1)
 
-    def restore(self, codes: Tensor, steps: Tensor, anchors: Tensor, out: Tensor) -> None:
+    def dequantise(self, codes: Tensor, steps: Tensor, anchors: Tensor, out: Tensor) -> None:
         """Writes anchors, and anchor + code * step for the others, into ``out``.
 
-        ``codes`` are int8, ``steps`` [parts, channels]; ``out`` is float32.
+        ``codes`` are int8, ``steps`` [halves, channels]; ``out`` is float32.
         """
         self.anchors(out).copy_(anchors)
         groups = zip(self._others(out), self._of_others(anchors), strict=True)
@@ -50,7 +50,7 @@ class AnchorGroups:
             first = stop
 
     def _others(self, values: Tensor) -> list[Tensor]:
-        """The other tokens as [parts, groups, tokens, channels]: complete groups, then the rest."""
+        """The others as [halves, groups, tokens, channels]: complete groups, then the rest."""
         complete = self.token_count // ANCHOR_TOKENS
         stop = complete * ANCHOR_TOKENS
         groups = values[:, :stop].view(len(values), complete, ANCHOR_TOKENS, values.shape[2])

@@ -83,7 +83,7 @@ class CacheGenCodec:
         anchors = segments.groups.anchors(values).clone(memory_format=torch.contiguous_format)
         rows = anchors.view(-1, shape.channel_count)
         scale_bits, anchor_codes = symmetric.quantise(rows, segments.anchor_grouping)
-        symmetric.restore(rows, segments.anchor_grouping, scale_bits, anchor_codes)
+        symmetric.dequantise(rows, segments.anchor_grouping, scale_bits, anchor_codes)
         step_bits, symbols = self._quantise(segments.groups.differences(values, anchors))
         contents = (
             *split_planes(scale_bits),
@@ -103,8 +103,8 @@ class CacheGenCodec:
         )
         reader.finish()
         channels = shape.channel_count
-        anchors = torch.empty(shape.part_count, segments.groups.anchor_count, channels)
-        symmetric.restore(
+        anchors = torch.empty(shape.half_count, segments.groups.anchor_count, channels)
+        symmetric.dequantise(
             anchors.view(-1, channels),
             segments.anchor_grouping,
             _joined(scale_high, scale_low),
@@ -113,25 +113,25 @@ class CacheGenCodec:
         steps = from_bits(_joined(step_high, step_low), SCALE_MAX).view(-1, channels)
         symbols = unpack4(packed, segments.symbol_count).view(np.int8)
         symbols -= SYMBOL_MAX
-        codes = torch.from_numpy(symbols).view(shape.part_count, -1, channels)
+        codes = torch.from_numpy(symbols).view(shape.half_count, -1, channels)
         values = workspace(out, shape)
-        segments.groups.restore(codes, steps, anchors, values)
+        segments.groups.dequantise(codes, steps, anchors, values)
         store(values, out)
 
     def _quantise(self, differences: Tensor) -> tuple[Bits, NDArray[np.uint8]]:
-        """Steps of [parts, channels] and symbols 0 to 14 of [parts, tokens, channels], flat.
+        """Steps of [halves, channels] and symbols 0 to 14 of [halves, tokens, channels], flat.
 
         A slice without differences has steps all the same. Overwrites ``differences``.
         """
-        parts, tokens, channels = differences.shape
-        steps = torch.full((parts, channels), SCALE_MIN)
+        halves, tokens, channels = differences.shape
+        steps = torch.full((halves, channels), SCALE_MIN)
         if tokens:
             magnitudes = torch.maximum(-differences.amin(dim=1), differences.amax(dim=1))
             deviations = differences.square().mean(dim=1).sqrt_()
             for step in (deviations * self.step_deviations, magnitudes / SYMBOL_MAX):
                 torch.maximum(steps, step, out=steps)
         step_bits = bits_above(steps)
-        rounded = from_bits(step_bits, SCALE_MAX).view(parts, 1, channels)
+        rounded = from_bits(step_bits, SCALE_MAX).view(halves, 1, channels)
         symbols = differences.div_(rounded).round_().add_(SYMBOL_MAX)
         return step_bits, symbols.to(torch.int8).numpy().reshape(-1).view(np.uint8)
 
@@ -149,9 +149,9 @@ class _Segments:
     @lru_cache(maxsize=SHAPES_KEPT)
     def of(cls, shape: SliceShape) -> "_Segments":
         groups = AnchorGroups(shape.token_count)
-        rows = shape.part_count * groups.anchor_count
+        rows = shape.half_count * groups.anchor_count
         grouping = Grouping.of(rows, shape.channel_count, GroupAxis.CHANNELS)
-        step_count = shape.part_count * shape.channel_count
+        step_count = shape.half_count * shape.channel_count
         symbol_count = step_count * groups.difference_count
         byte_counts = (
             *(grouping.scale_count,) * 2,

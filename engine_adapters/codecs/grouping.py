@@ -79,7 +79,7 @@ class Grouping:
         # Each by itself: aminmax along an axis takes several times as long as both.
         return groups.amin(dim=axis, keepdim=True), groups.amax(dim=axis, keepdim=True)
 
-    def restore(self, matrix: Tensor, scales: Tensor, offsets: Tensor | None = None) -> None:
+    def dequantise(self, matrix: Tensor, scales: Tensor, offsets: Tensor | None = None) -> None:
         """Makes of the codes in ``matrix`` code * scale + offset, in place."""
         groups = self.split(matrix)
         groups.mul_(scales.view(self.scale_shape))

@@ -53,10 +53,10 @@ class Int3Codec:
         shape = SliceShape.of(states)
         scaling: list[bytes] = []
         codes: list[NDArray[np.uint8]] = []
-        for part, grouping in zip(values_of(states, shape), _Body.of(shape).groupings, strict=True):
-            offset_bits, scale_bits, part_codes = _quantise(part, grouping)
+        for half, grouping in zip(values_of(states, shape), _Body.of(shape).groupings, strict=True):
+            offset_bits, scale_bits, half_codes = _quantise(half, grouping)
             scaling += [offset_bits.tobytes(), scale_bits.tobytes()]
-            codes.append(part_codes)
+            codes.append(half_codes)
         return header.pack(CODE, shape, [*scaling, pack3(np.concatenate(codes)).tobytes()])
 
     def decode(self, payload: Payload, out: Tensor) -> None:
@@ -70,16 +70,16 @@ class Int3Codec:
         values = workspace(out, shape)
         codes = unpack3(octets[body.scaling_bytes :], shape.value_count)
         np.copyto(values.view(-1).numpy(), codes)
-        for part, grouping in zip(values, body.groupings, strict=True):
+        for half, grouping in zip(values, body.groupings, strict=True):
             count = grouping.scale_count
             offsets, scales, scaling = scaling.tensor_split((count, 2 * count))
-            grouping.restore(part, scales, offsets)
+            grouping.dequantise(half, scales, offsets)
         store(values, out)
 
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """Sizes of a body, and a grouping for each part: [keys, values] or [hidden states]."""
+    """Sizes of a body, and a grouping for each half: [keys, values] or [hidden states]."""
 
     groupings: tuple[Grouping, ...]
     scaling_bytes: int
@@ -89,8 +89,8 @@ class _Body:
     @lru_cache(maxsize=SHAPES_KEPT)
     def of(cls, shape: SliceShape) -> "_Body":
         tokens, channels = shape.token_count, shape.channel_count
-        groupings = [Grouping.of(tokens, channels, GroupAxis.CHANNELS)] * shape.part_count
-        if shape.part_count > 1 and tokens >= CHANNEL_TOKENS_MIN:
+        groupings = [Grouping.of(tokens, channels, GroupAxis.CHANNELS)] * shape.half_count
+        if shape.half_count > 1 and tokens >= CHANNEL_TOKENS_MIN:
             groupings[0] = Grouping.of(tokens, channels, GroupAxis.TOKENS)
         scaling_bytes = sum(4 * grouping.scale_count for grouping in groupings)
         byte_count = scaling_bytes + packed3_bytes(shape.value_count)

@@ -54,7 +54,7 @@ class Int8Codec:
         if body.size != scale_bytes + shape.value_count:
             raise PayloadError(f"{body.size} bytes of scales and codes")
         values = workspace(out, shape)
-        symmetric.restore(
+        symmetric.dequantise(
             values.view(-1, shape.channel_count),
             grouping,
             body[:scale_bytes].view("<u2"),
@@ -64,5 +64,5 @@ class Int8Codec:
 
 
 def _grouping(shape: SliceShape) -> Grouping:
-    rows = shape.part_count * shape.token_count
+    rows = shape.half_count * shape.token_count
     return Grouping.of(rows, shape.channel_count, GroupAxis.CHANNELS)

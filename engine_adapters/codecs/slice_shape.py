@@ -64,7 +64,7 @@ class SliceShape:
         return shape
 
     @property
-    def part_count(self) -> int:
+    def half_count(self) -> int:
         """2 for keys and values, 1 for hidden states."""
         return 2 if len(self.dims) == _KV_DIMS else 1
 
@@ -75,8 +75,8 @@ class SliceShape:
 
     @property
     def channel_count(self) -> int:
-        """Values of one token in one part."""
-        return self.value_count // (self.part_count * self.token_count)
+        """Values of one token in one half."""
+        return self.value_count // (self.half_count * self.token_count)
 
     @property
     def value_count(self) -> int:

@@ -23,8 +23,10 @@ def quantise(matrix: Tensor, grouping: Grouping) -> tuple[Bits, NDArray[np.int8]
     return bits, grouping.join(codes).to(torch.int8).contiguous().numpy().reshape(-1)
 
 
-def restore(matrix: Tensor, grouping: Grouping, scale_bits: Bits, codes: NDArray[np.int8]) -> None:
+def dequantise(
+    matrix: Tensor, grouping: Grouping, scale_bits: Bits, codes: NDArray[np.int8]
+) -> None:
     """Writes code * scale into float32 ``matrix`` [rows, channels]; raises PayloadError."""
     scales = from_bits(scale_bits, SCALE_MAX)
     np.copyto(matrix.numpy().reshape(-1), codes)
-    grouping.restore(matrix, scales)
+    grouping.dequantise(matrix, scales)

@@ -17,11 +17,11 @@ SCALE_MAX = 2.0**58
 
 
 def values_of(states: Tensor, shape: SliceShape) -> Tensor:
-    """float32 [parts, tokens, channels]; raises StatesError for what has no error bound."""
+    """float32 [halves, tokens, channels]; raises StatesError for what has no error bound."""
     values = (
         states.detach()
         .to(torch.float32)
-        .reshape(shape.part_count, shape.token_count, shape.channel_count)
+        .reshape(shape.half_count, shape.token_count, shape.channel_count)
     )
     lowest, highest = values.aminmax()
     # Written so that NaN, which compares as false, is refused too.
@@ -34,8 +34,8 @@ def values_of(states: Tensor, shape: SliceShape) -> Tensor:
 
 
 def workspace(out: Tensor, shape: SliceShape) -> Tensor:
-    """float32 [parts, tokens, channels] to decode into: ``out`` itself where that has the dtype."""
-    dims = (shape.part_count, shape.token_count, shape.channel_count)
+    """float32 [halves, tokens, channels] to decode into: ``out`` itself if it has the dtype."""
+    dims = (shape.half_count, shape.token_count, shape.channel_count)
     if shape.dtype is torch.float32:
         return out.detach().view(dims)
     return torch.empty(dims, dtype=torch.float32)

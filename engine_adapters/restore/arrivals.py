@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 
-from engine_adapters.restore.ranges import runs
+from engine_adapters.restore.ranges import true_ranges
 from engine_adapters.restore.rates import Rates
 
 OVERDUE_RATIO = 1.5
@@ -17,12 +17,12 @@ class Arrivals:
         self, order: Sequence[int], rates: Rates, *, latency_s: float, now_s: float
     ) -> None:
         self._rates = rates
-        self._turns = {chunk: turn for turn, chunk in enumerate(order)}
+        self._places = {chunk: place for place, chunk in enumerate(order)}
         self._outstanding = list(range(len(order)))
-        """Turns of those that are on their way, ascending."""
+        """Places of those that are on their way, ascending."""
         self._taken: set[int] = set()
         self._lost: set[int] = set()
-        self._runs = self._loadable_runs()
+        self._loadable = self._loadable_ranges()
         self._now_s = now_s
         self._last_arrival_s = now_s + latency_s
 
@@ -38,7 +38,7 @@ class Arrivals:
         self._now_s = now_s
         if lost:
             self._lost.update(lost)
-            self._runs = self._loadable_runs()
+            self._loadable = self._loadable_ranges()
 
     def take(self, chunks: Iterable[int]) -> None:
         """These have arrived and are in the cache now."""
@@ -47,26 +47,26 @@ class Arrivals:
     def forget(self, chunks: Iterable[int]) -> None:
         """Nobody waits for these any more; those that never were in the order are ignored."""
         for chunk in chunks:
-            turn = self._turns.get(chunk, -1)
-            place = bisect_left(self._outstanding, turn)
-            if self._outstanding[place : place + 1] == [turn]:
-                del self._outstanding[place]
+            place = self._places.get(chunk, -1)
+            index = bisect_left(self._outstanding, place)
+            if self._outstanding[index : index + 1] == [place]:
+                del self._outstanding[index]
 
     def is_taken(self, chunk: int) -> bool:
         """Whether the chunk is in the cache."""
         return chunk in self._taken
 
-    def runs_from(self, first_chunk: int) -> list[range]:
-        """Runs of chunks from this one on that are there or on their way."""
+    def ranges_from(self, first_chunk: int) -> list[range]:
+        """Ranges of chunks from this one on that are there or on their way."""
         return [
-            range(max(run.start, first_chunk), run.stop)
-            for run in self._runs
-            if run.stop > first_chunk
+            range(max(chunks.start, first_chunk), chunks.stop)
+            for chunks in self._loadable
+            if chunks.stop > first_chunk
         ]
 
     def count_to(self, chunk: int) -> int:
         """Of the chunk and all before it in the order those that have not arrived."""
-        return bisect_right(self._outstanding, self._turns[chunk])
+        return bisect_right(self._outstanding, self._places[chunk])
 
     def wait_s(self, chunk: int) -> float:
         """Until the chunk and all before it in the order have arrived; 0 if they have.
@@ -82,9 +82,11 @@ class Arrivals:
             return count * silent_s
         return max(0.0, chunk_s - silent_s) + (count - 1) * chunk_s
 
-    def _loadable_runs(self) -> tuple[range, ...]:
-        stop = max(self._turns, default=-1) + 1
-        return runs([chunk in self._turns and chunk not in self._lost for chunk in range(stop)])
+    def _loadable_ranges(self) -> tuple[range, ...]:
+        stop = max(self._places, default=-1) + 1
+        return true_ranges(
+            [chunk in self._places and chunk not in self._lost for chunk in range(stop)]
+        )
 
     def _measure(self, count: int, now_s: float) -> None:
         """So many chunks arrived since the last arrival: none before the last look, none after.

@@ -23,7 +23,7 @@ a chunk that would help still seems to take sixteen times too long."""
 class CakePlan:
     """What to load of one history.
 
-    ``load_order`` are runs of consecutive chunks in the order in which they are loaded,
+    ``load_order`` are ranges of consecutive chunks in the order in which they are loaded,
     each from its end (``tail_first``), and ``load`` what that is expected to cost; none when
     not even one chunk would arrive in time.
     ``meeting_token`` is the first token that is expected to be loaded (the whole prompt's
@@ -62,7 +62,7 @@ def plan_cake(
     # The one whose chunk comes first in front: where none helps, that one is tried.
     for source, load in sorted(loads.items(), key=lambda item: item[1].first_s):
         for usable in (history, history.without_short_chunk()):
-            stored = [chunk for run in usable.stored_runs() for chunk in run]
+            stored = [chunk for chunks in usable.stored_ranges() for chunk in chunks]
             durations_s = _durations_s(usable, stored, compute, load, token_budget)
             least_s = min(durations_s, default=alone_s)
             if least_s < best.duration_s:
@@ -85,20 +85,20 @@ def plan_cake(
 def load_order(history: History, meeting_chunk: int) -> tuple[range, ...]:
     """The stored chunks from ``meeting_chunk`` on, then those before it.
 
-    Computation waits first for the run that it meets first: so that one leads, down to the
-    meeting point; then the runs behind it, in order. Then, if loading is faster than
+    Computation waits first for the range that it meets first: so that one leads, down to the
+    meeting point; then the ranges behind it, in order. Then, if loading is faster than
     expected, the chunks below the meeting point, downwards. Without gaps this is the
     paper's order, from the last chunk to the first.
     """
-    runs = history.stored_runs()
-    behind = [range(max(run.start, meeting_chunk), run.stop) for run in runs]
-    before = [range(run.start, min(run.stop, meeting_chunk)) for run in reversed(runs)]
+    stored = history.stored_ranges()
+    behind = [range(max(chunks.start, meeting_chunk), chunks.stop) for chunks in stored]
+    before = [range(chunks.start, min(chunks.stop, meeting_chunk)) for chunks in reversed(stored)]
     order: list[range] = []
-    for run in filter(len, behind + before):
-        if order and run.stop == order[-1].start:
-            order[-1] = range(run.start, order[-1].stop)
+    for chunks in filter(len, behind + before):
+        if order and chunks.stop == order[-1].start:
+            order[-1] = range(chunks.start, order[-1].stop)
         else:
-            order.append(run)
+            order.append(chunks)
     return tuple(order)
 
 

@@ -11,8 +11,8 @@ class LayerCosts:
     The names of HCache, section 4.1.2: ``io_hidden_s`` is IO_H, ``io_kv_s`` IO_KV (reading
     the layer's hidden states, or its keys and values), ``compute_s`` C_Token (the layer from
     the tokens), ``project_s`` C_H (keys and values from hidden states). ``load_s``, which may be
-    0, is what keys and values that were read still cost whoever computes: they are copied into
-    the cache and rotated. The paper has none, where a GPU hardly feels it; a CPU does. Raises
+    0, is the time that keys and values that were read still take from computing: they are copied
+    into the cache and rotated. The paper has none, where a GPU hardly feels it; a CPU does. Raises
     ValueError.
     """
 

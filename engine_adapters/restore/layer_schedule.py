@@ -32,9 +32,9 @@ class LayerSchedule:
             )
 
     @classmethod
-    def of(cls, *parts: tuple[Source, int]) -> Self:
-        """The schedule of runs of layers, such as ``of((HIDDEN, 31), (KV, 1))``."""
-        return cls(tuple(source for source, count in parts for _ in range(count)))
+    def of(cls, *counts: tuple[Source, int]) -> Self:
+        """The schedule of counts of layers, such as ``of((HIDDEN, 31), (KV, 1))``."""
+        return cls(tuple(source for source, count in counts for _ in range(count)))
 
     @classmethod
     def of_kinds(cls, kinds: Iterable[StateKind]) -> Self:

@@ -67,5 +67,5 @@ def _splits(layer_count: int) -> Iterator[LayerSchedule]:
 
 def _ordered(main: Source, partition: Partition) -> LayerSchedule:
     """Computed layers first, loaded ones last."""
-    parts = ((main, partition.main_count), (partition.other, partition.other_count))
-    return LayerSchedule.of(*(parts[::-1] if partition.other is Source.COMPUTE else parts))
+    counts = ((main, partition.main_count), (partition.other, partition.other_count))
+    return LayerSchedule.of(*(counts[::-1] if partition.other is Source.COMPUTE else counts))

@@ -40,7 +40,7 @@ class Pointers:
         self._compute = compute
         self._rates = rates
         self._arrivals = Arrivals(
-            [chunk for run in plan.load_order for chunk in reversed(run)],
+            [chunk for chunks in plan.load_order for chunk in reversed(chunks)],
             rates,
             latency_s=plan.load.latency_s if plan.load else 0.0,
             now_s=now_s,
@@ -152,7 +152,7 @@ class Pointers:
         return stop
 
     def _loadable(self) -> list[range]:
-        return self._arrivals.runs_from(self._history.chunks_behind(self._position).start)
+        return self._arrivals.ranges_from(self._history.chunks_behind(self._position).start)
 
     def _reach(self, token: int) -> None:
         reached = self._history.chunks_behind(token).start

@@ -66,17 +66,17 @@ class History:
             return self
         return replace(self, is_stored=self.is_stored[:-1])
 
-    def stored_runs(self) -> tuple[range, ...]:
-        """The stored chunks as longest runs of consecutive ones, in order."""
-        return runs(self.is_stored)
+    def stored_ranges(self) -> tuple[range, ...]:
+        """The stored chunks as the longest ranges of consecutive ones, in order."""
+        return true_ranges(self.is_stored)
 
     def tokens(self, chunks: range) -> TokenRange:
         """The tokens of consecutive chunks."""
         return TokenRange(self.chunk_first(chunks.start), self.chunk_first(chunks.stop))
 
 
-def runs(flags: Sequence[bool]) -> tuple[range, ...]:
-    """The indices of true flags as longest runs of consecutive ones, in order."""
+def true_ranges(flags: Sequence[bool]) -> tuple[range, ...]:
+    """The indices of true flags as the longest ranges of consecutive ones, in order."""
     result = []
     for flag, members in groupby(range(len(flags)), key=lambda index: flags[index]):
         indices = list(members)

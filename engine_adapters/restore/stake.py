@@ -17,7 +17,7 @@ BLIND_SHARE = 0.01
 pace. The rest is for one that brings states faster than they are computed."""
 
 EVIDENCE_SHARE = 0.01
-"""Of computing everything: behind a silence of that length it says something of the reader."""
+"""Of computing everything: after a silence of that length it says something of the reader."""
 
 
 COMPUTED_SHARE = 0.5
@@ -84,7 +84,7 @@ class Stake:
 
     @property
     def evidence_s(self) -> float:
-        """Seconds behind which even a reader that has brought little is judged by it; above 0."""
+        """Seconds after which even a reader that has brought little is judged by it; above 0."""
         return max(self._free_s, EVIDENCE_SHARE * self._whole_s)
 
     def compute_s(self, first: int, stop: int) -> float:

@@ -164,7 +164,7 @@ class KvstoredConnector(KVConnectorBase_V1):
         return side.telling.follower.take()
 
     def reset_cache(self) -> bool:
-        """VLLM was told to forget all states, as behind an update of the weights in place.
+        """VLLM was told to forget all states, as after an update of the weights in place.
 
         What the fingerprint says of them may be wrong from here on.
         """
@@ -227,10 +227,10 @@ class KvstoredConnector(KVConnectorBase_V1):
     def save_kv_layer(
         self, layer_name: str, kv_layer: Tensor, attn_metadata: Any, **kwargs: Any
     ) -> None:
-        """Nothing: complete blocks are copied behind the forward."""
+        """Nothing: complete blocks are copied after the forward."""
 
     def wait_for_save(self) -> None:
-        """Behind every forward: copies what is complete."""
+        """After every forward: copies what is complete."""
         if self._concerned is not None:
             self._concerned.end_forward(self._orders)
 

@@ -22,7 +22,7 @@ class OrdersMetadata(KVConnectorMetadata):
 
 @dataclass(frozen=True)
 class ReportMetadata(KVConnectorWorkerMetadata):
-    """From the workers to the scheduler, behind a step."""
+    """From the workers to the scheduler, after a step."""
 
     report: WorkerReport
 

@@ -63,7 +63,7 @@ class _Overtaking(_Base):
             request.num_computed_tokens = position
 
     def _resume_at(self, request_id: str, position: int) -> None:
-        """The request gives up its place in the batch, not its blocks, and is added anew.
+        """The request gives up its place in the batch, not its blocks, and is added again.
 
         It was running when it jumped, and nothing ran since; it may have been aborted.
         """

@@ -137,7 +137,7 @@ def faults(turns: list[Turn]) -> list[str]:
 def main() -> int:
     """Exit status 0; 1 when tokens differ or an end did nothing; 2 when it cannot run."""
     arguments = make_parser().parse_args()
-    # Whoever ends it ends its daemon with it: by the way that leads out of all blocks.
+    # A signal that ends it ends its daemon with it: by the way that leads out of all blocks.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     folder = arguments.folder.resolve()
     options = JobOptions(

@@ -1,7 +1,7 @@
 """How much memory the control group of this process still grants.
 
-Beyond the limit of a group the kernel does not refuse memory, it kills. So whoever takes
-much at once has to ask first. Pure but for reading files of the system.
+Beyond the limit of a group the kernel does not refuse memory, it kills. So code that
+takes much at once has to ask first. Pure but for reading files of the system.
 """
 
 from pathlib import Path

@@ -36,7 +36,7 @@ class MonitoredDevice(PassingDevice):
         self._errors = 0
         self._failed = False
 
-    def snapshot(self) -> DeviceCounters:
+    def counters(self) -> DeviceCounters:
         """All counters at one moment."""
         with self._lock:
             return DeviceCounters(

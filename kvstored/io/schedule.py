@@ -50,7 +50,7 @@ SILENCE_S = 0.1
 
 READ_SHARE_MIN = 1e-6
 """Less is what rounding leaves."""
-BACKGROUND_PARTS: dict[Background, float] = {Background.PROMOTION: 0.6, Background.SCRUB: 0.4}
+BACKGROUND_DIVISION: dict[Background, float] = {Background.PROMOTION: 0.6, Background.SCRUB: 0.4}
 """How kinds of background divide what they have together, in the order of the enum."""
 
 ItemT = TypeVar("ItemT")
@@ -60,7 +60,7 @@ ItemT = TypeVar("ItemT")
 class SchedulePolicy:
     """Shares of each device's time, between 0 and 1; what they leave belongs to reads.
 
-    ``background_share`` is divided between the kinds of background as BACKGROUND_PARTS says;
+    ``background_share`` is divided between the kinds of background as BACKGROUND_DIVISION says;
     kinds in ``background_shares`` have that share instead. A written byte takes the device
     ``write_cost`` times as long as one that is read.
     """
@@ -81,8 +81,8 @@ class SchedulePolicy:
     def shares(self) -> dict[Traffic, float]:
         """The share of every class, the most urgent first; all together they are 1."""
         background: dict[Traffic, float] = {
-            kind: self.background_shares.get(kind, part * self.background_share)
-            for kind, part in BACKGROUND_PARTS.items()
+            kind: self.background_shares.get(kind, share * self.background_share)
+            for kind, share in BACKGROUND_DIVISION.items()
         }
         read_share = 1 - self.write_share - sum(background.values())
         return {Foreground.READ: read_share, Foreground.WRITE: self.write_share, **background}

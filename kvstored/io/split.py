@@ -11,14 +11,14 @@ REQUEST_BYTES_MAX = 2 * 1024 * 1024
 """The longest request: as long as a client's read, and large enough for the full rate."""
 
 
-def submit_in_parts(engine: IoEngine, request: IoRequest) -> None:
+def submit_split(engine: IoEngine, request: IoRequest) -> None:
     """Runs a request of one buffer as several at once; returns without waiting.
 
-    ``done`` is called once, when the last part has ended, with the first error that any
-    part had. The parts may run in any order and side by side.
+    ``done`` is called once, when the last of them has ended, with the first error that any
+    of them had. They may run in any order and side by side.
     """
     (buffer,) = request.buffers
-    ranges = part_ranges(buffer.nbytes)
+    ranges = split_ranges(buffer.nbytes)
     countdown = _Countdown(len(ranges), request.done)
     for start, end in ranges:
         engine.submit(
@@ -34,28 +34,28 @@ def submit_in_parts(engine: IoEngine, request: IoRequest) -> None:
         )
 
 
-def part_ranges(byte_count: int) -> list[tuple[int, int]]:
-    """First byte and end of each part: aligned, and of nearly the same length."""
-    part_count = max(1, -(-byte_count // REQUEST_BYTES_MAX))
+def split_ranges(byte_count: int) -> list[tuple[int, int]]:
+    """First byte and end of each request: aligned, and of nearly the same length."""
+    request_count = max(1, -(-byte_count // REQUEST_BYTES_MAX))
     page_count = -(-byte_count // ALIGNMENT_BYTES)
     ends = [
-        min(byte_count, page_count * part // part_count * ALIGNMENT_BYTES)
-        for part in range(1, part_count + 1)
+        min(byte_count, page_count * number // request_count * ALIGNMENT_BYTES)
+        for number in range(1, request_count + 1)
     ]
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
 class _Countdown:
-    """Calls ``done`` when so many parts have ended. Thread-safe."""
+    """Calls ``done`` when so many requests have ended. Thread-safe."""
 
-    def __init__(self, part_count: int, done: Callable[[DeviceError | None], None]) -> None:
+    def __init__(self, request_count: int, done: Callable[[DeviceError | None], None]) -> None:
         self._lock = Lock()
-        self._remaining = part_count
+        self._remaining = request_count
         self._error: DeviceError | None = None
         self._done = done
 
     def ended(self, error: DeviceError | None) -> None:
-        """Takes the end of one part."""
+        """Takes the end of one request."""
         with self._lock:
             self._error = self._error or error
             self._remaining -= 1

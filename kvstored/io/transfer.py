@@ -15,7 +15,7 @@ def check_transfer(
 ) -> int:
     """Bytes of the transfer; raises DeviceError where it is unaligned or out of range.
 
-    A file would grow when it is written behind its end, so no device leaves this
+    A file would grow when it is written past its end, so no device leaves this
     check to the layer below it.
     """
     byte_count = sum(buffer.nbytes for buffer in buffers)

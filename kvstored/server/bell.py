@@ -12,7 +12,7 @@ class Bell:
     """Wakes the client of one session. Thread-safe; ``ring`` never blocks.
 
     The flags of an eventfd belong to both sides: a client can make it blocking, fill its
-    counter, and so hold whoever writes to it. Therefore only a thread of the bell's own
+    counter, and so hold the thread that writes to it. Therefore only a thread of the bell's own
     writes, and rings that come while it does become one. Raises OSError or RuntimeError
     when the system has no descriptor or no thread for it.
     """

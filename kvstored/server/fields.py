@@ -31,7 +31,7 @@ from kvstored_protos.v1 import common_pb2, store_pb2
 TOKENS_MAX = 2**48
 """Positions of tokens stay far below what arithmetic on them could overflow."""
 
-PART_NUMBERS = 4096
+NUMBERS_AT_ONCE = 4096
 """Numbers that are converted in one step of the interpreter."""
 
 EnumT = TypeVar("EnumT", bound=IntEnum)
@@ -233,19 +233,19 @@ def checked_placement(
         base=message.base,
         layer_stride=message.layer_stride,
         chunk_stride=message.chunk_stride,
-        block_offsets=in_parts(message.block_offsets),
+        block_offsets=as_array(message.block_offsets),
     )
     placement.check(arena_bytes=arena_bytes, chunk_count=chunk_count, slice_bytes=slice_bytes)
     return placement
 
 
-def in_parts(values: Sequence[int]) -> "array[int]":
+def as_array(values: Sequence[int]) -> "array[int]":
     """The numbers of a repeated field; no step of it keeps other threads waiting for long.
 
     As an array they are gone at once when they are not needed any more.
     """
     numbers = array("Q")
-    for part in TURNSTILE.parts(values, PART_NUMBERS):
+    for part in TURNSTILE.parts(values, NUMBERS_AT_ONCE):
         numbers.extend(part)
     return numbers
 

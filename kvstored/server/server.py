@@ -77,7 +77,7 @@ class Server:
                 options.grpc_socket, options.permissions, services=services, epoch=options.epoch
             )
             try:
-                # Last of all: whoever is welcomed here finds the services listening.
+                # Last of all: a client that is welcomed here finds the services listening.
                 listener = listening.enter_context(self._listener())
                 sockets = SessionSocket(
                     listener,

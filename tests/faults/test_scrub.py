@@ -2,7 +2,7 @@
 
 Fails when ``ScrubPass._verdict`` finds everything sound (seen: no counter
 ``scrub_damaged_chunks``), ``Pace.take`` begins every request at once (seen: 10.6 MB where 4 MiB/s
-allow 8.2 MB), or ``Turns.wait`` sleeps (seen: the daemon does not stop), or
+allow 8.2 MB), or ``Pacer.wait`` sleeps (seen: the daemon does not stop), or
 ``ScrubPass._record_of`` does not count (seen: no counter ``scrub_lost_records``).
 """
 

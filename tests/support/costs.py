@@ -69,7 +69,7 @@ class Meter:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Measures one test; its report carries the result to whoever writes the file."""
+        """Measures one test; its report carries the result to the process that writes the file."""
         self._daemons, self._fixtures_s = 0, {}
         item.user_properties.append(("costs", self._fixtures_s))
         self._fixtures_s["cpu_start_s"] = cpu_s()

@@ -131,7 +131,7 @@ def test_a_mode_that_needs_a_profile_is_refused_in_one_sentence(
 def test_an_old_profile_does_not_disturb_modes_that_need_none(
     model: Path, tmp_path: Path, call: CommandLine
 ) -> None:
-    """Bug: behind an update every turn of every mode was refused until the next ``calibrate``."""
+    """Bug: after an update every turn of every mode was refused until the next ``calibrate``."""
     loaded = Model.from_directory(model)
     path = default_profile_path(loaded, model_fingerprint(model, loaded.config))
     path.parent.mkdir(parents=True)

@@ -293,7 +293,7 @@ def test_a_chunk_that_was_deleted_ends_the_history(case: Case, client: Client) -
 def test_a_chunk_that_goes_while_it_is_read(
     case: Case, client: Client, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind the match, so that layers of later chunks arrive all the same."""
+    """After the match, so that layers of later chunks arrive all the same."""
     gone = case.keys(client)[12]
     match = client.match
 

@@ -4,7 +4,7 @@ import random
 from functools import partial
 
 from benchmarks.cake.burst import spiked_burst
-from benchmarks.cake.measured.crowd import TOKEN_BUDGET, Crowd, CrowdRun
+from benchmarks.cake.measured.crowd import TOKEN_BUDGET, Crowd, CrowdResult
 from benchmarks.cake.measured.plots import plot_batches
 from benchmarks.cake.measured.stage import Stage
 from benchmarks.cake.measured.step_timer import measured_cost
@@ -51,7 +51,7 @@ class AdaptiveLab:
         self._crowd = Crowd(stored, burst, prompts)
         shorts_s = min(self._crowd.shorts_s() for _ in range(BASE_REPEATS))
         self._shorts_over_long = shorts_s / alone_s
-        self._runs: dict[str, CrowdRun] = {}
+        self._runs: dict[str, CrowdResult] = {}
         self._generated: set[tuple[tuple[int, ...], ...]] = set()
 
     def measure(self) -> tuple[list[Series], bool]:

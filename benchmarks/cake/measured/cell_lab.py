@@ -132,5 +132,5 @@ class CellLab:
 
 
 def _rest_s(loaded: Taken) -> float:
-    """What the step behind a history takes that was loaded."""
+    """What the step after a history takes that was loaded."""
     return loaded.ttft_s - loaded.completion.restore.duration_s

@@ -15,7 +15,7 @@ TOKEN_BUDGET = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrowdRun:
+class CrowdResult:
     """How it went: seconds until the last token of the last request, and all tokens.
 
     ``loaded_tokens`` are those of the long request that came from the store, ``waited_s`` the
@@ -53,7 +53,7 @@ class Crowd:
         engine.run()
         return time.perf_counter() - started_s
 
-    def run(self, restorer: CakeRestorer | None, *, is_adaptive: bool) -> CrowdRun:
+    def run(self, restorer: CakeRestorer | None, *, is_adaptive: bool) -> CrowdResult:
         """Carries everything out; without a restorer all is computed.
 
         Unless ``is_adaptive``, prefills are computed in order of arrival: the short requests
@@ -81,7 +81,7 @@ class Crowd:
         if restorer is not None:
             restorer.close()
         completions.sort(key=lambda completion: completion.request_id)
-        return CrowdRun(
+        return CrowdResult(
             finish_s=finish_s,
             started_s=started_s,
             steps=tuple(model.steps),

@@ -1,4 +1,4 @@
-"""A share of every step that is drawn anew for each step (Cake, section 5.7)."""
+"""A share of every step that is drawn for each step (Cake, section 5.7)."""
 
 import random
 

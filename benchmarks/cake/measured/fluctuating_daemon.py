@@ -1,4 +1,4 @@
-"""``kvstored run`` on devices whose rate is drawn anew every 100 ms (Cake, section 5.7).
+"""``kvstored run`` on devices whose rate is drawn again every 100 ms (Cake, section 5.7).
 
 ``python -m benchmarks.cake.measured.fluctuating_daemon run --config FILE``: each device has the
 usual throttle at ``io.device_bytes_per_s_max``, in a time that runs at a drawn share of the

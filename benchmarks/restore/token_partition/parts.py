@@ -5,7 +5,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from benchmarks.restore.token_partition.chunk_piece import pieces_of
+from benchmarks.restore.token_partition.chunk_cut import cuts_of
 from benchmarks.restore.token_partition.partition import TokenPart
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
@@ -217,15 +217,15 @@ class StoredPart:
         if self._layout.layers[self._layer].kind is StateKind.HIDDEN:
             # As one projection: they lie one after the other.
             rows = states.reshape(1, -1, states.shape[-1])
-            self._load_piece(rows[:, local.first : local.stop], tokens.first)
+            self._load_cut(rows[:, local.first : local.stop], tokens.first)
             return
         first = tokens.first
-        for piece in pieces_of(local, self._chunk_tokens):
-            chunks = states[piece.chunks.start : piece.chunks.stop]
-            self._load_piece(chunks[:, :, piece.tokens.start : piece.tokens.stop], first)
-            first += piece.token_count
+        for cut in cuts_of(local, self._chunk_tokens):
+            chunks = states[cut.chunks.start : cut.chunks.stop]
+            self._load_cut(chunks[:, :, cut.tokens.start : cut.tokens.stop], first)
+            first += cut.token_count
 
-    def _load_piece(self, states: Tensor, first: int) -> None:
+    def _load_cut(self, states: Tensor, first: int) -> None:
         self._loader.load(
             self._layer,
             states,

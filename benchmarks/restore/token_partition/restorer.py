@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.restore.token_partition.partition import TokenPart, TokenPartition
 from benchmarks.restore.token_partition.parts import ComputedPart, RestoredPart, StoredPart
-from benchmarks.restore.token_partition.token_reads import slices_in_flight, turn_count
+from benchmarks.restore.token_partition.token_reads import round_count, slices_in_flight
 from engine_adapters.reading.piece import Piece, pieces_of
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.span_reader import SpanReader
@@ -57,7 +57,7 @@ class TokenPartitionRestorer:
     hidden states and of the others loaded as keys and values, or the first tokens are
     computed and the others projected, while the next layers are being read. The two reads of
     a partition with KV get on in proportion, so that both parts of a layer come together.
-    Histories that exceed a span are cut into turns, each with the same share of both parts.
+    Histories that exceed a span are cut into rounds, each with the same share of both parts.
     A split need not lie between chunks: a chunk that it cuts is read in both forms.
 
     What is there in the end is the longest prefix of which every token came whole, over all
@@ -170,18 +170,18 @@ class TokenPartitionRestorer:
     ) -> list[RestoredPart]:
         """In the order of their tokens, up to the first one that is not stored whole."""
         found = self._found(partition, target.token_ids, leases)
-        turns = turn_count(
+        rounds = round_count(
             partition.token_count,
             sum(self._formats[one.source].span_bytes(len(one.chunks)) for one in found),
-            turn_tokens=self._span_tokens,
-            turn_bytes=self._span_bytes,
+            round_tokens=self._span_tokens,
+            round_bytes=self._span_bytes,
         )
-        span_chunks = {one.source: -(-len(one.chunks) // turns) for one in found}
+        span_chunks = {one.source: -(-len(one.chunks) // rounds) for one in found}
         windows_bytes = self._windows_bytes(span_chunks)
         parts: list[RestoredPart] = []
         for part in partition.parts:
             if part.source is Source.COMPUTE:
-                step_tokens = min(self._step_tokens, -(-part.tokens.token_count // turns))
+                step_tokens = min(self._step_tokens, -(-part.tokens.token_count // rounds))
                 parts.append(ComputedPart(part, self._model, target, step_tokens=step_tokens))
         for one in found:
             reader = SpanReader(

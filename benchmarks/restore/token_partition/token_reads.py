@@ -1,13 +1,13 @@
 """How the stored parts of a token-wise partition are read beside each other. Pure."""
 
 
-def turn_count(token_count: int, byte_count: int, *, turn_tokens: int, turn_bytes: int) -> int:
-    """Into how many turns a history is cut, each with the same share of every part.
+def round_count(token_count: int, byte_count: int, *, round_tokens: int, round_bytes: int) -> int:
+    """Into how many rounds a history is cut, each with the same share of every part.
 
-    A turn has ``turn_tokens`` and ``turn_bytes`` at most, but for shares that are not whole
+    A round has ``round_tokens`` and ``round_bytes`` at most, but for shares that are not whole
     chunks; there is at least one.
     """
-    return max(1, -(-token_count // turn_tokens), -(-byte_count // turn_bytes))
+    return max(1, -(-token_count // round_tokens), -(-byte_count // round_bytes))
 
 
 def slices_in_flight(hidden_chunks: int, kv_chunks: int, *, total: int) -> tuple[int, int]:

@@ -140,7 +140,7 @@ class AsyncClient(ClientBase[LoopLink]):
         ``snapshot`` begins with the states of ``row_count`` rows, laid out as
         ``SnapshotGeometry(layout, row_count)`` says, and is the engine's again afterwards.
         Each item names a sequence (``sequences.create``) at most once. A chunk can be read
-        when it is complete, and becomes durable behind that. The daemon waits for no room:
+        when it is complete, and becomes durable after that. The daemon waits for no room:
         where it has none, the item's rows are dropped and its result says so. So they are when
         somebody else is changing the sequence for as long as ``timeout_ms``. (HCache, section
         4.2.2.)
@@ -202,7 +202,7 @@ class AsyncClient(ClientBase[LoopLink]):
     async def changes(
         self, *, epoch: int = 0, after_sequence: int = 0, keys: Sequence[bytes] = ()
     ) -> Changes | None:
-        """What came and went in the namespace behind a place; see ``Client.changes``."""
+        """What came and went in the namespace after a place; see ``Client.changes``."""
         return await self._run(
             store_verbs.changes(epoch=epoch, after_sequence=after_sequence, keys=keys)
         )

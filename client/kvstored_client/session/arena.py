@@ -78,7 +78,7 @@ def map_arena(descriptor: int, byte_count: int) -> memoryview:
     """Maps the arena, its pages populated, so that no first touch falls into a copy.
 
     The descriptor stays the caller's. Raises ArenaSizeError, since touching bytes
-    behind the end of the file would kill the process.
+    past the end of the file would kill the process.
     """
     actual = os.fstat(descriptor).st_size
     if actual < byte_count or byte_count < 1:

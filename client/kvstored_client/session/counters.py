@@ -26,7 +26,7 @@ class Counters:
         self.add(f"{verb}_failed")
         return self.add(f"{verb}_failed_{type(error).__name__.removesuffix('Error')}")
 
-    def snapshot(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """All counts that are not 0."""
         with self._lock:
             return dict(self._counts)

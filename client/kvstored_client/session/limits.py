@@ -15,7 +15,7 @@ REPLY_GRACE_S = 10.0
 
 LOOK_INTERVAL_S = 0.02
 """A waiter looks at its board so often even if nobody wakes it: the daemon reports progress
-at intervals, and a device may stall behind the last report."""
+at intervals, and a device may stall after the last report."""
 
 
 def welcome_timeout_s(arena_bytes: int) -> float:

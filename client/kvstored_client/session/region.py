@@ -56,7 +56,7 @@ class Region:
 
         Raises ValueError when it would not fit.
         """
-        return np.ndarray(shape, dtype, buffer=self._part(np.dtype(dtype).itemsize, shape, offset))
+        return np.ndarray(shape, dtype, buffer=self._cut(np.dtype(dtype).itemsize, shape, offset))
 
     def tensor(
         self, dtype: "torch.dtype", shape: tuple[int, ...], offset: int = 0
@@ -67,7 +67,7 @@ class Region:
         """
         import torch
 
-        part = self._part(dtype.itemsize, shape, offset)
+        part = self._cut(dtype.itemsize, shape, offset)
         if not part:
             return torch.empty(shape, dtype=dtype)
         return torch.frombuffer(part, dtype=dtype).reshape(shape)
@@ -78,7 +78,7 @@ class Region:
             self._view = None
             self._release(self.offset)
 
-    def _part(self, item_bytes: int, shape: tuple[int, ...], offset: int) -> memoryview:
+    def _cut(self, item_bytes: int, shape: tuple[int, ...], offset: int) -> memoryview:
         needed = item_bytes * prod(shape)
         if offset < 0 or needed < 0 or offset + needed > self.byte_count:
             raise ValueError(

@@ -21,7 +21,7 @@ class MemoryChanges:
         self._forgotten = 0
 
     def forget(self) -> None:
-        """Whoever follows has missed something from now on, as if too much had happened."""
+        """A follower has missed something from now on, as if too much had happened."""
         self._forgotten += len(self._changes) + 1
         self._changes.clear()
 

@@ -162,7 +162,7 @@ class Client(ClientBase[ThreadLink]):
         ``snapshot`` begins with the states of ``row_count`` rows, laid out as
         ``SnapshotGeometry(layout, row_count)`` says, and is the engine's again on return.
         Each item names a sequence (``sequences.create``) at most once. A chunk can be read
-        when it is complete, and becomes durable behind that. The daemon waits for no room:
+        when it is complete, and becomes durable after that. The daemon waits for no room:
         where it has none, the item's rows are dropped and its result says so. So they are when
         somebody else is changing the sequence for as long as ``timeout_ms``. (HCache, section
         4.2.2.)
@@ -230,7 +230,7 @@ class Client(ClientBase[ThreadLink]):
     def changes(
         self, *, epoch: int = 0, after_sequence: int = 0, keys: Sequence[bytes] = ()
     ) -> Changes | None:
-        """What came and went in the namespace behind a place; None when nobody answered.
+        """What came and went in the namespace after a place; None when nobody answered.
 
         The place is ``epoch`` and ``last_sequence`` of the answer before, at first 0 and 0. Of
         each of ``keys`` the answer tells whether its chunk is stored. Answers at once, with

@@ -77,7 +77,7 @@ class ClientBase(Generic[LinkT]):
         daemon refused the session; for each verb that failed ``<verb>_failed`` and
         ``<verb>_failed_<kind of error>``.
         """
-        return self._counters.snapshot()
+        return self._counters.counts()
 
     @property
     def refusal(self) -> str:

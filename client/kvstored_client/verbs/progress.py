@@ -175,7 +175,7 @@ class ReadProgress:
             words[BoardWord.WATCHED] = max(words.item(BoardWord.WATCHED), watch)
 
     def deadline(self, timeout_s: float | None) -> float:
-        """The time at which a wait ends, never behind the read's own limit."""
+        """The time at which a wait ends, never after the read's own limit."""
         if timeout_s is None:
             return self.limit
         return min(time.monotonic() + timeout_s, self.limit)

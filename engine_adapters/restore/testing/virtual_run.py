@@ -61,7 +61,7 @@ def restore(
     Raises RuntimeError when the planner waits for something that will never happen.
     """
     pointers = Pointers(history, plan, expected, rates=rates, now_s=0.0)
-    order = [chunk for run in plan.load_order for chunk in reversed(run)]
+    order = [chunk for chunks in plan.load_order for chunk in reversed(chunks)]
     reader = VirtualReader(order, machine.chunk_s, latency_s=machine.latency_s)
     outcome = Outcome()
     now_s = 0.0

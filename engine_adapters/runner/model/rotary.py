@@ -52,8 +52,8 @@ def _scale_llama3(frequencies: Tensor, scaling: Llama3Scaling) -> Tensor:
     wavelengths = 2 * math.pi / frequencies
     low_wavelength = scaling.original_positions / scaling.low_frequency_factor
     high_wavelength = scaling.original_positions / scaling.high_frequency_factor
-    span = scaling.high_frequency_factor - scaling.low_frequency_factor
-    ramp = (scaling.original_positions / wavelengths - scaling.low_frequency_factor) / span
+    width = scaling.high_frequency_factor - scaling.low_frequency_factor
+    ramp = (scaling.original_positions / wavelengths - scaling.low_frequency_factor) / width
     slowed = frequencies / scaling.factor
     blended = (1 - ramp) * slowed + ramp * frequencies
     scaled = torch.where(wavelengths > low_wavelength, slowed, frequencies)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from torch.distributed import Work
 
 LEAST_WAIT_S = 0.001
-"""A call is given a moment even behind the deadline: it may be over already."""
+"""A call is given a moment even after the deadline: it may be over already."""
 
 
 class RanksLostError(RuntimeError):

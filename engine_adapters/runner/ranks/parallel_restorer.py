@@ -20,7 +20,7 @@ from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.kv_projection import KvProjection
 from engine_adapters.runner.model.rotary import rotate
 from engine_adapters.runner.ranks.collective_calls import CollectiveCalls, RanksLostError
-from engine_adapters.runner.ranks.model_part import ModelPart, even_share, sections_within
+from engine_adapters.runner.ranks.model_shard import ModelShard, even_share, sections_within
 from engine_adapters.runner.restore.staging import staging_for
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, Order, StateKind
@@ -46,7 +46,7 @@ class RankGroups:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
+class _Batch:
     """Chunks that all processes restore together; this one reads ``own`` of them."""
 
     first_chunk: int
@@ -70,7 +70,7 @@ class ParallelRestorer:
     A process that died or hangs is waited for until ``timeout_s + grace_s`` after the begin of a
     restoration. Then nothing is restored, and ``is_broken`` from there on: its groups may not be
     in step any more, so that it restores nothing again and makes no collective call. A model
-    that lost a process cannot compute either; whoever runs it ends it or begins it anew.
+    that lost a process cannot compute either; its operator ends or restarts it.
     """
 
     def __init__(
@@ -80,19 +80,19 @@ class ParallelRestorer:
         projections: Mapping[int, KvProjection],
         groups: RankGroups,
         *,
-        part: ModelPart,
+        shard: ModelShard,
         device: torch.device,
         span_bytes: int = SPAN_BYTES,
         timeout_s: float = TIMEOUT_S,
         grace_s: float = GRACE_S,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``projections`` has one entry for each layer of ``part``, for its heads alone."""
+        """``projections`` has one entry for each layer of ``shard``, for its heads alone."""
         self._client = client
         self._format = state_format
         self._projections = projections
         self._groups = groups
-        self._part = part
+        self._shard = shard
         self._device = device
         self._timeout_s = timeout_s
         self._grace_s = grace_s
@@ -101,13 +101,13 @@ class ParallelRestorer:
         self._staging = staging_for(device)
         self._rank = distributed.get_rank(groups.tensor)
         self._size = distributed.get_world_size(groups.tensor)
-        self._sections = sections_within(sections_of(state_format.layout), part.layers)
+        self._sections = sections_within(sections_of(state_format.layout), shard.layers)
         self._layers = [
             layer
             for section in self._sections
             for layer in range(section.first_layer, section.stop_layer)
         ]
-        # The same in every process, whatever its stage: turns are taken together.
+        # The same in every process, whatever its stage: batches are taken together.
         self._share_chunks = max(1, span_bytes // state_format.span_bytes(1))
         empty = torch.empty(0, dtype=state_format.dtype, device=device)
         self._own_slices = self._all_slices = empty
@@ -121,10 +121,10 @@ class ParallelRestorer:
 
     @torch.inference_mode()
     def restore(self, token_ids: Sequence[int], *, keys: Tensor, values: Tensor) -> RestoreReport:
-        """Restores the longest prefix of ``token_ids`` that is stored, for this part.
+        """Restores the longest prefix of ``token_ids`` that is stored, for this shard.
 
         ``keys`` (rotated) and ``values`` are [layers, tokens, heads, head_dim] of the
-        part, contiguous, on the device; the history begins at position 0. The last token
+        shard, contiguous, on the device; the history begins at position 0. The last token
         is never restored. All processes report the same ``restored_tokens`` (what lies
         behind them in ``keys`` and ``values`` is undefined), and the bytes that they read
         themselves; 0 where a process is lost, though one that had the others' last word before
@@ -158,9 +158,9 @@ class ParallelRestorer:
         )
 
     def _restore(self, pieces: Sequence[Piece], keys: Tensor, values: Tensor) -> int:
-        """Turn after turn; how many leading chunks every process has restored."""
-        turns = self._turns(len(pieces))
-        own = [pieces[turn.first_chunk + chunk] for turn in turns for chunk in turn.own]
+        """Batch after batch; how many leading chunks every process has restored."""
+        batches = self._batches(len(pieces))
+        own = [pieces[batch.first_chunk + chunk] for batch in batches for chunk in batch.own]
         reader = SpanReader(
             self._client,
             self._format,
@@ -174,59 +174,59 @@ class ParallelRestorer:
         ).load_prefix()
         restored = 0
         try:
-            for turn in turns:
-                restored += self._least(self._load(turn, reader, keys, values))
-                if restored < turn.first_chunk + turn.chunk_count:
+            for batch in batches:
+                restored += self._least(self._load(batch, reader, keys, values))
+                if restored < batch.first_chunk + batch.chunk_count:
                     break
         finally:
             reader.close()
             self._device_bytes, self._dram_bytes = reader.read_bytes()
         return restored
 
-    def _turns(self, chunk_count: int) -> list[_Turn]:
-        """The shares of whole turns are ``_share_chunks`` each, as the spans of the reader."""
-        turns = []
-        turn_chunks = self._share_chunks * self._size
-        for first in range(0, chunk_count, turn_chunks):
-            count = min(turn_chunks, chunk_count - first)
+    def _batches(self, chunk_count: int) -> list[_Batch]:
+        """The shares of whole batches are ``_share_chunks`` each, as the spans of the reader."""
+        batches = []
+        batch_chunks = self._share_chunks * self._size
+        for first in range(0, chunk_count, batch_chunks):
+            count = min(batch_chunks, chunk_count - first)
             own = even_share(count, self._rank, self._size)
-            turns.append(_Turn(first_chunk=first, chunk_count=count, own=own))
-        return turns
+            batches.append(_Batch(first_chunk=first, chunk_count=count, own=own))
+        return batches
 
-    def _load(self, turn: _Turn, reader: SpanReader, keys: Tensor, values: Tensor) -> int:
-        """Layer after layer; how many leading chunks of the turn this process knows whole.
+    def _load(self, batch: _Batch, reader: SpanReader, keys: Tensor, values: Tensor) -> int:
+        """Layer after layer; how many leading chunks of the batch this process knows whole.
 
         It knows of its own share alone: what is missing from it ends the restoration.
         """
         if not self._layers:
-            return turn.chunk_count
-        span = reader.first() if turn.own else None
+            return batch.chunk_count
+        span = reader.first() if batch.own else None
         present = 0 if span is None else span.chunk_count
         chunk_tokens = self._format.layout.chunk_tokens
-        first = turn.first_chunk * chunk_tokens
-        tokens = slice(first, first + turn.chunk_count * chunk_tokens)
+        first = batch.first_chunk * chunk_tokens
+        tokens = slice(first, first + batch.chunk_count * chunk_tokens)
         for layer in self._layers:
             reader.advance()
             if span is not None:
                 present = min(present, span.wait_layer(layer, self._remaining_s()))
-            slices = self._gather(turn, layer, span, present)
-            local = layer - self._part.layers.start
+            slices = self._gather(batch, layer, span, present)
+            local = layer - self._shard.layers.start
             self._fill(layer, slices, first, keys[local, tokens], values[local, tokens])
         if span is not None:
             reader.give_back(span)
-        return turn.chunk_count if present == len(turn.own) else turn.own.start + present
+        return batch.chunk_count if present == len(batch.own) else batch.own.start + present
 
     def _remaining_s(self) -> float:
         return max(0.0, self._deadline_s - self._clock())
 
-    def _gather(self, turn: _Turn, layer: int, span: Span | None, present: int) -> Tensor:
-        """The slices of ``layer`` of all chunks of the turn: [chunks, elements].
+    def _gather(self, batch: _Batch, layer: int, span: Span | None, present: int) -> Tensor:
+        """The slices of ``layer`` of all chunks of the batch: [chunks, elements].
 
         Chunks that did not arrive hold anything; they are behind what counts as restored.
         """
         elements = prod(self._format.slice_shape(layer))
         # Every process sends as much as the largest share, that of rank 0, holds.
-        sent_chunks = len(even_share(turn.chunk_count, 0, self._size))
+        sent_chunks = len(even_share(batch.chunk_count, 0, self._size))
         own = self._own_slices = _room(self._own_slices, sent_chunks * elements)
         own = own[: sent_chunks * elements]
         if span is not None and present:
@@ -243,21 +243,21 @@ class ParallelRestorer:
             )
         )
         parts = everything.view(self._size, sent_chunks, elements)
-        if turn.chunk_count == self._size * sent_chunks:
-            return parts.view(turn.chunk_count, elements)
-        shares = [even_share(turn.chunk_count, rank, self._size) for rank in range(self._size)]
+        if batch.chunk_count == self._size * sent_chunks:
+            return parts.view(batch.chunk_count, elements)
+        shares = [even_share(batch.chunk_count, rank, self._size) for rank in range(self._size)]
         return torch.cat([parts[rank, : len(share)] for rank, share in enumerate(shares)])
 
     def _fill(
         self, layer: int, slices: Tensor, first_position: int, keys: Tensor, values: Tensor
     ) -> None:
-        """Makes keys and values [tokens, heads, head_dim] of this part's heads."""
+        """Makes keys and values [tokens, heads, head_dim] of this shard's heads."""
         projection = self._projections[layer]
         if self._format.layout.layers[layer].kind is StateKind.HIDDEN:
             hidden = slices.view(len(keys), self._format.hidden_size)
             projection.apply(hidden, first_position=first_position, keys=keys, values=values)
             return
-        heads = slice(self._part.heads.start, self._part.heads.stop)
+        heads = slice(self._shard.heads.start, self._shard.heads.stop)
         stored = slices.view(len(slices), *self._format.slice_shape(layer))[..., heads, :]
         by_chunk = (len(slices), -1, *keys.shape[1:])
         values.view(by_chunk).copy_(stored[:, 1])

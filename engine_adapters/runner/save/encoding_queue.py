@@ -109,7 +109,7 @@ class EncodingQueue(SaveQueue):
         finally:
             snapshot.region.release()
         if self._batch:
-            # Behind the steps that wait already: their chunks are put as well.
+            # After the steps that wait already: their chunks are put as well.
             self._submit(self._put)
 
     def _close_sequence(self, sequence: SavedSequence) -> None:
@@ -145,7 +145,7 @@ class EncodingQueue(SaveQueue):
         try:
             payloads = self._codec.encode(chunk.slices)
         except StatesError:
-            # What the codec cannot bound is computed again some day.
+            # The codec cannot bound these states: a later turn computes them again.
             self._stop(sequence)
             return
         chunk.clear()
@@ -164,7 +164,7 @@ class EncodingQueue(SaveQueue):
     def _put(self) -> None:
         """Makes the batch durable; what is rejected stops its sequence.
 
-        What is only staged when the time is over is saved: it becomes durable behind that.
+        What is only staged when the time is over is saved: it becomes durable after that.
         """
         batch, self._batch = self._batch, []
         if not batch:

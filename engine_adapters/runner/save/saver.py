@@ -26,7 +26,7 @@ class StateSaver:
     daemon, which sorts the rows into chunks (HCache, section 4.2.2). When the arena is full
     the save of that step is dropped as a whole; when the daemon's DRAM is, that of the
     sequences of the step for which it finds no room, each of them as a whole. They end there,
-    and everything behind is computed again some day.
+    and a later turn computes everything after that again.
 
     With a codec that thread gathers the chunks and encodes them, and each put is of whole ones.
 

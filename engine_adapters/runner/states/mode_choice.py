@@ -31,7 +31,7 @@ _EQUAL_COSTS = LayerCosts(io_hidden_s=1.0, io_kv_s=1.0, compute_s=1.0, project_s
 
 
 OLD_PROFILE_DAYS = 90
-"""Behind these the machine may well be another one."""
+"""After these the machine may well be another one."""
 _DAY_S = 24 * 3600
 
 

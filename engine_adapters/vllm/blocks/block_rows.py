@@ -21,7 +21,7 @@ class BlockRows:
 
     Holds at most ``capacity`` blocks: the one that was written to the longest time ago goes
     first, and its chunk is not saved. A block whose rows did not come from its first token on
-    without a gap gives nothing; whoever fills one otherwise has to say so. Not thread-safe.
+    without a gap gives nothing; a caller that fills one otherwise has to say so. Not thread-safe.
     """
 
     def __init__(self, *, capacity: int, block_tokens: int) -> None:

@@ -4,7 +4,7 @@ One thread asks the daemon now and then. The scheduler's thread only leaves what
 found, and takes what is ready.
 
 Why nothing stays told that is gone: the daemon's changes are heard in their order from the place
-of the last answer on, and what an answer says of single keys is true *at or behind* that place.
+of the last answer on, and what an answer says of single keys is true *at or after* that place.
 So whatever goes later is heard later.
 """
 
@@ -73,7 +73,7 @@ class ChangeFollower:
 
     ``sighted``, ``know``, ``take``, ``retire`` and ``close`` may be called from any thread and
     never wait for the daemon; ``convert`` makes of an event what ``take`` returns. Nothing is
-    raised: with a fault all that was told is taken back, and it begins anew.
+    raised: with a fault all that was told is taken back, and it starts over.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class ChangeFollower:
                 has_more = self.poll()
             except Exception:
                 # Said once: what is wrong with one event is wrong with the next.
-                LOGGER.log(level, "kvstored: events begin anew", exc_info=True)
+                LOGGER.log(level, "kvstored: events start over", exc_info=True)
                 level = logging.DEBUG
                 self._start_over()
             if not has_more:

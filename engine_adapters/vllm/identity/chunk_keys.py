@@ -39,7 +39,7 @@ class RequestIdentity:
     def is_told(self) -> bool:
         """Whether events may tell of it: they have tokens and an adapter's name, no more.
 
-        Whoever routes by them would offer the chunks of one client to all.
+        A router would offer the chunks of one client to all.
         """
         return not (self.salt or self.media)
 

@@ -10,7 +10,7 @@ from engine_adapters.vllm.identity.chunk_keys import Medium, RequestIdentity
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.*", "new_embeddings.*")
 """Of an adapter's folder, which may hold a whole training run, what vLLM reads."""
 
-_State = tuple[tuple[Path, int, int], ...]
+_Versions = tuple[tuple[Path, int, int], ...]
 """Files with their sizes and times of change: one that is replaced has another."""
 
 
@@ -28,7 +28,7 @@ class RequestIdentifier:
     def __init__(self, *, lora_config: str = "", hashes_media: bool = True) -> None:
         self._lora_config = lora_config
         self._hashes_media = hashes_media
-        self._adapters: dict[int, tuple[_State, bytes]] = {}
+        self._adapters: dict[int, tuple[_Versions, bytes]] = {}
 
     def identity_of(self, request: Any) -> RequestIdentity:
         """The identity of an engine's request; raises UnknownIdentityError."""
@@ -70,14 +70,14 @@ class RequestIdentifier:
                 f"the LoRA adapter {lora.lora_name} is no local folder, so its weights are unknown"
             )
         files = sorted({path for pattern in ADAPTER_FILES for path in folder.glob(pattern)})
-        state = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
+        versions = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
         if lora.lora_int_id not in self._adapters:
-            self._adapters[lora.lora_int_id] = state, _digest(files)
+            self._adapters[lora.lora_int_id] = versions, _digest(files)
         loaded, digest = self._adapters[lora.lora_int_id]
-        if loaded != state:
+        if loaded != versions:
             raise UnknownIdentityError(
                 f"the files of LoRA adapter {lora.lora_name} have changed since it was used first; "
-                "load it anew, under another number"
+                "load it again, under another number"
             )
         return digest
 

@@ -113,7 +113,7 @@ class LoadEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What workers say behind a step.
+    """What workers say after a step.
 
     ``ends`` are loads that ended since the last report, of any worker. ``refusals`` are, by rank,
     the words of the daemon that refuses workers a session, where they are others than in the last

@@ -35,7 +35,7 @@ class PendingLookup:
         self._clock = clock
 
     def result(self, wait_s: float) -> Found | None:
-        """The answer; None while there may still be one. Nothing found behind the deadline."""
+        """The answer; None while there may still be one. Nothing found after the deadline."""
         # Of many that are looked at in a step, most have no time to wait: a look has to be cheap.
         if wait_s > 0.0 or self._future.done():
             try:
@@ -105,8 +105,8 @@ class Lookup:
     def release(self, found: Found) -> None:
         """Ends the leases of an answer; returns at once.
 
-        While the daemon hangs they end with their time: whoever asks it first should not wait for
-        that.
+        While the daemon hangs they end with their time: the first request after that should not
+        wait for it.
         """
         if found.leases and self._breaker.is_closed and not self._is_closed.is_set():
             self._threads.submit(_release, found.leases)

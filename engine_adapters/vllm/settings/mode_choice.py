@@ -25,7 +25,7 @@ class ModeChoice:
     Without measured costs the stored prefix of a prompt that takes several steps is overtaken:
     where the pointers meet shows while both run, so that a wrong expectation costs nothing. A
     prompt of one step could not jump, and is loaded first. ``stores_hidden``: some layers are
-    stored as their inputs, which can be projected behind a load only.
+    stored as their inputs, which can be projected after a load only.
     """
 
     profile: CostProfile | None

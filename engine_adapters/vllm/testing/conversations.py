@@ -75,7 +75,7 @@ class Conversations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerRun:
+class TalkResult:
     """The replies by conversation before and after the restart, and how long the latter took.
 
     ``restored_tokens`` is what the connector of the second server has counted.
@@ -104,7 +104,7 @@ def talk(
     conversations: Conversations,
     scale: ConversationScale,
     socket: Path | None,
-) -> ServerRun:
+) -> TalkResult:
     """All turns with one server, or with two of which the second begins with an empty memory.
 
     Two with a ``socket``, at which a daemon listens; they restore in mode ``prefix``.
@@ -127,7 +127,7 @@ def talk(
         second = conversations.take(server, after, said)
         duration_s = time.perf_counter() - started_s
         restored = 0.0 if transfer is None else server.counter("vllm:kvstored_restored_tokens")
-    return ServerRun(
+    return TalkResult(
         before=tuple(first),
         after=tuple(second),
         duration_s=duration_s,

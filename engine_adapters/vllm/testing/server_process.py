@@ -150,7 +150,7 @@ class ServerProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_S)
         # The engine and what removes its shared memory are processes of the server's own: they
-        # end behind it, and would outlive one that is killed.
+        # end after it, and would outlive one that is killed.
         with suppress(ProcessLookupError):
             deadline_s = time.monotonic() + STOP_S
             while time.monotonic() < deadline_s:

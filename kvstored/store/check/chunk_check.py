@@ -68,7 +68,7 @@ def check_chunk(
     )
 
 
-def window_parts(geometry: ChunkGeometry, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+def window_slices(geometry: ChunkGeometry, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """(layer, begin, end) of the payload of each slice inside bytes [start, end) of an extent.
 
     ``begin`` and ``end`` of the result count from ``start``.
@@ -112,7 +112,7 @@ def _damaged_layers(
     for start in range(0, geometry.extent_bytes, len(scratch)):
         window = scratch[: min(len(scratch), geometry.extent_bytes - start)]
         device.readv([window], offset + start)
-        for layer, begin, end in window_parts(geometry, start, start + len(window)):
+        for layer, begin, end in window_slices(geometry, start, start + len(window)):
             digests[layer].update(window[begin:end])
     return [
         layer

@@ -24,7 +24,7 @@ from kvstored.store.start.recover import (
     allocator_of,
     check_age,
     check_membership,
-    restore,
+    occupy,
 )
 
 CHECK_THREADS = 8
@@ -79,7 +79,7 @@ class _Extents:
 
     def take(self, extent: Extent, where: str) -> bool:
         """Whether the extent fits and is used once; else it is reported."""
-        cause = restore(self._allocator, extent)
+        cause = occupy(self._allocator, extent)
         if cause is not None:
             self._problems.add(Problem(kind=ProblemKind.EXTENT, where=where, what=cause))
             return False

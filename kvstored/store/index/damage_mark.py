@@ -1,7 +1,7 @@
 """A file beside the index that outlives the process: the index is damaged, rebuild it.
 
-Some damage is met by reads or writes only, and not by who looks through the index before it
-is served. Whoever meets it leaves the mark, and the next start sets the index aside.
+Some damage is met by reads or writes only, and not by the look through the index before it
+is served. The code that meets it leaves the mark, and the next start sets the index aside.
 """
 
 import logging
@@ -42,7 +42,7 @@ def leave_mark(directory: Path, cause: str) -> None:
 def refuse_marked(directory: Path) -> None:
     """Raises IndexDamagedError for an index that is marked.
 
-    IndexFailure where that cannot be told: whoever may not look must not take it for damaged.
+    IndexFailure where that cannot be told: an index that may not be read is not damaged.
     """
     file = directory / DAMAGE_FILE
     try:

@@ -27,7 +27,7 @@ class IndexMeta:
         """Whether devices of ``set_id`` in ``epoch`` were served since: this is an older copy.
 
         A start commits its epoch to the index before it writes it to the first superblock.
-        So the index of a set is never behind its devices, and ahead of them behind a start
+        So the index of a set is never behind its devices, and ahead of them after a start
         that was cut short.
         """
         return self.set_id == set_id and self.epoch < epoch

@@ -36,7 +36,7 @@ _NODE_HEADER_BYTES = 8
 _BIG_REFERENCE_BYTES = 8
 _STOP_BITS = 20
 _STOP_MAX = (1 << _STOP_BITS) - 1
-"""Behind the end of every page."""
+"""Past the end of every page."""
 _HEADER = struct.Struct("<q2xH4x")
 _OVERFLOW_HEADER = struct.Struct("<q2xHI")
 _META = struct.Struct("<II16x48s48sqq")
@@ -143,8 +143,8 @@ def newest(first: Meta, second: Meta) -> Meta:
     if first.page_bytes != second.page_bytes:
         raise FormatError("the meta pages name different sizes of pages")
     numbers = first.transaction, second.transaction
-    is_turn = numbers[0] % 2 == 0 and numbers[1] % 2 == 1 and abs(numbers[0] - numbers[1]) == 1
-    if not is_turn and numbers != (0, 0):
+    is_next = numbers[0] % 2 == 0 and numbers[1] % 2 == 1 and abs(numbers[0] - numbers[1]) == 1
+    if not is_next and numbers != (0, 0):
         raise FormatError(f"the meta pages are of changes {numbers[0]} and {numbers[1]}")
     return max(first, second, key=lambda meta: meta.transaction)
 
@@ -200,8 +200,8 @@ def nodes_of(pages: Bytes, numbers: Numbers, kind: PageKind) -> Nodes:
     if kind is PageKind.LEAF:
         sizes += np.where(flags & BIG_DATA, _BIG_REFERENCE_BYTES, low)
     stops = np.minimum(starts + sizes + sizes % 2, _STOP_MAX)
-    spans = np.sort(rows << 2 * _STOP_BITS | starts << _STOP_BITS | stops)
-    begins, stops = spans >> _STOP_BITS & _STOP_MAX, spans & _STOP_MAX
+    places = np.sort(rows << 2 * _STOP_BITS | starts << _STOP_BITS | stops)
+    begins, stops = places >> _STOP_BITS & _STOP_MAX, places & _STOP_MAX
     # Each node stops where the next one of its page begins, and the last one with the page.
     wanted = np.append(begins[1:], page_bytes)
     wanted[ends - 1] = page_bytes

@@ -109,16 +109,16 @@ class _PageFile:
         if not 0 <= self.meta.last_page <= self.page_count + byte_count // _FREE_PAGE_BYTES:
             raise FormatError(f"{self.meta.last_page + 1} pages in a file of {byte_count} bytes")
 
-    def runs(self, numbers: Numbers) -> Iterator[tuple[Bytes, Numbers]]:
+    def read_pages(self, numbers: Numbers) -> Iterator[tuple[Bytes, Numbers]]:
         """Pages by ascending number, neighbours together: [n, page bytes], and their numbers."""
         page_bytes = self.meta.page_bytes
         is_new = np.diff(numbers) > _GAP_PAGES_MAX
         is_new |= np.diff(numbers // _PAGES_AT_ONCE) > 0
-        for run in np.split(numbers, np.flatnonzero(is_new) + 1):
-            first, count = int(run[0]), int(run[-1] - run[0]) + 1
+        for group in np.split(numbers, np.flatnonzero(is_new) + 1):
+            first, count = int(group[0]), int(group[-1] - group[0]) + 1
             found = self.read(first * page_bytes, count * page_bytes)
             pages = np.frombuffer(found, np.uint8).reshape(count, page_bytes)
-            yield pages if len(run) == count else pages[run - first], run
+            yield pages if len(group) == count else pages[group - first], group
 
     def read(self, offset: int, byte_count: int) -> bytes:
         """Bytes of the file."""
@@ -151,7 +151,7 @@ class _Walk:
         self._is_taken[ordered] = True
 
     def check_unwritten(self) -> None:
-        """Raises FormatError unless every page behind the end of the file is free."""
+        """Raises FormatError unless every page past the end of the file is free."""
         if not self._is_taken[self._file.page_count :].all():
             raise FormatError("the file is shorter than its pages")
 
@@ -162,10 +162,10 @@ class _Walk:
         for _ in range(tree.depth - 1):
             self.take(level)
             branch_count += len(level)
-            runs = self._file.runs(np.sort(level))
+            runs = self._file.read_pages(np.sort(level))
             level = np.concatenate([nodes_of(*run, PageKind.BRANCH).children for run in runs])
         self.take(level)
-        for pages, numbers in self._file.runs(np.sort(level)) if tree.depth else ():
+        for pages, numbers in self._file.read_pages(np.sort(level)) if tree.depth else ():
             nodes = nodes_of(pages, numbers, PageKind.LEAF)
             leaf_count += len(numbers)
             entry_count += len(nodes.rows)

@@ -56,7 +56,7 @@ class MappedPages:
             self._mapping = None
 
     def _release_next(self, mapping: tuple[int, int], wanted_bytes: float) -> None:
-        """Releases from where the last time ended, and goes on at the start behind the end."""
+        """Releases from where the last time ended, and goes on at the start after the end."""
         start, map_bytes = mapping
         end = min(self._file_bytes, map_bytes)
         while wanted_bytes > 0:

@@ -15,16 +15,16 @@ LENGTHS_ENTRY_BYTES = 560
 """The same for a part of the lengths of an encoded chunk's slices, whose entry has 197 bytes."""
 
 RESERVE_BYTES_MAX = 256 * 1024 * 1024
-RESERVE_PART = 3 / 4
+RESERVE_SHARE = 3 / 4
 """Of a small map: a group of changes copies every page that it touches."""
 
-CHUNKS_PART_MIN = 1 / 2
+CHUNKS_SHARE_MIN = 1 / 2
 """What other tables leave to the chunks, however large they are."""
 
-FULL_PART = 15 / 16
+FULL_SHARE = 15 / 16
 """Of what the map held when it was full all the same: so much is allowed from then on."""
 
-ENTRIES_PART_FLOOR = 1 / 16
+ENTRIES_SHARE_MIN = 1 / 16
 """So much is for chunks and their lengths however often the map was full: else nothing could
 come back."""
 
@@ -33,11 +33,11 @@ class IndexRoom:
     """Says when the index is short of room. Thread-safe."""
 
     def __init__(self, map_bytes: int) -> None:
-        room_bytes = map_bytes - min(map_bytes * RESERVE_PART, RESERVE_BYTES_MAX)
-        self._floor = int(room_bytes / ENTRY_BYTES * ENTRIES_PART_FLOOR)
+        room_bytes = map_bytes - min(map_bytes * RESERVE_SHARE, RESERVE_BYTES_MAX)
+        self._floor = int(room_bytes / ENTRY_BYTES * ENTRIES_SHARE_MIN)
         self._entries_max = int(room_bytes / ENTRY_BYTES)
         """Chunks, and their lengths and other tables as if they were chunks."""
-        self.others_bytes_max = int(room_bytes * (1 - CHUNKS_PART_MIN))
+        self.others_bytes_max = int(room_bytes * (1 - CHUNKS_SHARE_MIN))
         """What the other tables may take of the map; chunks make way for no more."""
 
     def left_chunks(self, chunk_count: int, others_bytes: int, lengths_count: int = 0) -> int:
@@ -56,7 +56,7 @@ class IndexRoom:
     def was_full(self, chunk_count: int, others_bytes: int, lengths_count: int = 0) -> None:
         """Hears that LMDB had no room for chunks beside so many, and such other tables."""
         entries = chunk_count + self._other_entries(others_bytes) + _lengths_entries(lengths_count)
-        self._entries_max = min(self._entries_max, int(entries * FULL_PART))
+        self._entries_max = min(self._entries_max, int(entries * FULL_SHARE))
 
     def _other_entries(self, others_bytes: int) -> float:
         return min(others_bytes, self.others_bytes_max) / ENTRY_BYTES

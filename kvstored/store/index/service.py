@@ -1,10 +1,10 @@
 """Opening the index to serve from it, and closing it so that the next start is quick.
 
 A file named ``CLEAN`` beside the index tells that it was closed in order, and with which
-bytes. It exists only while nobody serves, and is durable before the process ends: whoever
-finds it, and the index's file still as it says, may open the index without looking through
-it first. A snapshot beside it saves the walk
-through the index. Both names are gone, durably, before the index changes.
+bytes. It exists only while nobody serves, and is durable before the process ends. A start
+that finds it, and the index's file still as it says, may open the index without looking
+through it first. A snapshot beside it saves the walk through the index. Both names are gone,
+durably, before the index changes.
 """
 
 import logging
@@ -24,7 +24,7 @@ from kvstored.store.index.directory import sync_directory
 from kvstored.store.index.index import DATA_FILE, Index, IndexChange
 from kvstored.store.index.probe import OnScanned, probe_in_child
 from kvstored.store.index.snapshot import (
-    SnapshotState,
+    SnapshotHead,
     open_snapshot,
     read_snapshot,
     remove_snapshot,
@@ -166,9 +166,9 @@ def _seal(directory: Path) -> bytes:
 def _current_snapshot(index: Index, file: IO[bytes]) -> Snapshot | None:
     """The snapshot in a file if it is that of the index as it is now; else the file is closed."""
     with suppress(FormatError, OSError):
-        state, claims = read_snapshot(file)
-        if state == _state(index, state.next_stamp):
-            return Snapshot(next_stamp=state.next_stamp, claims=_closing(file, claims))
+        head, claims = read_snapshot(file)
+        if head == _head(index, head.next_stamp):
+            return Snapshot(next_stamp=head.next_stamp, claims=_closing(file, claims))
     LOGGER.warning("the snapshot in %s is not that of the index; it is not used", index.path)
     file.close()
     return None
@@ -184,22 +184,22 @@ def _leave_snapshot(index: Index, table: ChunkTable, next_stamp: int) -> None:
 
     It does not where a device has failed or a record is damaged.
     """
-    state = _state(index, next_stamp)
-    if state is None or state.chunk_count != len(table):
+    head = _head(index, next_stamp)
+    if head is None or head.chunk_count != len(table):
         LOGGER.info("no snapshot is left: the next start walks through the index")
         return
     try:
-        write_snapshot(index.path, state, table.blocks())
+        write_snapshot(index.path, head, table.blocks())
     except OSError as error:
         LOGGER.warning("no snapshot is left in %s: %s", index.path, error)
 
 
-def _state(index: Index, next_stamp: int) -> SnapshotState | None:
+def _head(index: Index, next_stamp: int) -> SnapshotHead | None:
     """What a snapshot of the index as it is has in its header."""
     meta = index.meta()
     if meta is None:
         return None
-    return SnapshotState(
+    return SnapshotHead(
         set_id=meta.set_id,
         epoch=meta.epoch,
         revision=index.revision,

@@ -3,7 +3,8 @@
 It saves the next start the walk through the index, and it keeps the order of use, which
 the index does not have. It is good for exactly one state of the index: its header names
 the device set, the epoch, the index's revision and its number of chunks, and every part
-carries a checksum. Whoever opens the file takes its name away before the index changes.
+carries a checksum. The process that opens the file takes its name away before
+the index changes.
 """
 
 import os
@@ -21,12 +22,12 @@ from kvstored.store.space.claim_stream import ClaimWriter, PartKind, read_parts
 SNAPSHOT_FILE = "SNAPSHOT"
 _TEMPORARY_FILE = "SNAPSHOT.new"
 _VERSION = 1
-_STATE = struct.Struct("<H6x16sQQQQ")
+_HEAD = struct.Struct("<H6x16sQQQQ")
 _BUFFER_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotState:
+class SnapshotHead:
     """The state of the index that a snapshot belongs to; ``set_id`` has 16 bytes.
 
     ``next_stamp`` is above every stamp in the index and every time of use.
@@ -40,16 +41,16 @@ class SnapshotState:
 
     def encode(self) -> bytes:
         """The payload of the header."""
-        return _STATE.pack(
+        return _HEAD.pack(
             _VERSION, self.set_id, self.epoch, self.revision, self.chunk_count, self.next_stamp
         )
 
     @classmethod
-    def decode(cls, payload: bytes) -> "SnapshotState":
+    def decode(cls, payload: bytes) -> "SnapshotHead":
         """Parses the payload of the header; raises FormatError."""
-        if len(payload) != _STATE.size:
+        if len(payload) != _HEAD.size:
             raise FormatError(f"snapshot header of {len(payload)} bytes")
-        version, set_id, epoch, revision, chunk_count, next_stamp = _STATE.unpack(payload)
+        version, set_id, epoch, revision, chunk_count, next_stamp = _HEAD.unpack(payload)
         if version != _VERSION:
             raise FormatError(f"snapshot version {version}, expected {_VERSION}")
         return cls(
@@ -61,14 +62,14 @@ class SnapshotState:
         )
 
 
-def write_snapshot(folder: Path, state: SnapshotState, blocks: Iterable[ClaimBlock]) -> None:
+def write_snapshot(folder: Path, head: SnapshotHead, blocks: Iterable[ClaimBlock]) -> None:
     """Writes the snapshot of the index in ``folder``, durable or not at all; raises OSError."""
     temporary = folder / _TEMPORARY_FILE
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb", _BUFFER_BYTES) as file:
             writer = ClaimWriter(file)
-            writer.header(state.encode())
+            writer.header(head.encode())
             for block in blocks:
                 writer.claims(block)
             writer.end()
@@ -95,8 +96,8 @@ def remove_snapshot(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def read_snapshot(file: IO[bytes]) -> tuple[SnapshotState, Iterator[ClaimBlock]]:
-    """The state that a snapshot belongs to, and its claims.
+def read_snapshot(file: IO[bytes]) -> tuple[SnapshotHead, Iterator[ClaimBlock]]:
+    """The head of a snapshot, and its claims.
 
     Stamps of the claims are times of use. Raises FormatError, also while the claims are
     taken: they count only together.
@@ -105,5 +106,5 @@ def read_snapshot(file: IO[bytes]) -> tuple[SnapshotState, Iterator[ClaimBlock]]
     kind, payload = next(parts, (None, b""))
     if kind is not PartKind.HEADER:
         raise FormatError("a snapshot without header")
-    state = SnapshotState.decode(payload)
-    return state, (ClaimBlock.decode(payload) for _, payload in parts)
+    head = SnapshotHead.decode(payload)
+    return head, (ClaimBlock.decode(payload) for _, payload in parts)

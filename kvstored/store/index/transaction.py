@@ -52,11 +52,11 @@ class EncodedChange:
         _delete(transaction, chunks, [chunk.encode() for chunk in change.deletes])
         gone = [(chunk, 0) for chunk in change.deletes]
         for chunk, record in change.quarantines:
-            # The chunk may have been stored anew elsewhere: that entry stays.
+            # The chunk may have been stored again elsewhere: that entry stays.
             if transaction.get(chunk.encode(), db=chunks) == record.encode(chunk):
                 transaction.delete(chunk.encode(), db=chunks)
                 gone.append((chunk, 0))
-        # A chunk that is stored anew, by another layout perhaps, may have had more parts.
+        # A chunk that is stored again, by another layout perhaps, may have had more parts.
         counts = {chunk: part_count(len(one.lengths)) for chunk, one in change.lengths}
         gone += [(chunk, counts.get(chunk, 0)) for chunk, _ in change.puts]
         _delete_lengths(transaction, lengths, gone)

@@ -56,7 +56,7 @@ class LayerRun(NamedTuple):
 
     @property
     def end_layer(self) -> int:
-        """First layer behind the run."""
+        """First layer after the run."""
         return self.first_layer + self.layer_count
 
 

@@ -68,7 +68,7 @@ class ReadProgress:
             if is_over:
                 words[BoardWord.FINISHED] = 1
                 self._finished.set()
-            # Looked at after the board was written: whoever watches looks at the board
+            # Looked at after the board was written: a client that watches looks at the board
             # after it has said so, and so one of both sees the other.
             watch = words.item(BoardWord.WATCHED)
             wakes = watch >= Watch.END if is_over else self._is_notice_due(watch)

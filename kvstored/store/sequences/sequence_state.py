@@ -13,7 +13,7 @@ class SequenceState:
     ``keys`` names its complete chunks, of which the first ``durable_chunks`` are durable.
     The open tail holds ``tail_tokens`` behind them. ``flushed`` is the short chunk that a
     flush made durable: the first tokens behind the first ``flushed_index`` chunks, which
-    may be complete by now. ``is_stopped`` tells that rows behind its end were dropped.
+    may be complete by now. ``is_stopped`` tells that rows after its end were dropped.
 
     Invariants: 0 <= durable_chunks <= len(keys); 0 <= tail_tokens < chunk_tokens; a flushed
     tail is never longer than what the sequence holds there. ``chunk_tokens`` is 0 while the
@@ -90,7 +90,7 @@ class SequenceState:
         return replace(self, durable_chunks=durable_chunks)
 
     def stopped(self) -> "SequenceState":
-        """With a mark that rows behind its end were dropped."""
+        """With a mark that rows after its end were dropped."""
         return replace(self, is_stopped=True)
 
     def cut(self, chunk_count: int, tail_tokens: int = 0) -> "SequenceState":

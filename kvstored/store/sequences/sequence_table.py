@@ -92,7 +92,7 @@ class SequenceTable:
         """Forgets a sequence; its chunks stay until they are evicted."""
         self.get(namespace_id, name)
         with self._lock:
-            # Now: behind the commit nobody could tell whether the index counts it.
+            # Now: after the commit nobody could tell whether the index counts it.
             self._count(namespace_id)
         self._commit(IndexChange(sequence_deletes=((namespace_id, name),)))
         self._one_less(namespace_id)
@@ -109,7 +109,7 @@ class SequenceTable:
 
     @contextmanager
     def _room_for(self, records: Sequence[tuple[bytes, str, SequenceRecord]]) -> Iterator[None]:
-        """Keeps room for records while the body stores them, unless they take none anew."""
+        """Keeps room for records while the body stores them, unless they need none."""
         byte_count = sum(KEY_BYTES * len(record.keys) + PAGE_BYTES for *_, record in records)
         with self._room_lock:
             left_bytes = self._index.left_others_bytes - self._storing_bytes

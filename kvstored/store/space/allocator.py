@@ -157,7 +157,7 @@ class Allocator:
         else:
             device.partial[slab.class_bytes].push(slab_index)
 
-    def restore(self, extent: Extent) -> None:
+    def occupy(self, extent: Extent) -> None:
         """Marks an extent as used, as recovery finds it in the index.
 
         Raises ValueError when it overlaps another one or does not fit the slabs.
@@ -172,10 +172,10 @@ class Allocator:
             raise ValueError(f"{extent} overlaps another extent")
         self._take(device, slab, bit)
 
-    def restore_slab(
+    def occupy_slab(
         self, device_index: int, slab_index: int, class_bytes: int, positions: NDArray[np.int64]
     ) -> None:
-        """Marks extents of an empty slab as used, by their positions; as ``restore`` for each.
+        """Marks extents of an empty slab as used, by their positions; as ``occupy`` for each.
 
         ``positions`` has shape [n], n > 0, and no position twice.
         """

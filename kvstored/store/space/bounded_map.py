@@ -1,4 +1,4 @@
-"""A map over threads that never runs far ahead of whoever takes the results."""
+"""A map over threads that never runs far ahead of the caller that takes the results."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

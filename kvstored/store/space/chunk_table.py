@@ -248,7 +248,7 @@ class ChunkTable:
         """Adds chunks that are not there, to a table that never lost one.
 
         Shapes [n, CHUNK_ID_BYTES], [n] and [n]. The size classes of their slabs must be
-        known by ``set_class_bytes``. ``index_rows`` must be called behind the last ones.
+        known by ``set_class_bytes``. ``index_rows`` must be called after the last ones.
         """
         start = 0
         while start < len(times):

@@ -36,7 +36,7 @@ class Sink(Protocol):
         """Takes all of ``data``."""
 
 
-class Source(Protocol):
+class Readable(Protocol):
     """Where a stream is read from."""
 
     def read(self, byte_count: int, /) -> bytes:
@@ -75,7 +75,7 @@ class ClaimWriter:
         self._sink.write(payload)
 
 
-def read_parts(source: Source) -> Iterator[tuple[PartKind, bytes]]:
+def read_parts(source: Readable) -> Iterator[tuple[PartKind, bytes]]:
     """The parts of a stream but for the last; raises FormatError unless it is whole and sound."""
     claim_count = 0
     while True:
@@ -105,7 +105,7 @@ def _frame(kind: bytes, payload: bytes) -> bytes:
     return _FRAME.pack(kind, len(payload), checksum(sized) ^ checksum(payload))
 
 
-def _read_part(source: Source) -> tuple[PartKind, bytes]:
+def _read_part(source: Readable) -> tuple[PartKind, bytes]:
     frame = source.read(_FRAME.size)
     if len(frame) != _FRAME.size:
         raise FormatError("a stream of claims was cut off")

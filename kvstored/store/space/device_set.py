@@ -87,7 +87,7 @@ def open_device_set(
         if isinstance(error, DeviceError):
             raise DeviceSetError(
                 f"cannot open the device set: {error}; attach that device again, or replace it and "
-                "format the set anew, which loses what is on the others too"
+                "format the set again, which loses what is on the others too"
             ) from error
         raise
     return DeviceSet(

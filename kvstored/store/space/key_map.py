@@ -26,7 +26,7 @@ ABSENT = -1
 class KeyMap:
     """Rows by tag. Tags have ``TAG_BITS`` bits; the owner serialises the calls.
 
-    Takes 11 to 21 bytes for each row. Growing places all entries anew, a tenth of a
+    Takes 11 to 21 bytes for each row. Growing places all entries again, a tenth of a
     microsecond each.
     """
 

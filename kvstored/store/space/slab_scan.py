@@ -99,7 +99,7 @@ def scan_slab(place: SlabPlace, scratch: memoryview) -> ScannedSlab:
     return ScannedSlab(chunks=tuple(found), lengths=tuple(lengths), unread_count=unread_count)
 
 
-def extent_spans(*, offset: int, byte_count: int, class_bytes: int) -> Iterator[tuple[int, int]]:
+def header_reads(*, offset: int, byte_count: int, class_bytes: int) -> Iterator[tuple[int, int]]:
     """(device offset of the first header, extent count) of each read that scans a slab."""
     extent_count = (byte_count - SLAB_HEADER_BYTES) // class_bytes
     dense = class_bytes <= DENSE_CLASS_BYTES
@@ -113,17 +113,17 @@ def _header_pages(
     place: SlabPlace, class_bytes: int, scratch: memoryview
 ) -> Iterator[tuple[int, bytes | None]]:
     """(device offset, page) of the first page of each extent; None for one not readable."""
-    spans = extent_spans(offset=place.offset, byte_count=place.byte_count, class_bytes=class_bytes)
-    for start, extent_count in spans:
-        span = scratch[: (extent_count - 1) * class_bytes + HEADER_BYTES]
+    reads = header_reads(offset=place.offset, byte_count=place.byte_count, class_bytes=class_bytes)
+    for start, extent_count in reads:
+        buffer = scratch[: (extent_count - 1) * class_bytes + HEADER_BYTES]
         try:
-            place.device.readv([span], start)
+            place.device.readv([buffer], start)
         except DeviceError:
-            for offset in range(start, start + len(span), class_bytes):
+            for offset in range(start, start + len(buffer), class_bytes):
                 yield offset, _single_page(place, offset, scratch)
             continue
-        for inside in range(0, len(span), class_bytes):
-            yield start + inside, bytes(span[inside : inside + HEADER_BYTES])
+        for inside in range(0, len(buffer), class_bytes):
+            yield start + inside, bytes(buffer[inside : inside + HEADER_BYTES])
 
 
 def _single_page(place: SlabPlace, offset: int, scratch: memoryview) -> bytes | None:

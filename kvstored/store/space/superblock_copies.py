@@ -47,7 +47,7 @@ def read_superblock(device: Device) -> Superblock:
     for offset, cause in unread.items():
         LOGGER.warning(
             "%s; the other copy stands in for the superblock copy at byte %d, which a start of the "
-            "daemon writes anew; replace the device if it cannot be read after that",
+            "daemon rewrites; replace the device if it cannot be read after that",
             cause,
             offset,
         )

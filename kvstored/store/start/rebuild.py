@@ -30,10 +30,10 @@ RECORD_BATCH = 100_000
 
 Many, because each transaction writes almost every page of a large index that it meets.
 """
-RECORD_PART = 1024
+RECORDS_UNDIVIDED_MAX = 1024
 """Records that are not divided further where they do not fit.
 
-Single ones would take the last free pages, which the meta data behind them needs.
+Single ones would take the last free pages, which the meta data after them needs.
 """
 
 
@@ -144,7 +144,7 @@ def _put(index: Index, batch: RebuildBatch, chunks: list[ChunkId]) -> int:
     try:
         index.apply(batch.change(chunks))
     except IndexFullError:
-        if len(chunks) <= RECORD_PART:
+        if len(chunks) <= RECORDS_UNDIVIDED_MAX:
             return len(chunks)
         middle = len(chunks) // 2
         return _put(index, batch, chunks[:middle]) + _put(index, batch, chunks[middle:])

@@ -221,7 +221,7 @@ class Recovery:
         for slab, device, start, end in zip(
             slabs.tolist(), devices.tolist(), starts.tolist(), ends, strict=True
         ):
-            allocator.restore_slab(
+            allocator.occupy_slab(
                 device,
                 slab - int(firsts[device]),
                 self._table.class_bytes_of(slab),
@@ -268,13 +268,13 @@ def check_age(index: Index, device_set: DeviceSet) -> None:
         )
 
 
-def restore(allocator: Allocator, extent: Extent) -> str | None:
+def occupy(allocator: Allocator, extent: Extent) -> str | None:
     """Marks an extent of the index as used; returns why not when it cannot be right."""
     problem = extent_problem(allocator.geometry, extent)
     if problem is not None:
         return problem
     try:
-        allocator.restore(extent)
+        allocator.occupy(extent)
     except ValueError as error:
         return str(error)
     return None

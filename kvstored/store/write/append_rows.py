@@ -13,8 +13,8 @@ from kvstored_contract.snapshot import SnapshotGeometry
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Tokens of an append that go to one chunk.
+class ChunkRows:
+    """Rows of an append that go to one chunk, one for each token.
 
     ``chunk_index`` counts the sequence's chunks, ``first_token`` the tokens of the chunk,
     ``first_row`` the rows of the snapshot.
@@ -26,15 +26,15 @@ class Piece:
     token_count: int
 
 
-def pieces(
+def chunk_rows(
     *, first_token: int, first_row: int, token_count: int, chunk_tokens: int
-) -> Iterator[Piece]:
+) -> Iterator[ChunkRows]:
     """Cuts consecutive tokens, the first at position ``first_token``, at chunk boundaries."""
     end = first_token + token_count
     while first_token < end:
         chunk_index, start = divmod(first_token, chunk_tokens)
         count = min(end - first_token, chunk_tokens - start)
-        yield Piece(chunk_index, start, first_row, count)
+        yield ChunkRows(chunk_index, start, first_row, count)
         first_token += count
         first_row += count
 

@@ -100,7 +100,7 @@ class ChunkStore:
 
     def find(self, chunks: Sequence[ChunkId]) -> list[ChunkRecord | None]:
         """Records of the visible chunks, None for the others."""
-        # Before the look-up: a deletion that ends behind it leaves no mark, but a record.
+        # Before the look-up: a deletion that ends after it leaves no mark, but a record.
         leaving = {chunk for chunk in chunks if self.is_being_deleted(chunk)}
         records = self.index.get_many(chunks)
         failed = self.failures.devices
@@ -222,7 +222,7 @@ class ChunkStore:
     def _deleted(
         self, chunk: ChunkId, record: ChunkRecord, reason: Reason, outcome: Future[bool]
     ) -> None:
-        # Before the mark goes: whoever looks sees the chunk neither here nor there.
+        # Before the mark goes: a look-up sees the chunk neither here nor there.
         if reason is Reason.UNSPECIFIED:
             self._on_removed(chunk)
         with self._lock:

@@ -101,7 +101,7 @@ class Committer:
                 self._closing = True
 
     def _collect(self, first: Commit) -> list[Commit]:
-        """Gathers a group behind its first member."""
+        """Gathers a group after its first member."""
         group = [first]
         group_bytes = first.byte_count
         deadline = time.monotonic() + self._limits.interval_s

@@ -30,7 +30,7 @@ class Extents:
     ) -> Extent | Reason:
         """Takes an extent, preferably on ``device_index``; STORE_FULL when there is no room.
 
-        The first extent of a slab has the slab's header written. Whoever takes one of that
+        The first extent of a slab has the slab's header written. A put that takes one of that
         slab waits for that write, so that no chunk of the slab can become durable without it;
         DEADLINE when that is not over by ``deadline``, on the monotonic clock.
         """

@@ -1,7 +1,7 @@
 """Copies of rows from a snapshot into frames, in as few calls as the rows allow. Pure.
 
 A step of a batch has a thousand small rows (sequences times layers), which cost more to
-name one by one in Python than to copy. All layers of all short runs therefore go in one
+name one by one in Python than to copy. All layers of all short ranges therefore go in one
 scatter for each ``RowBlock`` (HCache, section 4.2.2: one copy for each batch). The
 copies release the interpreter lock.
 """
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from kvstored.store.write.append_rows import RowBlock
 
-LONG_RUN_TOKENS = 8
-"""From so many tokens on a run is copied by a call of its own."""
+LONG_RANGE_TOKENS = 8
+"""From so many tokens on a range is copied by a call of its own."""
 
 Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class RowRun:
+class RowRange:
     """Consecutive rows that go to consecutive tokens of one frame.
 
     ``frame_offset`` is where the frame begins in the memory of all frames.
@@ -35,40 +35,40 @@ class RowRun:
 
 
 def copy_rows(
-    *, snapshot: Bytes, memory: Bytes, blocks: Sequence[RowBlock], runs: Sequence[RowRun]
+    *, snapshot: Bytes, memory: Bytes, blocks: Sequence[RowBlock], ranges: Sequence[RowRange]
 ) -> None:
-    """Copies every run of every block.
+    """Copies every range of every block.
 
     ``snapshot`` (uint8, contiguous) begins with the snapshot's first byte, ``memory`` (uint8,
     contiguous) is that of all frames. The caller has checked that the blocks lie in
     ``snapshot`` and the frames in ``memory``: strides bypass numpy's own checks.
     """
-    short = [run for run in runs if run.token_count < LONG_RUN_TOKENS]
+    short = [one for one in ranges if one.token_count < LONG_RANGE_TOKENS]
     for block in blocks:
-        for run in runs:
-            if run.token_count >= LONG_RUN_TOKENS:
-                _copy_run(snapshot, memory, block, run)
+        for one in ranges:
+            if one.token_count >= LONG_RANGE_TOKENS:
+                _copy_range(snapshot, memory, block, one)
         if short:
             _scatter(snapshot, memory, block, short)
 
 
-def _copy_run(snapshot: Bytes, memory: Bytes, block: RowBlock, run: RowRun) -> None:
-    shape = (block.layer_count, run.token_count * block.row_bytes)
-    source = snapshot[block.snapshot_offset + run.first_row * block.row_bytes :]
-    target = memory[run.frame_offset + block.frame_offset + run.first_token * block.row_bytes :]
+def _copy_range(snapshot: Bytes, memory: Bytes, block: RowBlock, one: RowRange) -> None:
+    shape = (block.layer_count, one.token_count * block.row_bytes)
+    source = snapshot[block.snapshot_offset + one.first_row * block.row_bytes :]
+    target = memory[one.frame_offset + block.frame_offset + one.first_token * block.row_bytes :]
     np.copyto(
         as_strided(target, shape, (block.frame_stride, 1)),
         as_strided(source, shape, (block.snapshot_stride, 1)),
     )
 
 
-def _scatter(snapshot: Bytes, memory: Bytes, block: RowBlock, runs: Sequence[RowRun]) -> None:
+def _scatter(snapshot: Bytes, memory: Bytes, block: RowBlock, ranges: Sequence[RowRange]) -> None:
     row_bytes = block.row_bytes
-    rows = [row for run in runs for row in range(run.first_row, run.first_row + run.token_count)]
+    rows = [row for one in ranges for row in range(one.first_row, one.first_row + one.token_count)]
     starts = [
-        run.frame_offset + block.frame_offset + token * row_bytes
-        for run in runs
-        for token in range(run.first_token, run.first_token + run.token_count)
+        one.frame_offset + block.frame_offset + token * row_bytes
+        for one in ranges
+        for token in range(one.first_token, one.first_token + one.token_count)
     ]
     layers = np.arange(block.layer_count, dtype=np.int64)[:, np.newaxis] * block.frame_stride
     source = as_strided(

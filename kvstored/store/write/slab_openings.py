@@ -20,7 +20,7 @@ class SlabOpenings:
     """The writes of slab headers that are under way. Thread-safe.
 
     Invariant: a slab is in here from ``begin`` until its header is written, for ever where
-    that failed. Whoever calls ``begin`` must call ``write``, and no slab is begun twice
+    that failed. The caller of ``begin`` must call ``write``, and no slab is begun twice
     meanwhile.
     """
 
@@ -52,8 +52,8 @@ class SlabOpenings:
         copy(page.view, memoryview(header.encode()))
 
         def done(error: DeviceError | None) -> None:
-            # In this order: who hears of the result may empty the slab, and somebody else may
-            # begin it anew then. A device that has failed here is not used any more, and its
+            # In this order: who hears of the result may empty the slab, and another put may
+            # begin it again then. A device that has failed here is not used any more, and its
             # slab stays unready.
             opening = self._openings[slab]
             if error is None:

@@ -12,7 +12,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.format.slice_lengths import SliceLengths
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest, Operation
-from kvstored.io.split import submit_in_parts
+from kvstored.io.split import submit_split
 from kvstored.store.index.change import IndexChange
 from kvstored.store.read.pieces import copy
 
@@ -84,7 +84,7 @@ class Writer:
                 self._pending -= 1
             done(record if error is None else error)
 
-        submit_in_parts(
+        submit_split(
             self._engine,
             IoRequest(
                 device_index=ticket.extent.device_index,

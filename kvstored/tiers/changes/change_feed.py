@@ -1,8 +1,8 @@
 """Tells of chunks that came and went, to each namespace its own.
 
 There are two places that a chunk can be read from, and it is gone when both have lost it. So
-whoever takes a chunk away tells the feed *behind* that, and the feed looks whether the other place
-has it still: of two that take it away at once, the later one finds it nowhere. Whoever stores a
+code that takes a chunk away tells the feed *after* that, and the feed looks whether the other place
+has it still: of two that take it away at once, the later one finds it nowhere. Code that stores a
 chunk tells the feed *before* it can be read, and so before it can be taken away.
 """
 
@@ -44,7 +44,7 @@ class ChangeFeed:
                 log.lose()
 
     def after(self, namespace_id: bytes, sequence: int | None) -> ChangeSpan:
-        """What is known of a namespace's changes behind ``sequence``; None: nothing is known."""
+        """What is known of a namespace's changes after ``sequence``; None: nothing is known."""
         with self._lock:
             return self._logs.setdefault(namespace_id, ChangeLog()).after(sequence)
 

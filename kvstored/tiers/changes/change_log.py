@@ -34,7 +34,7 @@ class Change:
 class ChangeSpan:
     """Consecutive changes up to ``last_sequence``, and what is not among them.
 
-    ``is_lost``: some behind the asker's place are not known any more. ``has_more``: others
+    ``is_lost``: some after the asker's place are not known any more. ``has_more``: others
     follow.
     """
 
@@ -48,8 +48,8 @@ class ChangeLog:
     """The last changes of one namespace. Not thread-safe.
 
     Sequence numbers begin at 1 and have no gaps, but for ``lose``. Invariant: the changes that
-    are remembered are the last ones, so that whoever takes them for everything believes
-    of no chunk that is gone that it is there.
+    are remembered are the last ones, so that a follower who takes them for everything
+    believes of no chunk that is gone that it is there.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class ChangeLog:
         self._last += 1
 
     def after(self, sequence: int | None) -> ChangeSpan:
-        """What is known of the changes behind ``sequence``.
+        """What is known of the changes after ``sequence``.
 
         None is the place of one who knows nothing, or belongs to another log.
         """

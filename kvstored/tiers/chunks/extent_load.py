@@ -8,7 +8,7 @@ from kvstored.format.extent_header import ExtentHeader
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import Background, IoEngine, IoRequest, Operation
-from kvstored.io.split import submit_in_parts
+from kvstored.io.split import submit_split
 from kvstored.store.read.chunk_source import StoredChunk, is_header_of
 
 
@@ -30,7 +30,7 @@ def load_extent(
     """
     landed: Future[DeviceError | None] = Future()
     extent = source.record.extent
-    submit_in_parts(
+    submit_split(
         engine,
         IoRequest(
             device_index=extent.device_index,

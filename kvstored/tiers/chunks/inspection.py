@@ -55,7 +55,7 @@ class Inspection:
             dram_chunk_count=self._dram.chunk_count,
             pinned_chunk_count=self._store.pins.count,
             index_failed=self._store.index.is_failed or self._store.committer.has_failed,
-            counters=self._counters.snapshot(),
+            counters=self._counters.values(),
             devices=tuple(self._device_status(index) for index in range(len(self._devices))),
             scrub=self._scrub_status(),
         )
@@ -122,7 +122,7 @@ class Inspection:
 
     def _device_status(self, device_index: int) -> DeviceStatus:
         device = self._devices[device_index]
-        counters = device.snapshot()
+        counters = device.counters()
         return DeviceStatus(
             path=device.name,
             capacity_bytes=self._store.extents.allocator.capacity_bytes(device_index),

@@ -202,7 +202,7 @@ class NvmeRoom:
         1. Too much lies stranded in free extents of other classes: the emptiest of their
            slabs is emptied, and then fits any class.
         2. The class has chunks of its own among the oldest of all: these.
-        3. The slab of another class with the largest part of the oldest of all is emptied.
+        3. The slab of another class with the largest share of the oldest of all is emptied.
         4. The oldest chunks of the class, however young.
         """
         if store.is_index_short:
@@ -223,10 +223,10 @@ class NvmeRoom:
             if own:
                 return _Victims(own[:VICTIMS_PER_ROUND])
 
-        def old_part(slab: tuple[int, int]) -> float:
+        def old_share(slab: tuple[int, int]) -> float:
             return old_counts[slab] / max(store.extents.allocator.used_count(*slab), 1)
 
-        slabs = stranded_slabs or sorted(old_counts, key=old_part, reverse=True)
+        slabs = stranded_slabs or sorted(old_counts, key=old_share, reverse=True)
         if whole := self._whole_slab(store, slabs):
             return _Victims(whole, is_whole=True)
         return _Victims(self._oldest(store, class_bytes, VICTIMS_PER_ROUND))

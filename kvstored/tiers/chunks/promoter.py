@@ -1,6 +1,6 @@
 """Brings chunks that are read again and again from the devices into DRAM.
 
-A chunk is promoted behind its second read, not on its first: cold reads go straight
+A chunk is promoted after its second read, not on its first: cold reads go straight
 into the arena without a copy. A read of some of its layers counts as that share of a read.
 It takes the place of another chunk only if it was read more often, so that histories that
 together exceed the tier do not chase each other through it (TinyLFU's rule of admission).

@@ -69,7 +69,7 @@ class ReadPath:
 
     def are_visible(self, chunks: Sequence[ChunkId]) -> list[bool]:
         """Which chunks could be read from the devices now; does not ask the index."""
-        # In this order: what is marked leaves the table, and loses its mark behind that.
+        # In this order: what is marked leaves the table, and loses its mark after that.
         leaving = [self._store.is_being_deleted(chunk) for chunk in chunks]
         stored = self._room.are_stored(chunks, without=self._store.failures.devices)
         return [
@@ -80,7 +80,7 @@ class ReadPath:
     def are_readable(self, chunks: Sequence[ChunkId]) -> list[bool]:
         """Which chunks could be read now, from any tier.
 
-        What is staged is seen in DRAM, or behind that on the devices: a third look finds what
+        What is staged is seen in DRAM, or after that on the devices: a third look finds what
         became durable and left DRAM between the first two.
         """
         are_visible = self.are_visible(chunks)
@@ -163,7 +163,7 @@ class ReadPath:
             geometries = stored_geometries(self._store.index, entries, layout)
             for (number, chunk, record), geometry in zip(found, geometries, strict=True):
                 if geometry is None:
-                    # It can never be read: out of service it makes way for the same chunk anew.
+                    # It can never be read: out of service it makes way for a new put of its key.
                     self._store.quarantine(chunk, record)
                 else:
                     stored[number] = self._store.source(chunk, record, geometry)

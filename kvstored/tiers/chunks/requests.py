@@ -116,7 +116,7 @@ class AppendRequest:
 
 @dataclass(frozen=True, slots=True)
 class AppendOutcome:
-    """Length of a sequence behind an append, and why it is not as long as was asked for."""
+    """Length of a sequence after an append, and why it is not as long as was asked for."""
 
     length_tokens: int
     reason: Reason = Reason.UNSPECIFIED

@@ -22,7 +22,7 @@ from kvstored_contract.reasons import Reason
 
 
 class Stager:
-    """Makes chunks readable from DRAM and writes them behind it. Thread-safe."""
+    """Makes chunks readable from DRAM and writes them after that. Thread-safe."""
 
     def __init__(
         self, *, store: ChunkStore, dram: DramTier, room: NvmeRoom, feed: ChangeFeed
@@ -55,7 +55,7 @@ class Stager:
         ``take`` claims the frame. One that somebody else is filling may still be given up, and
         is claimed then: that is waited for until the deadline, as long as ``is_wanted``. A chunk
         that only DRAM still has, because its extent was evicted or its device failed, is claimed
-        anew: what was acknowledged for it before is true no more. While somebody has it pinned it
+        again: what was acknowledged for it before is true no more. While somebody has it pinned it
         stays as it is, and is not durable.
         """
         while True:

@@ -2,7 +2,7 @@
 
 It finds damage before a client needs the bytes, and while another copy may still exist.
 Nothing is remembered across starts: each pass begins at a place that chance chooses, so
-that a daemon that is often started anew comes to every chunk as well.
+that a daemon that is often restarted comes to every chunk as well.
 """
 
 import logging
@@ -16,7 +16,7 @@ from kvstored.io.memory import AlignedMemory
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.nvme_room import NvmeRoom
 from kvstored.tiers.chunks.status import ScrubStatus
-from kvstored.tiers.scrub.scrub_device import ScrubDevice, ScrubStopped, Turns
+from kvstored.tiers.scrub.scrub_device import Pacer, ScrubDevice, ScrubStopped
 from kvstored.tiers.scrub.scrub_pace import Pace, ScrubLimits, look_count
 from kvstored.tiers.scrub.scrub_pass import ScrubPass
 
@@ -49,7 +49,7 @@ class Scrub:
         self._limits = limits
         self._memory = AlignedMemory(REQUEST_BYTES_MAX)
         self._stop = threading.Event()
-        self._turns = Turns(Pace(limits.bytes_per_s), self._stop)
+        self._pacer = Pacer(Pace(limits.bytes_per_s), self._stop)
         self._pass: ScrubPass | None = None
         self._ended_ms = 0
         self._thread = threading.Thread(target=self._run, name="kvstored-scrub", daemon=True)
@@ -92,13 +92,13 @@ class Scrub:
                     device,
                     device_index,
                     engine=self._engine,
-                    turns=self._turns,
+                    pacer=self._pacer,
                     counters=self._counters,
                     on_error=self._store.failures.report,
                 )
                 for device_index, device in enumerate(self._store.device_set.devices)
             ],
-            turns=self._turns,
+            pacer=self._pacer,
             scratch=self._memory.view,
         )
         scrub_pass.run(secrets.randbelow(max(look_count(self._room.row_end), 1)))

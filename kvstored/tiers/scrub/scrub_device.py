@@ -16,7 +16,7 @@ class ScrubStopped(Exception):  # noqa: N818 - nothing is wrong: the daemon stop
     """The scrub was told to end while it read or waited for its turn."""
 
 
-class Turns:
+class Pacer:
     """Lets one thread go on at a pace, until ``stop`` is set."""
 
     def __init__(
@@ -46,14 +46,14 @@ class ScrubDevice(PassingDevice):
         device_index: int,
         *,
         engine: IoEngine,
-        turns: Turns,
+        pacer: Pacer,
         counters: Counters,
         on_error: Callable[[int, DeviceError], None],
     ) -> None:
         super().__init__(inner)
         self._device_index = device_index
         self._engine = engine
-        self._turns = turns
+        self._pacer = pacer
         self._counters = counters
         self._on_error = on_error
         self.read_bytes = 0
@@ -62,7 +62,7 @@ class ScrubDevice(PassingDevice):
     def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Fills ``buffers`` when it is their turn; raises DeviceError or ScrubStopped."""
         byte_count = sum(buffer.nbytes for buffer in buffers)
-        self._turns.wait(byte_count)
+        self._pacer.wait(byte_count)
         outcome: Future[DeviceError | None] = Future()
         self._engine.submit(
             IoRequest(

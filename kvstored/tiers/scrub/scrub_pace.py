@@ -33,7 +33,7 @@ class Pace:
     """A line of time on which each request takes its bytes divided by the rate.
 
     In every interval of ``t`` seconds requests of at most ``bytes_per_s * t`` bytes and
-    one more may begin: idle time is not saved up, so there is no burst behind it.
+    one more may begin: idle time is not saved up, so there is no burst after it.
     """
 
     def __init__(self, bytes_per_s: float) -> None:

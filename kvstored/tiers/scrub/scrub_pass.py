@@ -21,7 +21,7 @@ from kvstored.store.check.chunk_check import check_chunk
 from kvstored.store.space.slab_scan import SlabPlace, read_slab_header
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.nvme_room import NvmeRoom
-from kvstored.tiers.scrub.scrub_device import ScrubDevice, Turns
+from kvstored.tiers.scrub.scrub_device import Pacer, ScrubDevice
 from kvstored.tiers.scrub.scrub_pace import looks
 
 LOGGER = logging.getLogger(__name__)
@@ -56,14 +56,14 @@ class ScrubPass:
         room: NvmeRoom,
         counters: Counters,
         devices: Sequence[ScrubDevice],
-        turns: Turns,
+        pacer: Pacer,
         scratch: memoryview,
     ) -> None:
         self._store = store
         self._room = room
         self._counters = counters
         self._devices = devices
-        self._turns = turns
+        self._pacer = pacer
         self._scratch = scratch
         self._chunk_count = max(room.chunk_count, 1)
         self._seen_count = 0
@@ -116,8 +116,7 @@ class ScrubPass:
             if not is_sound:
                 self._count("scrub_damaged_superblocks")
                 LOGGER.error(
-                    "the superblock copy at byte %d of %s is damaged; "
-                    "the next start writes it anew",
+                    "the superblock copy at byte %d of %s is damaged; the next start rewrites it",
                     offset,
                     device.name,
                 )
@@ -174,7 +173,7 @@ class ScrubPass:
             record = self._record_of(chunk)
             if record is None:
                 # Also what is not read takes its time: a failed device may have had millions.
-                self._turns.wait(0)
+                self._pacer.wait(0)
             else:
                 self._check_chunk(chunk, record)
         finally:
@@ -183,7 +182,7 @@ class ScrubPass:
     def _record_of(self, chunk: ChunkId) -> ChunkRecord | None:
         """The record of a pinned chunk; None when it is gone, or is a miss for everybody.
 
-        Twice, because a chunk that is deleted and put anew goes through the index and the
+        Twice, because a chunk that is deleted and put again goes through the index and the
         table one after the other.
         """
         for _ in range(2):
@@ -218,7 +217,7 @@ class ScrubPass:
         """Reads a chunk and compares its header with the index and every slice with that."""
         device_index = record.extent.device_index
         if self._is_given_up(device_index):
-            self._turns.wait(0)
+            self._pacer.wait(0)
             return _Verdict.UNREAD
         device = self._devices[device_index]
         device_id = self._store.device_set.device_ids[device_index]

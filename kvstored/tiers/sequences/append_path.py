@@ -19,8 +19,8 @@ from kvstored.store.sequences.rules import (
 )
 from kvstored.store.sequences.sequence_state import SequenceState
 from kvstored.store.sequences.sequence_table import SequenceStorageError
-from kvstored.store.write.append_rows import Piece, RowBlock, pieces, row_blocks
-from kvstored.store.write.row_copies import RowRun, copy_rows
+from kvstored.store.write.append_rows import ChunkRows, RowBlock, chunk_rows, row_blocks
+from kvstored.store.write.row_copies import RowRange, copy_rows
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.chunks.frame import OpenFrame
 from kvstored.tiers.chunks.requests import (
@@ -49,11 +49,11 @@ LOST = frozenset({Reason.NOT_STORED, Reason.CHECKSUM})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Placed:
-    """An item with a frame for each of its pieces; the first may be the open tail's own."""
+    """An item with a frame for each chunk of its rows; the first may be the open tail's own."""
 
     sequence: OpenSequence
     item: AppendItem
-    pieces: tuple[Piece, ...]
+    rows: tuple[ChunkRows, ...]
     frames: list[OpenFrame]
 
     @property
@@ -161,7 +161,7 @@ class AppendPath:
                     snapshot=np.frombuffer(request.source, np.uint8),
                     memory=self._dram.memory,
                     blocks=blocks,
-                    runs=[run for one in ready for run in _runs(one)],
+                    ranges=[rows for one in ready for rows in _ranges(one)],
                 )
                 return {
                     place: self._seal_full(one, deadline) if isinstance(one, _Placed) else one
@@ -211,7 +211,7 @@ class AppendPath:
         if reason is not Reason.UNSPECIFIED:
             return AppendOutcome(sequence.known.length_tokens, reason)
         parts = tuple(
-            pieces(
+            chunk_rows(
                 first_token=item.first_token,
                 first_row=item.first_row,
                 token_count=item.token_count,
@@ -258,7 +258,7 @@ class AppendPath:
     def _open_frames(
         self, count: int, tail: OpenFrame | None, layout: StateLayout
     ) -> list[OpenFrame] | None:
-        """A frame for each piece, the first of them the tail's if there is one."""
+        """A frame for each chunk, the first of them the tail's if there is one."""
         frames = [] if tail is None else [tail]
         while len(frames) < count:
             frame = self._dram.open(layout)
@@ -346,8 +346,8 @@ class AppendPath:
         self._counters.add("append_dropped_rows", dropped_rows)
 
 
-def _runs(placed: _Placed) -> list[RowRun]:
+def _ranges(placed: _Placed) -> list[RowRange]:
     return [
-        RowRun(frame.extent.offset, piece.first_token, piece.first_row, piece.token_count)
-        for piece, frame in zip(placed.pieces, placed.frames, strict=True)
+        RowRange(frame.extent.offset, rows.first_token, rows.first_row, rows.token_count)
+        for rows, frame in zip(placed.rows, placed.frames, strict=True)
     ]

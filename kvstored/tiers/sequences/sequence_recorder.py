@@ -67,7 +67,7 @@ class SequenceRecorder:
             while not self._queue.empty():
                 batch.append(self._queue.get())
             if None in batch:
-                # What is in use comes back behind this.
+                # What is in use comes back after this.
                 end = time.monotonic() + CLOSE_WAIT_S
             try:
                 self._settle(event for event in batch if event is not None)

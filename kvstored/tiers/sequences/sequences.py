@@ -149,7 +149,7 @@ class Sequences:
             is_in_tail = len(state.keys) == len(before.keys)
             frame = sequence.frame if is_in_tail and state.tail_tokens else None
             if state.tail_tokens and frame is None:
-                key = self._tail_source(before, len(state.keys))
+                key = self._tail_key(before, len(state.keys))
                 frame = self._load(caller, sequence, key, state.tail_tokens)
             try:
                 self._opened.store(sequence, state)
@@ -169,7 +169,7 @@ class Sequences:
 
         The tail stays open. An ephemeral sequence's tail is stored as well, but not its name.
         At the caller's deadline it returns with what is durable by then; chunks that are on
-        their way become so behind it, and nobody waits for a flush that is over.
+        their way become so after it, and nobody waits for a flush that is over.
         """
         with self._opened.held_one(self._resolve(caller, name), caller.deadline) as sequence:
             rules.check_length(sequence.known, expected_tokens)
@@ -280,7 +280,7 @@ class Sequences:
             raise SequenceStorageError(reason)
         return tail
 
-    def _tail_source(self, state: SequenceState, chunk_index: int) -> bytes:
+    def _tail_key(self, state: SequenceState, chunk_index: int) -> bytes:
         """Key of the stored chunk that holds the tokens behind ``chunk_index`` chunks."""
         if chunk_index < len(state.keys):
             return state.keys[chunk_index]

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from benchmarks.cake.burst import ShortRequest
-from benchmarks.cake.measured.crowd import TOKEN_BUDGET, Crowd, CrowdRun
+from benchmarks.cake.measured.crowd import TOKEN_BUDGET, Crowd, CrowdResult
 from benchmarks.cake.measured.history import NEW_TOKENS, CakeHistory
 from benchmarks.cake.measured.shared_model import SharedModel
 from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
@@ -51,7 +51,7 @@ def crowd(stored: CakeHistory) -> Crowd:
     return Crowd(stored, burst, [[number] * SHORT_TOKENS for number in (1, 2)])
 
 
-def run(crowd: Crowd, *, is_adaptive: bool) -> CrowdRun:
+def run(crowd: Crowd, *, is_adaptive: bool) -> CrowdResult:
     """The long request could be computed or loaded all the time."""
     restoration = ScriptedRestoration(step_tokens=TOKEN_BUDGET, is_loading=True)
     restorer = cast("CakeRestorer", ScriptedCake(restoration))

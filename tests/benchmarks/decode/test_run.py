@@ -27,7 +27,7 @@ TINY = Scale(
     batch_sizes=(1, 3),
     history_tokens=8,
     lead_steps=16,
-    turn_steps=5,
+    stint_steps=5,
     cycles=15,
     cycles_min=11,
 )
@@ -35,7 +35,7 @@ TINY = Scale(
 
 def test_short_steps_are_measured_more_often() -> None:
     assert [FULL.cycles_of(size) for size in FULL.batch_sizes] == [128, 64, 32, 24, 24, 24]
-    assert FULL.variant_steps(4) == (FULL.lead_cycles + 32) * FULL.turn_steps
+    assert FULL.variant_steps(4) == (FULL.lead_cycles + 32) * FULL.stint_steps
 
 
 def test_a_part_is_one_batch_size() -> None:

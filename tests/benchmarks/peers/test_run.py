@@ -22,7 +22,7 @@ from tests.support.sharing import HUGE_PAGES
 TINY = replace(
     QUICK,
     rounds=Rounds(count=2, count_min=2, time_limit_s=0.0),
-    turn_bytes=16 * MIB,
+    call_bytes=16 * MIB,
     layer_count=4,
     large_slab_bytes=64 * MIB,
 )
@@ -55,7 +55,7 @@ def test_without_a_peer_it_says_how_to_get_one(tmp_path: Path) -> None:
 
 
 def test_the_full_size_is_a_gibibyte_of_32_mib_chunks_a_turn() -> None:
-    workload = FULL.turn(SLICE_BYTES)
+    workload = FULL.call_workload(SLICE_BYTES)
     assert (workload.chunk_bytes, workload.chunk_count) == (32 * MIB, 32)
     assert FULL.rounds.count_min == 7
     # Both sequences, a header block for each chunk, and the checkpoints.

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from benchmarks.vllm.server import series
 from engine_adapters.vllm.testing.agreement import Reply
-from engine_adapters.vllm.testing.conversations import ServerRun
+from engine_adapters.vllm.testing.conversations import TalkResult
 
 
 def reply(text: str) -> Reply:
@@ -18,7 +18,7 @@ def reply(text: str) -> Reply:
 
 def test_figures_tell_a_difference_and_what_was_restored() -> None:
     replies = ([reply("a")],) * 2
-    plain = ServerRun(before=replies, after=replies, duration_s=2.0)
+    plain = TalkResult(before=replies, after=replies, duration_s=2.0)
     stored = replace(plain, duration_s=1.0, restored_tokens=128.0)
     figures = {one.key: one.value for one in series(plain, stored)}
     assert figures["server_tokens_equal"] == 1.0

@@ -19,6 +19,6 @@ def test_anchors_and_differences_make_the_tokens_again(token_count: int) -> None
     steps = torch.tensor([[1.0, 2, 4, 8, 16], [0.5, 1, 2, 4, 8]])
     codes = torch.randint(-7, 8, differences.shape, generator=generator, dtype=torch.int8)
     out = torch.full_like(values, float("nan"))
-    groups.restore(codes, steps, anchors, out)
+    groups.dequantise(codes, steps, anchors, out)
     assert torch.equal(out[:, ::ANCHOR_TOKENS], anchors)
     assert torch.equal(out[:, others], anchors[:, nearest] + codes * steps[:, None])

@@ -1,4 +1,4 @@
-"""Lossy codecs stay within the bounds that they state; quantisers are computed here anew."""
+"""Lossy codecs stay within the bounds that they state; the test computes quantisers itself."""
 
 import pytest
 import torch
@@ -20,8 +20,8 @@ TINY = 2.0**-126
 ANCHOR_TOKENS = 16
 
 
-def parts_of(states: Tensor) -> Tensor:
-    """[parts, tokens, channels] in float32."""
+def halves_of(states: Tensor) -> Tensor:
+    """[halves, tokens, channels] in float32."""
     values = states.to(torch.float32)
     return values.flatten(2) if values.dim() == 4 else values[None]
 
@@ -65,7 +65,7 @@ def asymmetric_scales(matrix: Tensor, dim: int) -> Tensor:
 
 def check_bound(states: Tensor, result: Tensor, steps: Tensor) -> None:
     """Every error is at most half its step, and the rounding of the dtype."""
-    errors = (parts_of(result).double() - parts_of(states).double()).abs()
+    errors = (halves_of(result).double() - halves_of(states).double()).abs()
     slack = rounding(states).reshape(errors.shape)
     # The value is rounded after the error is made, so the step is rounded as well.
     bound = steps.double() / 2 * (1 + torch.finfo(states.dtype).eps + 1e-5) + slack
@@ -75,7 +75,7 @@ def check_bound(states: Tensor, result: Tensor, steps: Tensor) -> None:
 @randomised(150, states=finite_states())
 def test_int8(states: Tensor) -> None:
     codec = Int8Codec()
-    rows = parts_of(states)
+    rows = halves_of(states)
     steps = symmetric_scales(rows.flatten(0, 1)).view(rows.shape)
     check_bound(states, decoded(codec, codec.encode(states), states), steps)
 
@@ -83,12 +83,12 @@ def test_int8(states: Tensor) -> None:
 @randomised(150, states=finite_states())
 def test_int3(states: Tensor) -> None:
     codec = Int3Codec()
-    parts = parts_of(states)
-    dims = [-1] * len(parts)
-    if len(parts) == 2 and parts.shape[1] >= 16:
+    halves = halves_of(states)
+    dims = [-1] * len(halves)
+    if len(halves) == 2 and halves.shape[1] >= 16:
         dims[0] = 0
     steps = torch.stack(
-        [asymmetric_scales(part, dim) for part, dim in zip(parts, dims, strict=True)]
+        [asymmetric_scales(half, dim) for half, dim in zip(halves, dims, strict=True)]
     )
     check_bound(states, decoded(codec, codec.encode(states), states), steps)
 
@@ -100,9 +100,9 @@ def test_cachegen(layer: int) -> None:
     @randomised(100, states=finite_states())
     def run(states: Tensor) -> None:
         exact = states.to(torch.float32)
-        values = parts_of(states)
+        values = halves_of(states)
         # In float32 the anchors come out as differences were taken to them.
-        anchors = parts_of(decoded(codec, codec.encode(exact), exact))[:, ::ANCHOR_TOKENS]
+        anchors = halves_of(decoded(codec, codec.encode(exact), exact))[:, ::ANCHOR_TOKENS]
         nearest = anchors.repeat_interleave(ANCHOR_TOKENS, dim=1)[:, : values.shape[1]]
         differences = values - nearest
         others = torch.arange(values.shape[1]) % ANCHOR_TOKENS != 0
@@ -110,12 +110,12 @@ def test_cachegen(layer: int) -> None:
         rows = values[:, ::ANCHOR_TOKENS]
         steps[:, ::ANCHOR_TOKENS] = symmetric_scales(rows.flatten(0, 1)).view(rows.shape)
         if others.any():
-            part = differences[:, others]
-            deviations = part.double().square().mean(1).sqrt().float() * STEP_DEVIATIONS[layer]
-            wanted = torch.maximum(deviations, part.abs().amax(1) / 7).clamp(min=TINY)
+            half = differences[:, others]
+            deviations = half.double().square().mean(1).sqrt().float() * STEP_DEVIATIONS[layer]
+            wanted = torch.maximum(deviations, half.abs().amax(1) / 7).clamp(min=TINY)
             # One bfloat16 more where the deviation lies on the border between two.
             channels = bfloat16_above(wanted * (1 + 1e-5))
-            steps[:, others] = channels[:, None].expand_as(part)
+            steps[:, others] = channels[:, None].expand_as(half)
         check_bound(states, decoded(codec, codec.encode(states), states), steps)
 
     run()

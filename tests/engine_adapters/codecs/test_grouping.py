@@ -20,7 +20,7 @@ def test_groups_are_equal_and_small(axis: GroupAxis, length: int) -> None:
 
 @pytest.mark.parametrize("axis", GroupAxis)
 @pytest.mark.parametrize("length", SIZES)
-def test_splits_joins_and_restores(axis: GroupAxis, length: int) -> None:
+def test_splits_joins_and_dequantises(axis: GroupAxis, length: int) -> None:
     rows, columns = (length, 3) if axis is GroupAxis.TOKENS else (3, length)
     grouping = Grouping.of(rows, columns, axis)
     matrix = torch.randn(rows, columns, generator=torch.Generator().manual_seed(length))
@@ -34,10 +34,10 @@ def test_splits_joins_and_restores(axis: GroupAxis, length: int) -> None:
     assert inside.all()
     restored = matrix.clone()
     scales = torch.arange(1.0, grouping.scale_count + 1)
-    grouping.restore(restored, scales, scales * 10)
+    grouping.dequantise(restored, scales, scales * 10)
     factors = grouping.join(
         scales.view(grouping.scale_shape).expand_as(grouping.split(matrix)).contiguous()
     )
     assert torch.equal(restored, matrix * factors + factors * 10)
-    grouping.restore(restored.copy_(matrix), scales)
+    grouping.dequantise(restored.copy_(matrix), scales)
     assert torch.equal(restored, matrix * factors)

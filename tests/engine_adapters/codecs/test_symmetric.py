@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from engine_adapters.codecs.grouping import GroupAxis, Grouping
-from engine_adapters.codecs.symmetric import CODE_MAX, quantise, restore
+from engine_adapters.codecs.symmetric import CODE_MAX, dequantise, quantise
 from engine_adapters.codecs.values import SCALE_MIN
 
 
@@ -13,7 +13,7 @@ def test_the_greatest_magnitude_has_the_last_code() -> None:
     assert codes.reshape(2, 4).tolist() == [[0, -CODE_MAX, 2, 0], [0, 0, 0, CODE_MAX]]
     assert (bits.astype(np.uint32) << 16).view(np.float32).tolist() == [2.0, 1.0]
     out = torch.empty(2, 4)
-    restore(out, grouping, bits, codes)
+    dequantise(out, grouping, bits, codes)
     assert out.tolist() == [[0.0, -254.0, 4.0, 0.0], [0.0, 0.0, 0.0, 127.0]]
 
 

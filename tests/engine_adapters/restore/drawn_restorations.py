@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from engine_adapters.restore.cake import CakePlan, plan_cake
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
-from engine_adapters.restore.ranges import History, runs
+from engine_adapters.restore.ranges import History, true_ranges
 from engine_adapters.restore.rates import Rates
 from engine_adapters.restore.source import Source
 from engine_adapters.restore.testing.oracle import best_meeting, elapsed_s
@@ -50,7 +50,7 @@ class Setting:
     @property
     def best_static_s(self) -> float:
         """Of all sets of chunks to load: for few chunks only."""
-        stored = [chunk for run in self.history.stored_runs() for chunk in run]
+        stored = [chunk for chunks in self.history.stored_ranges() for chunk in chunks]
         return min(
             self.static_s([chunk in chosen for chunk in range(self.history.chunk_count)])
             for count in range(len(stored) + 1)
@@ -60,10 +60,10 @@ class Setting:
     def static_s(self, is_loaded: list[bool] | tuple[bool, ...]) -> float:
         """These chunks are loaded in order, the others computed as soon as possible."""
         loaded_s, now_s, position = self.load.latency_s, 0.0, 0
-        for run in runs(is_loaded):
-            tokens = self.history.tokens(run)
+        for chunks in true_ranges(is_loaded):
+            tokens = self.history.tokens(chunks)
             now_s += self._compute_s(position, tokens.first)
-            loaded_s += len(run) * self.load.chunk_s
+            loaded_s += len(chunks) * self.load.chunk_s
             now_s, position = max(now_s, loaded_s), tokens.stop
         return now_s + self._compute_s(position)
 

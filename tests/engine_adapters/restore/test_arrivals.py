@@ -54,12 +54,12 @@ def test_nobody_waits_for_lost_chunks() -> None:
 
 def test_runs_are_those_of_the_order_without_lost_chunks() -> None:
     loading = arrivals(5, 8, 7, 4, 3)
-    assert loading.runs_from(0) == [range(3, 6), range(7, 9)]
-    assert loading.runs_from(4) == [range(4, 6), range(7, 9)]
+    assert loading.ranges_from(0) == [range(3, 6), range(7, 9)]
+    assert loading.ranges_from(4) == [range(4, 6), range(7, 9)]
     loading.observe(110.0, (5,), (4, 9))
-    assert loading.runs_from(0) == [range(3, 4), range(5, 6), range(7, 9)]
-    assert loading.runs_from(9) == []
-    assert arrivals().runs_from(0) == []
+    assert loading.ranges_from(0) == [range(3, 4), range(5, 6), range(7, 9)]
+    assert loading.ranges_from(9) == []
+    assert arrivals().ranges_from(0) == []
 
 
 @given(

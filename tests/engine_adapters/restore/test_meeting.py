@@ -3,7 +3,7 @@
 import math
 
 from engine_adapters.restore.meeting import compute_stop
-from engine_adapters.restore.ranges import History, runs
+from engine_adapters.restore.ranges import History, true_ranges
 
 
 def stop(
@@ -22,7 +22,11 @@ def stop(
     return compute_stop(
         history,
         position,
-        [run for run in runs([wait_s is not None for wait_s in arrival_s]) if run[0] in ahead],
+        [
+            chunks
+            for chunks in true_ranges([wait_s is not None for wait_s in arrival_s])
+            if chunks[0] in ahead
+        ],
         compute_s=lambda first, last: (last - first) + (5 if last > first else 0),
         wait_s=lambda chunk: arrival_s[chunk] or 0.0,
         project_s=project_s,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_adapters.restore.ranges import History, TokenRange, runs
+from engine_adapters.restore.ranges import History, TokenRange, true_ranges
 
 
 def history(prompt_tokens: int, *is_stored: bool) -> History:
@@ -13,8 +13,10 @@ def history(prompt_tokens: int, *is_stored: bool) -> History:
 
 @given(st.lists(st.booleans()))
 def test_runs_hold_exactly_the_true_flags_and_do_not_touch(flags: list[bool]) -> None:
-    found = runs(flags)
-    assert [index for run in found for index in run] == [i for i, flag in enumerate(flags) if flag]
+    found = true_ranges(flags)
+    assert [index for chunks in found for index in chunks] == [
+        i for i, flag in enumerate(flags) if flag
+    ]
     assert all(before.stop < after.start for before, after in pairwise(found))
 
 
@@ -63,5 +65,5 @@ def test_refuses_what_cannot_be(
         )
 
 
-def test_stored_runs_are_those_of_the_flags() -> None:
-    assert history(60, True, False, True, True).stored_runs() == (range(1), range(2, 4))
+def test_stored_ranges_are_those_of_the_flags() -> None:
+    assert history(60, True, False, True, True).stored_ranges() == (range(1), range(2, 4))

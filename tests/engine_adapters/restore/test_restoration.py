@@ -115,7 +115,7 @@ def test_a_reader_that_falls_silent_is_not_waited_for() -> None:
 
 
 def test_fluctuation_stays_near_the_oracle_of_its_trace() -> None:
-    """Section 5.7: the budget uniform in 0 to 512 and the bandwidth, both drawn anew each 0.1 s."""
+    """Section 5.7: the budget uniform in 0 to 512 and the bandwidth, both drawn each 0.1 s."""
     ratios = sorted(fluctuation_ratio(seed) for seed in range(20))
     assert ratios[10] < 1.05
     assert ratios[-1] < 1.15

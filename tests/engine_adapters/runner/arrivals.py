@@ -13,7 +13,7 @@ RUBBISH = 0x7F
 class Arrivals:
     """``deliver`` brings so many chunks, or layers of LAYER_FIRST reads, one read after another.
 
-    Whoever waits on the engine's thread lets one arrive, so that waiting always ends;
+    A wait on the engine's thread lets one arrive, so that waiting always ends;
     ``waits`` counts that. After ``dies_after`` arrivals the store is killed.
     """
 

@@ -11,7 +11,7 @@ from torch import distributed
 
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.ranks.model_part import ModelPart
+from engine_adapters.runner.ranks.model_shard import ModelShard
 from engine_adapters.runner.ranks.parallel_restorer import ParallelRestorer, RankGroups
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, LayerState, Rotary, StateKind, StateLayout
@@ -80,7 +80,7 @@ def make_format(model: Model, kinds: str) -> StateFormat:
 
 
 def restore(task: Task, case: Case, rank: int, device: torch.device) -> dict[str, Any]:
-    """This process's part of one case."""
+    """This process's shard of one case."""
     model = Model.from_directory(Path(case.directory), device=str(device))
     state_format = make_format(model, case.kinds)
     stage, tensor_rank = divmod(rank, case.tensor_size)
@@ -90,7 +90,7 @@ def restore(task: Task, case: Case, rank: int, device: torch.device) -> dict[str
     ]
     world = distributed.group.WORLD
     assert world is not None
-    part = ModelPart.of_rank(
+    shard = ModelShard.of_rank(
         layer_count=model.config.layer_count,
         kv_head_count=model.config.kv_head_count,
         tensor_rank=tensor_rank,
@@ -98,7 +98,7 @@ def restore(task: Task, case: Case, rank: int, device: torch.device) -> dict[str
         stage=stage,
         stage_count=case.stage_count,
     )
-    shape = (len(part.layers), len(task.tokens), len(part.heads), model.config.head_dim)
+    shape = (len(shard.layers), len(task.tokens), len(shard.heads), model.config.head_dim)
     keys, values = (torch.zeros(shape, device=device) for _ in range(2))
     socket = task.socket if rank != case.detached else f"{task.socket}.absent"
     arena_bytes = 64 * 1024 if rank == case.starved else 16 * 1024 * 1024
@@ -110,12 +110,12 @@ def restore(task: Task, case: Case, rank: int, device: torch.device) -> dict[str
             state_format,
             {
                 layer: model.kv_projection(
-                    layer, first_head=part.heads.start, stop_head=part.heads.stop
+                    layer, first_head=shard.heads.start, stop_head=shard.heads.stop
                 )
-                for layer in part.layers
+                for layer in shard.layers
             },
             RankGroups(tensor=groups[stage], model=world),
-            part=part,
+            shard=shard,
             device=device,
             span_bytes=case.span_chunks * state_format.span_bytes(1),
             # It runs while slower processes still load their models.
@@ -133,8 +133,8 @@ def restore(task: Task, case: Case, rank: int, device: torch.device) -> dict[str
     return {
         "is_broken": restorer.is_broken,
         "again": asdict(again),
-        "layers": list(part.layers),
-        "heads": list(part.heads),
+        "layers": list(shard.layers),
+        "heads": list(shard.heads),
         "report": asdict(report),
         "keys": keys.cpu(),
         "values": values.cpu(),

@@ -11,7 +11,7 @@ ROOM_BYTES = 1 << 20
 class EngineClient(MemoryClient):
     """A connected client of a store of its own, whose reads bring what a test delivers.
 
-    A cancelled read is let go when the test finishes it; until then, whoever waits for it or
+    A cancelled read is let go when the test finishes it; until then, a caller that waits for it or
     closes it fails.
     """
 

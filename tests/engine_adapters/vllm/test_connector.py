@@ -49,7 +49,7 @@ def connector() -> Any:
 
 
 def said(connector: Any, metadata: OrdersMetadata) -> list[bool]:
-    """Whether each of the questions behind a step has an answer."""
+    """Whether each of the questions after a step has an answer."""
     connector.bind_connector_metadata(metadata)
     assert not connector.has_connector_metadata(), "no layer is announced"
     connector.wait_for_save()

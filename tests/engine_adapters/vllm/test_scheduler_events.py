@@ -166,7 +166,7 @@ def test_evicted_chunk_is_taken_back(start: Start, shared_daemon: DaemonProcess)
 
 
 def test_chunks_that_a_look_up_finds_are_told(start: Start, shared_daemon: DaemonProcess) -> None:
-    """As behind a restart of the engine, when nobody says any more what was stored."""
+    """As after a restart of the engine, when nobody says any more what was stored."""
     bench = start()
     told = followed(bench)
     tokens = [index % 500 for index in range(STORED)]

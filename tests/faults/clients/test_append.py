@@ -1,7 +1,7 @@
 """What a hostile client does with appends: refused with a reason, bounded, and given back.
 
 Fails when ``fields.snapshot_range`` accepts a snapshot that ends behind the arena (seen: the daemon
-dies), when an item may name rows behind the snapshot (seen: OK), when open frames are not counted
+dies), when an item may name rows past the snapshot (seen: OK), when open frames are not counted
 against OPEN_SHARE_MAX (seen: 8 instead of 4), and when ``SessionTable.close`` does not end a
 session's sequences (seen: frames that never return).
 """

@@ -1,6 +1,6 @@
 """The fuzz targets, driven by hypothesis, so that they never rot where atheris is absent.
 
-Fails when ``fields.board_range`` accepts a board behind the end of the arena (seen: ValueError
+Fails when ``fields.board_range`` accepts a board past the end of the arena (seen: ValueError
 from numpy).
 """
 

@@ -1,6 +1,6 @@
 """What a hostile client says over gRPC: always a typed refusal, and nobody is harmed.
 
-Fails when ``fields.board_range`` accepts a board behind the end of the arena (seen: INTERNAL for
+Fails when ``fields.board_range`` accepts a board past the end of the arena (seen: INTERNAL for
 a read), when ``SessionTable.find`` takes any session for an unknown token (seen: LAYOUT_INVALID
 without a token), when sessions share one table of leases (seen: a thief's Unpin succeeds), when
 ``admission`` sends a sentence of any length (seen: RESOURCE_EXHAUSTED without a reason), and

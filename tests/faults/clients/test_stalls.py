@@ -53,7 +53,7 @@ def all_at_once(session: RawSession, method: str, body: bytes) -> list[Answer]:
 
 
 def test_a_put_of_chunks_of_many_lengths(served: DaemonProcess) -> None:
-    """Bug: the whole placement was checked anew, on the event loop, for each length of chunk."""
+    """Bug: the whole placement was checked again, on the event loop, for each length of chunk."""
     layout = StateLayout(
         model="m", dtype="f", layers=(LayerState(StateKind.KV, 1024),), chunk_tokens=4096
     )

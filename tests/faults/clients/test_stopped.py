@@ -47,7 +47,7 @@ def slow(bytes_per_s: int) -> Overrides:
 
 
 def slow_down(daemon: DaemonProcess, bytes_per_s: int) -> None:
-    """Starts the daemon anew with devices of this rate and little DRAM, with nothing in it."""
+    """Restarts the daemon with devices of this rate and little DRAM, with nothing in it."""
     daemon.kill()
     daemon.configure(slow(bytes_per_s))
     daemon.start()

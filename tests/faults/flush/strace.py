@@ -78,7 +78,7 @@ class Trace:
         return any(call.is_injected for call in self.calls())
 
     def after_hit(self) -> list[Call]:
-        """What was called behind the first call that was made to fail."""
+        """What was called after the first call that was made to fail."""
         calls = self.calls()
         first = next(place for place, call in enumerate(calls) if call.is_injected)
         return calls[first + 1 :]

@@ -75,7 +75,7 @@ class SmallFileSystem:
         return filler
 
     def shut_down(self) -> None:
-        """Every later read, write and flush of its files fails, until it is mounted anew."""
+        """Every later read, write and flush of its files fails, until it is mounted again."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, _SHUTDOWN, _WITHOUT_LOG)

@@ -129,7 +129,7 @@ def test_a_map_that_was_made_smaller(daemon: DaemonProcess) -> None:
 
 @at(Scale.QUICK)
 def test_sequences_leave_room_for_chunks(daemon: DaemonProcess) -> None:
-    """Whoever makes as many as there is room for is refused more, and harms nobody else."""
+    """A client that makes as many as there is room for is refused more, and harms nobody else."""
     keys = [key_of(0)] * SEQUENCE_KEYS
     with Client(daemon.socket_path, arena_bytes=ARENA) as client:
         made = [client.sequences.create(str(number), TINY, keys=keys) for number in range(100)]

@@ -1,6 +1,6 @@
 """Damages an index again and again, and starts a store from it in a process of its own.
 
-A damaged map can kill whoever reads it, so that every start is a forked child, as the
+A damaged map can kill the process that reads it, so that every start is a forked child, as the
 daemon is a process; it looks through the index in a child of its own, as the daemon does.
 """
 

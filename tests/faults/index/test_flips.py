@@ -11,7 +11,7 @@ Fails when
 * it takes entries of other lengths (seen: two chunks missing, because deleting the damaged
   entry moved its neighbour);
 * ``index_probe.probe`` does not look through the pages (seen: a start that is refused, at flip 64;
-  without the mark of ``index_health`` as well: read-only behind a restart too, a death by SIGABRT,
+  without the mark of ``index_health`` as well: read-only after a restart too, a death by SIGABRT,
   and 14 chunks lost).
 """
 

@@ -36,7 +36,7 @@ CHECK_EVERY = 20
 SEQUENCE_NAMES = ("a", "b", "c")
 FORK_NAME = "d"
 APPENDED_CHUNKS_MAX = 60
-"""Behind so many chunks all sequences begin anew."""
+"""After so many chunks all sequences start over."""
 
 Watch = Callable[[int], AbstractContextManager[Any]]
 """Takes hold of a process."""

@@ -30,7 +30,7 @@ PROMPT_TOKENS_MAX = 100
 APPENDED_TOKENS_MAX = 256
 """A sequence that is longer is cut."""
 APPENDED_CHUNKS_MAX = 60
-"""Behind so many chunks all sequences begin anew: where nothing is evicted they must have room."""
+"""Behind so many chunks all sequences start over: where nothing is evicted they must have room."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ def look(client: Client, ledger: Ledger, life: Life, numbers: list[int]) -> None
 
 
 class ChurningWriter:
-    """Puts, deletes, puts anew and reads the same few chunks: nothing is ever evicted."""
+    """Puts, deletes, puts again and reads the same few chunks: nothing is ever evicted."""
 
     def __init__(self, ledger: Ledger, *, index: int, seed: int, number_count: int) -> None:
         first = index * NUMBERS_PER_WRITER
@@ -138,14 +138,14 @@ class EvictingWriter:
 
 
 class AppendingWriter:
-    """Lets a few sequences grow row by row, flushes, cuts and forks them, and begins anew."""
+    """Lets a few sequences grow row by row, flushes, cuts and forks them, and starts over."""
 
     def __init__(self, conversations: Conversations, *, seed: int) -> None:
         self._conversations = conversations
         self._random = random.Random(f"{seed}/append")
 
     def step(self, client: Client, life: Life) -> None:
-        """One call, or all that it takes to begin anew."""
+        """One call, or all that it takes to start over."""
         _ = life
         conversations, models = self._conversations, self._conversations.models
         if conversations.key_count > APPENDED_CHUNKS_MAX:

@@ -1,6 +1,6 @@
 """SIGKILL at random moments of a load: nothing acked as durable is lost, no byte is wrong.
 
-What churns is put, deleted and put anew with other bytes in a store that has room for all
+What churns is put, deleted and put again with other bytes in a store that has room for all
 of it, so that everything acked must be there. What evicts goes into a full store, so that
 the newest third must be there. ``kvstored check`` finds nothing after kills under load,
 and a daemon that was killed counts no damage.

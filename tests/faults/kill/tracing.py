@@ -86,7 +86,7 @@ def killed_at(pid: int, point: KillPoint) -> Iterator[None]:
 def traced(tid: int, *options: str) -> Iterator[dict[int, str]]:
     """Attaches strace to a thread, or with ``-f`` to all of its process; detaches in the end.
 
-    Yields an empty mapping for whoever wants to keep the names of the threads.
+    Yields an empty mapping for a caller that wants to keep the names of the threads.
     """
     for _ in range(ATTEMPTS):
         tracer = subprocess.Popen(

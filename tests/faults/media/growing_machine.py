@@ -330,7 +330,7 @@ class GrowingMachine(StoreMachine):
     def check_refusal(
         error: SequenceConflictError | SequenceStorageError, *, is_allowed: bool
     ) -> None:
-        """Something has gone wrong; for a conflict, behind the last look at the sequence."""
+        """Something has gone wrong; for a conflict, after the last look at the sequence."""
         assert is_allowed, error
         assert isinstance(error, SequenceConflictError) or error.reason in FAULTS, error
 

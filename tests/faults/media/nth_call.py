@@ -108,7 +108,7 @@ class Trial:
         self.acknowledged |= set(GROWN.numbers(model, model.safe))
 
     def check_refusal(self, error: SequenceStorageError | SequenceConflictError) -> None:
-        """A flush that is not answered has met the fault, before or behind its look."""
+        """A flush that is not answered has met the fault, before or after its look."""
         if isinstance(error, SequenceStorageError):
             assert error.reason in FAULTS, error
         else:

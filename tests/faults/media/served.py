@@ -1,7 +1,7 @@
 """An open store, asked by chunk numbers; every byte that it serves is compared.
 
 What a chunk holds follows from its number and its version. A version is counted up when a
-chunk is stored anew, so that old bytes of the same key differ from the new ones.
+chunk is stored again, so that old bytes of the same key differ from the new ones.
 """
 
 import queue

@@ -1,11 +1,11 @@
 """A put of two chunks is cut behind each page that it writes, and with each page missing.
 
-The store is opened anew from exactly the media that such a cut leaves, in three ways: with
+The store is opened again from exactly the media that such a cut leaves, in three ways: with
 the index as it was before (a crash), with the index lost and rebuilt from the headers, and
 with the index as it was after the commit (a drive that has lied about its flush).
 
 Fails when ``Landings._verify`` trusts a header without looking at the payload (seen:
-WrongBytesError for a new chunk behind a rebuild).
+WrongBytesError for a new chunk after a rebuild).
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """One of three devices goes in the middle of traffic: only its chunks are missed.
 
-It goes either as a file device does behind a failed flush (every later error is sticky), or
+It goes either as a file device does after a failed flush (every later error is sticky), or
 as a drive that was pulled: every call gives a plain error. Reads go on from the two others,
 and what is put from then on becomes durable there.
 

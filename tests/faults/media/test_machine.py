@@ -1,7 +1,7 @@
 """A Hypothesis state machine drives the store against a plain dictionary model.
 
 Fails when the committer does not flush (seen: chunks that were acknowledged are not there
-behind a crash, and "the check names {...}"), when ``Landings._verify`` takes every slice
+after a crash, and "the check names {...}"), when ``Landings._verify`` takes every slice
 for sound (seen: WrongBytesError), and when ``NvmeRoom`` evicts what is pinned (seen: "of
 {...} some are pinned").
 

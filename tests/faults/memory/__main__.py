@@ -1,6 +1,6 @@
 """``python -m tests.faults.memory --count SECONDS [--seed S] [--json FILE]``: the soak.
 
-Prints the daemon's memory behind each phase; exits with 1 when it grew by more than the
+Prints the daemon's memory after each phase; exits with 1 when it grew by more than the
 promise, or when threads, descriptors or open tails stayed.
 """
 

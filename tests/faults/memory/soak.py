@@ -16,7 +16,7 @@ THREADS = 4
 CROWD = 16
 """Clients at once in the first half of the warm-up: pools of threads and heaps reach their size."""
 GROWTH_MAX = 0.01
-"""The promise: resident memory grows by no larger part behind the warm-up."""
+"""The promise: resident memory grows by no larger part after the warm-up."""
 SLAB_BYTES = 2 * MIB
 DRAM_BYTES = 16 * MIB
 OVERRIDES: Overrides = {
@@ -31,7 +31,7 @@ TAILS = int(OPEN_SHARE_MAX * DRAM_BYTES) // (SLAB_BYTES // (SLAB_BYTES // class_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoakReport:
-    """The idle daemon behind the warm-up, then behind each phase, and the steps of all phases.
+    """The idle daemon after the warm-up, then after each phase, and the steps of all phases.
 
     ``append_rows`` were taken by the daemon since its start, and ``tails`` could be opened in
     the end.
@@ -44,12 +44,12 @@ class SoakReport:
 
     @property
     def growth_bytes(self) -> int:
-        """Resident bytes at the end above those behind the warm-up."""
+        """Resident bytes at the end above those after the warm-up."""
         return self.states[-1].resident_bytes - self.states[0].resident_bytes
 
     @property
     def growth(self) -> float:
-        """The same as a part of what the daemon had behind the warm-up."""
+        """The same as a part of what the daemon had after the warm-up."""
         return self.growth_bytes / self.states[0].resident_bytes
 
     def describe(self) -> str:

@@ -22,13 +22,13 @@ class TestMonitoredDevice(DeviceConformance):
 
 def test_counts_every_call_and_byte() -> None:
     device = MonitoredDevice(memory())
-    assert device.snapshot() == DeviceCounters()
+    assert device.counters() == DeviceCounters()
     page, pages = aligned(PAGE_BYTES), aligned(2 * PAGE_BYTES)
     device.writev([page, pages], 0)
     device.readv([page], 0)
     device.readv([pages], 0)
     device.flush()
-    assert device.snapshot() == DeviceCounters(
+    assert device.counters() == DeviceCounters(
         read_bytes=3 * PAGE_BYTES,
         written_bytes=3 * PAGE_BYTES,
         read_requests=2,
@@ -46,7 +46,7 @@ def test_counts_errors_without_their_bytes() -> None:
         device.writev([aligned(PAGE_BYTES)], 0)
     with pytest.raises(DeviceError):
         device.flush()
-    assert device.snapshot() == DeviceCounters(
+    assert device.counters() == DeviceCounters(
         read_requests=1, write_requests=1, flush_requests=1, errors=3
     )
 
@@ -56,7 +56,7 @@ def test_tells_of_a_device_that_failed_stop() -> None:
     device = MonitoredDevice(FaultyDevice(memory(), FaultPlan(faults=(fault,))))
     with pytest.raises(DeviceError):
         device.flush()
-    assert device.snapshot().failed
+    assert device.counters().failed
 
 
 def test_counts_calls_of_all_threads() -> None:
@@ -64,11 +64,11 @@ def test_counts_calls_of_all_threads() -> None:
     with ThreadPoolExecutor(8) as threads:
         for page in range(CAPACITY_BYTES // PAGE_BYTES):
             threads.submit(device.readv, [aligned(PAGE_BYTES)], page * PAGE_BYTES)
-    assert device.snapshot().read_bytes == CAPACITY_BYTES
+    assert device.counters().read_bytes == CAPACITY_BYTES
 
 
 def test_counters_outlive_the_device() -> None:
     device = MonitoredDevice(memory())
     device.flush()
     device.close()
-    assert device.snapshot().flush_requests == 1
+    assert device.counters().flush_requests == 1

@@ -127,7 +127,7 @@ def test_the_kernels_error_is_reported_and_the_engine_goes_on(
         error = submit(engine, Operation.WRITE, aligned(PAGE_BYTES)).result(30)
         assert "write failed: Bad file descriptor" in str(error)
         assert submit(engine, Operation.READ, aligned(PAGE_BYTES)).result(30) is None
-    counters = monitored.snapshot()
+    counters = monitored.counters()
     assert (counters.write_requests, counters.written_bytes, counters.errors) == (1, 0, 1)
     assert (counters.read_requests, counters.read_bytes) == (1, PAGE_BYTES)
     device.close()

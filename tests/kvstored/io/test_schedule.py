@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kvstored.io.engine import TRAFFIC, Background, Foreground, IoRequest, Operation, Traffic
 from kvstored.io.schedule import (
-    BACKGROUND_PARTS,
+    BACKGROUND_DIVISION,
     BURST_COST_BYTES,
     IN_FLIGHT_BEFORE_QUIET,
     PAUSE_S_MAX,
@@ -134,7 +134,7 @@ class TestPause:
     """The device stays free for a moment after the last read."""
 
     def paused(self, service_s: float) -> Schedule[str]:
-        """A write without tokens behind a read that ends at ``service_s``."""
+        """A write without tokens after a read that ends at ``service_s``."""
         schedule = new_schedule()
         add(schedule, Foreground.READ)
         read = one(schedule, Foreground.READ)
@@ -327,8 +327,8 @@ def test_refuses_impossible_policies(
 def test_kinds_of_background_divide_what_they_have_together() -> None:
     policy = SchedulePolicy(write_share=0.15, background_share=0.05, write_cost=1.5)
     assert list(policy.shares) == list(TRAFFIC)
-    assert set(BACKGROUND_PARTS) == set(Background)
-    assert sum(BACKGROUND_PARTS.values()) == pytest.approx(1)
+    assert set(BACKGROUND_DIVISION) == set(Background)
+    assert sum(BACKGROUND_DIVISION.values()) == pytest.approx(1)
     assert sum(policy.shares.values()) == pytest.approx(1)
     assert policy.shares[Foreground.READ] == pytest.approx(0.8)
     assert policy.shares[Background.PROMOTION] == pytest.approx(0.03)

@@ -28,7 +28,7 @@ def stream(caller: Caller) -> "grpc.aio.StreamUnaryCall[Any, Any]":
 
 
 async def test_the_token_is_looked_at_before_the_message_is_received(caller: Caller) -> None:
-    """Bug: whoever reached the socket could have the daemon receive 8 MiB in each call.
+    """Bug: a process that reached the socket could have the daemon receive 8 MiB in each call.
 
     Fails when methods are served as unary ones (seen: gRPC's own answer, which has no reason).
     """

@@ -91,7 +91,7 @@ class Steps:
 
     def _store_again(self) -> None:
         self.store.index.apply(IndexChange(puts=((CHUNK, self.record),)))
-        self.store.extents.allocator.restore(self.record.extent)
+        self.store.extents.allocator.occupy(self.record.extent)
         self.room.stored(CHUNK, self.record.extent)
 
 

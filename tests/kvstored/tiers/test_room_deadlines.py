@@ -67,7 +67,7 @@ class Scene:
         self.device = device
 
     def stop_commits(self) -> PutTicket:
-        """Lets the committer hang in a flush, behind the put that is returned."""
+        """Lets the committer hang in a flush, after the put that is returned."""
         self.device.flushes.clear()
         (ticket,) = self.opened.put([9000])
         assert ticket.durable is not None

@@ -93,7 +93,7 @@ def test_an_absent_daemon_is_left_alone_for_the_interval() -> None:
     assert world.connection.due
     world.is_there = True
     world.connection.ensure()
-    assert world.counters.snapshot() == {"connect_failures": 1, "connects": 1}
+    assert world.counters.counts() == {"connect_failures": 1, "connects": 1}
 
 
 def test_after_a_death_the_next_use_connects_at_once() -> None:
@@ -142,7 +142,7 @@ def test_close_waited_for_a_thread_that_was_connecting() -> None:
     # What the daemon made meanwhile is given back at once.
     assert world.peers[0].recv(1) == b""
     assert world.connection.current() is None
-    assert world.counters.snapshot() == {}
+    assert world.counters.counts() == {}
 
 
 def test_what_a_daemon_refuses_a_closed_client_is_no_refusal_of_it() -> None:
@@ -176,7 +176,7 @@ def test_a_refused_session_reads_as_no_daemon() -> None:
         refused(world.connection.live, "the arena is too large")
     assert world.attempts == 1
     assert world.connection.refusal == "the arena is too large"
-    assert world.counters.snapshot() == {
+    assert world.counters.counts() == {
         "connect_failures": 1,
         "connect_refused_LIMIT_EXCEEDED": 1,
     }

@@ -2,15 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.restore.token_partition.token_reads import slices_in_flight, turn_count
+from benchmarks.restore.token_partition.token_reads import round_count, slices_in_flight
 
 
 @pytest.mark.parametrize(
-    ("tokens", "byte_count", "turns"),
+    ("tokens", "byte_count", "rounds"),
     [(0, 0, 1), (100, 10, 1), (101, 10, 2), (100, 1001, 2), (301, 5001, 6)],
 )
-def test_a_turn_exceeds_neither_bound(tokens: int, byte_count: int, turns: int) -> None:
-    assert turn_count(tokens, byte_count, turn_tokens=100, turn_bytes=1000) == turns
+def test_a_round_exceeds_neither_bound(tokens: int, byte_count: int, rounds: int) -> None:
+    assert round_count(tokens, byte_count, round_tokens=100, round_bytes=1000) == rounds
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Real processes restore their parts of a model from one daemon."""
+"""Real processes restore their shards of a model from one daemon."""
 
 import multiprocessing
 import signal

@@ -58,7 +58,7 @@ class CopierConformance:
         assert torch.equal(target, torch.stack((keys, values)).cpu())
 
     def test_memory_that_was_given_back_is_not_copied(self) -> None:
-        """A state that nobody holds behind the call: the allocator may hand its memory out."""
+        """A state that nobody holds after the call: the allocator may hand its memory out."""
         copier, target = self.make(), torch.zeros(ROWS, WIDTH)
         shown = self.states().cpu().clone()
         copier.copy((self.states(),), target)
@@ -87,7 +87,7 @@ class TestCudaCopier(CopierConformance):
         return CudaCopier(torch.cuda.Stream())
 
     def test_the_engines_stream_does_not_wait(self) -> None:
-        """Work that the engine launches behind a copy does not wait for it: only the other way."""
+        """Work that the engine launches after a copy does not wait for it: only the other way."""
         stream, source = torch.cuda.Stream(), self.states()
         copier, target = CudaCopier(stream), torch.zeros(ROWS, WIDTH)
         with torch.cuda.stream(stream):

@@ -125,7 +125,7 @@ def test_what_else_lies_beside_an_adapter_is_not_read(tmp_path: Path) -> None:
 
 
 def test_images_without_content_hashes_are_unknown() -> None:
-    """Bug: vLLM without caches counts images, and each of its processes begins anew."""
+    """Bug: vLLM without caches counts images, and each of its processes starts over."""
     identifier = RequestIdentifier(hashes_media=False)
     assert identifier.identity_of(request()).media == ()
     with pytest.raises(UnknownIdentityError, match="no hash of its content"):

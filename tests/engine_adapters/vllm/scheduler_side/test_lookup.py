@@ -161,7 +161,7 @@ def test_hung_daemon_costs_each_request_its_deadline(hanging: Hanging) -> None:
 
 
 def test_look_ups_that_nobody_waits_for_stay_queued(hanging: Hanging) -> None:
-    """Bug: they were asked all the same, each behind a call of 10 s."""
+    """Bug: they were asked all the same, each after a call of 10 s."""
     hanging.hang()
     dropped = [hanging.ask() for _ in range(3)]
     for pending in dropped:
@@ -182,7 +182,7 @@ def test_look_up_whose_deadline_is_over_is_not_asked(hanging: Hanging) -> None:
 
 
 def test_leases_of_a_daemon_that_hangs_end_with_their_time(hanging: Hanging) -> None:
-    """A release would keep a thread from whoever asks first when it has recovered."""
+    """A release would keep a thread from the first request after it has recovered."""
     hanging.is_open.set()
     found = hanging.ask().result(PATIENCE_S)
     assert found is not None

@@ -10,7 +10,7 @@ from kvstored.format.geometry import ChunkGeometry
 from kvstored.io.device import DeviceError
 from kvstored.store.check import check_report
 from kvstored.store.check.check_report import CheckReport, ProblemKind
-from kvstored.store.check.chunk_check import window_parts
+from kvstored.store.check.chunk_check import window_slices
 from kvstored.store.check.offline_check import check_store
 from kvstored.store.index.entry import Table
 from kvstored.store.index.index import Index, IndexChange
@@ -246,7 +246,7 @@ def test_window_parts_cover_each_slice_exactly(sizes: list[int], pages: int) -> 
     window_bytes = pages * 4096
     covered: dict[int, list[int]] = {layer: [] for layer in range(len(sizes))}
     for start in range(0, geometry.extent_bytes, window_bytes):
-        for layer, begin, end in window_parts(geometry, start, start + window_bytes):
+        for layer, begin, end in window_slices(geometry, start, start + window_bytes):
             assert 0 <= begin < end <= window_bytes
             covered[layer] += [start + begin, start + end]
     for layer, byte_count in enumerate(sizes):

@@ -36,7 +36,7 @@ def test_probe_counts_single_damaged_values_but_calls_the_index_sound(unclean: P
 def test_pages_of_another_lmdb_are_not_judged(
     unclean: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start behind an update of LMDB took its pages for damage and rebuilt the index."""
+    """A start after an update of LMDB took its pages for damage and rebuilt the index."""
 
     def judge(_: Path) -> None:
         raise IndexDamagedError("pages that are laid out in another way")

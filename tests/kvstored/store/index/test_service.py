@@ -111,7 +111,7 @@ def change_the_epoch(index: Index) -> None:
 def test_a_snapshot_of_another_state_is_not_used(
     clean: Path, alter: Callable[[Index], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever changed the index behind the daemon's back: it is looked through as well."""
+    """Somebody changed the index behind the daemon's back: it is looked through as well."""
     index = Index.open(clean, map_bytes=MAP_BYTES)
     alter(index)
     index.close()

@@ -8,7 +8,7 @@ import pytest
 from kvstored.format.errors import FormatError
 from kvstored.store.index.snapshot import (
     SNAPSHOT_FILE,
-    SnapshotState,
+    SnapshotHead,
     open_snapshot,
     read_snapshot,
     remove_snapshot,
@@ -17,7 +17,7 @@ from kvstored.store.index.snapshot import (
 from kvstored.store.space.claim_stream import ClaimWriter
 from tests.kvstored.store.space.test_claim_block import block, columns
 
-STATE = SnapshotState(set_id=b"s" * 16, epoch=3, revision=44, chunk_count=5, next_stamp=2**63)
+STATE = SnapshotHead(set_id=b"s" * 16, epoch=3, revision=44, chunk_count=5, next_stamp=2**63)
 
 
 def test_a_snapshot_comes_back(tmp_path: Path) -> None:
@@ -92,4 +92,4 @@ def test_an_empty_file_is_refused() -> None:
 def test_every_field_tells_states_apart(field: str) -> None:
     change: dict[str, Any] = {field: 1}
     other = replace(STATE, **change)
-    assert SnapshotState.decode(other.encode()) == other != STATE
+    assert SnapshotHead.decode(other.encode()) == other != STATE

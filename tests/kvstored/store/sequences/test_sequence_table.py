@@ -219,7 +219,7 @@ def test_sequences_on_their_way_count_for_the_limit(
     held: tuple[SequenceTable, GatedCommitter, ThreadPoolExecutor],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Fails when a create counts only behind its commit (seen: a third is made)."""
+    """Fails when a create counts only after its commit (seen: a third is made)."""
     monkeypatch.setattr(sequence_table, "SEQUENCES_PER_NAMESPACE_MAX", 2)
     table, committer, threads = held
     made = [threads.submit(table.create, HELD, name, record_of()) for name in ("a", "b")]
@@ -246,7 +246,7 @@ def test_a_deletion_that_is_the_first_change_counts_once(
     *,
     is_asked_meanwhile: bool,
 ) -> None:
-    """Fails when a deletion begins to count behind its commit (seen: one too many is made).
+    """Fails when a deletion begins to count after its commit (seen: one too many is made).
 
     A create meanwhile has them counted, and would hide that.
     """

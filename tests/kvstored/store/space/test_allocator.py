@@ -28,7 +28,7 @@ def make_allocator(slab_counts: list[int] | None = None) -> Allocator:
 
 
 class AllocatorMachine(RuleBasedStateMachine):
-    """Random allocations and frees; restoring the used extents gives an equal allocator."""
+    """Random allocations and frees; occupying the used extents gives an equal allocator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class AllocatorMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         self.allocator = make_allocator()
         for extent in self.used:
-            self.allocator.restore(extent)
+            self.allocator.occupy(extent)
 
     @invariant()
     def extents_do_not_overlap(self) -> None:
@@ -142,17 +142,17 @@ def test_reopened_slab_is_found_once_per_class() -> None:
         (Extent(0, DATA_OFFSET + HEADER_BYTES + 56 * KIB, 8 * KIB), "extent boundary"),
     ],
 )
-def test_restore_refuses_what_cannot_be_an_extent(extent: Extent, message: str) -> None:
+def test_occupy_refuses_what_cannot_be_an_extent(extent: Extent, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make_allocator().restore(extent)
+        make_allocator().occupy(extent)
 
 
 @pytest.mark.parametrize("positions", [[0], [6, 2, 3], list(range(7))])
-def test_a_whole_slab_is_restored_as_its_extents_are(positions: list[int]) -> None:
+def test_a_whole_slab_is_occupied_as_its_extents_are(positions: list[int]) -> None:
     whole, single = make_allocator(), make_allocator()
-    whole.restore_slab(1, 2, 8 * KIB, np.array(positions))
+    whole.occupy_slab(1, 2, 8 * KIB, np.array(positions))
     for position in positions:
-        single.restore(whole.geometry.extent(1, 2, position, 8 * KIB))
+        single.occupy(whole.geometry.extent(1, 2, position, 8 * KIB))
     assert whole.used_count(1, 2) == single.used_count(1, 2) == len(positions)
     assert whole.used_bytes(1) == single.used_bytes(1)
     taken = [[one.allocate(8 * KIB, 1) for _ in range(21)] for one in (whole, single)]
@@ -161,14 +161,14 @@ def test_a_whole_slab_is_restored_as_its_extents_are(positions: list[int]) -> No
         whole.free(whole.geometry.extent(1, 2, position, 8 * KIB))
 
 
-def test_restore_refuses_overlap() -> None:
+def test_occupy_refuses_overlap() -> None:
     allocator = make_allocator()
     extent = Extent(1, DATA_OFFSET + HEADER_BYTES, 8 * KIB)
-    allocator.restore(extent)
+    allocator.occupy(extent)
     with pytest.raises(ValueError, match="overlaps"):
-        allocator.restore(extent)
+        allocator.occupy(extent)
     with pytest.raises(ValueError, match="overlaps"):
-        allocator.restore(Extent(1, DATA_OFFSET + HEADER_BYTES, 12 * KIB))
+        allocator.occupy(Extent(1, DATA_OFFSET + HEADER_BYTES, 12 * KIB))
     assert allocator.capacity_bytes(1) == 3 * SLAB_BYTES
     assert allocator.slab_offset(2) == DATA_OFFSET + 2 * SLAB_BYTES
 

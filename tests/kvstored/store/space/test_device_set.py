@@ -136,7 +136,7 @@ def test_an_epoch_that_cannot_be_written_is_not_entered(paths: list[Path], set_i
 def test_devices_are_wrapped(paths: list[Path], set_id: bytes) -> None:
     device_set = open_device_set(paths, wrap=MonitoredDevice)
     assert all(
-        isinstance(device, MonitoredDevice) and device.snapshot().read_requests == 2
+        isinstance(device, MonitoredDevice) and device.counters().read_requests == 2
         for device in device_set.devices
     )
     device_set.close()

@@ -1,6 +1,6 @@
 """What a slab says of itself, also where parts of it cannot be read.
 
-Fails when ``_header_pages`` lets the error of a span's read out (seen: ``DeviceError`` for a
+Fails when ``_header_pages`` lets the error of a read out (seen: ``DeviceError`` for a
 bad header, a bad payload and a hiccup), and when ``scan_slab`` reads the header of the slab
 only once (seen: ``DeviceError`` for a hiccup).
 """
@@ -19,7 +19,7 @@ from kvstored.store.space.scanned_slab import ScannedSlab
 from kvstored.store.space.slab_scan import (
     SCAN_BYTES,
     SlabPlace,
-    extent_spans,
+    header_reads,
     read_slab_header,
     scan_slab,
     slab_places,
@@ -53,13 +53,13 @@ def first_place(device_set) -> SlabPlace:
 
 
 @given(st.integers(2, 100), st.integers(4, 4000))
-def test_spans_cover_every_extent_once_and_fit_the_memory(pages: int, slab_pages: int) -> None:
+def test_reads_cover_every_extent_once_and_fit_the_memory(pages: int, slab_pages: int) -> None:
     class_bytes, byte_count = pages * 4096, slab_pages * 4096
-    spans = list(extent_spans(offset=7 * 4096, byte_count=byte_count, class_bytes=class_bytes))
-    offsets = [start + n * class_bytes for start, count in spans for n in range(count)]
+    reads = list(header_reads(offset=7 * 4096, byte_count=byte_count, class_bytes=class_bytes))
+    offsets = [start + n * class_bytes for start, count in reads for n in range(count)]
     first = 8 * 4096
     assert offsets == [first + n * class_bytes for n in range((byte_count - 4096) // class_bytes)]
-    assert all((count - 1) * class_bytes + 4096 <= SCAN_BYTES for _, count in spans)
+    assert all((count - 1) * class_bytes + 4096 <= SCAN_BYTES for _, count in reads)
 
 
 def test_places_alternate_between_devices() -> None:

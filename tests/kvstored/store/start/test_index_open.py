@@ -124,7 +124,7 @@ def test_quarantined_extents_stay_used_with_a_snapshot(tmp_path: Path, store: Wr
     assert len(recovered.table) == COUNT - 1
     assert [recovered.allocator.used_bytes(device) for device in (0, 1)] == used_bytes
     with pytest.raises(ValueError, match="overlaps"):
-        recovered.allocator.restore(record.extent)
+        recovered.allocator.occupy(record.extent)
     index.close()
 
 

@@ -237,7 +237,7 @@ def test_one_transaction_took_any_number_of_lengths(
 def test_a_map_that_is_full_all_the_same_ends_no_rebuild(
     index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild_module, "RECORD_PART", 1)
+    monkeypatch.setattr(rebuild_module, "RECORDS_UNDIVIDED_MAX", 1)
     store = WrittenStore()
     for number in range(1, 41):
         store.write(number)

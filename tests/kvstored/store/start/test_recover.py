@@ -12,7 +12,7 @@ from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.store.index.entry import Table
 from kvstored.store.index.index import Index, IndexChange
 from kvstored.store.start import recover as recover_module
-from kvstored.store.start.recover import RecoverError, allocator_of, recover, restore
+from kvstored.store.start.recover import RecoverError, allocator_of, occupy, recover
 from tests.kvstored.store.index_stores import (
     CLASS_BYTES,
     MAP_BYTES,
@@ -166,7 +166,7 @@ def model_recover(claims: list[ModelClaim]) -> tuple[dict[int, Extent], set[Exte
     quarantined: set[Extent] = set()
     dropped_count = 0
     for claim in sorted(claims, key=lambda claim: (claim.stamp, claim.is_quarantined))[::-1]:
-        if restore(allocator, claim.extent) is not None:
+        if occupy(allocator, claim.extent) is not None:
             dropped_count += 1
         elif claim.is_quarantined:
             quarantined.add(claim.extent)

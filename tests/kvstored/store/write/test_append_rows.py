@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.store.write.append_rows import (
-    Piece,
+    ChunkRows,
     check_halves,
+    chunk_rows,
     completed_chunks,
     head_moves,
-    pieces,
     row_blocks,
 )
-from kvstored.store.write.row_copies import LONG_RUN_TOKENS, RowRun, copy_rows
+from kvstored.store.write.row_copies import LONG_RANGE_TOKENS, RowRange, copy_rows
 from kvstored_contract.layout import LayerState, LayoutError, StateKind, StateLayout
 from kvstored_contract.snapshot import SnapshotGeometry
 
@@ -48,7 +48,7 @@ LAYOUTS = (
 def test_pieces_cover_each_token_once(first: int, count: int, row: int) -> None:
     found = [
         (piece.chunk_index * CHUNK_TOKENS + piece.first_token + step, piece.first_row + step)
-        for piece in pieces(
+        for piece in chunk_rows(
             first_token=first, first_row=row, token_count=count, chunk_tokens=CHUNK_TOKENS
         )
         for step in range(piece.token_count)
@@ -59,13 +59,15 @@ def test_pieces_cover_each_token_once(first: int, count: int, row: int) -> None:
 @given(first=st.integers(0, 100), count=st.integers(1, 100))
 def test_completed_chunks_are_the_pieces_that_reach_an_end(first: int, count: int) -> None:
     parts = list(
-        pieces(first_token=first, first_row=0, token_count=count, chunk_tokens=CHUNK_TOKENS)
+        chunk_rows(first_token=first, first_row=0, token_count=count, chunk_tokens=CHUNK_TOKENS)
     )
     full = [part for part in parts if part.first_token + part.token_count == CHUNK_TOKENS]
     assert len(full) == completed_chunks(
         first_token=first, token_count=count, chunk_tokens=CHUNK_TOKENS
     )
-    assert Piece(first // CHUNK_TOKENS, first % CHUNK_TOKENS, 0, parts[0].token_count) == parts[0]
+    assert (
+        ChunkRows(first // CHUNK_TOKENS, first % CHUNK_TOKENS, 0, parts[0].token_count) == parts[0]
+    )
 
 
 def places(layout: StateLayout, chunk_tokens: int, token: int) -> list[tuple[int, int]]:
@@ -97,30 +99,30 @@ def test_rows_arrive_where_their_tokens_lie(
     snapshot = np.frombuffer(np.random.default_rng(1).bytes(geometry.byte_count), np.uint8)
     memory = np.zeros(3 * frame_bytes, np.uint8)
     expected = memory.copy()
-    runs = []
+    ranges = []
     for frame in data.draw(st.lists(st.integers(0, 2), unique=True, max_size=3)):
         count = data.draw(st.integers(1, row_count))
         first_token = data.draw(st.integers(0, CHUNK_TOKENS - count))
         first_row = data.draw(st.integers(0, row_count - count))
-        runs.append(RowRun(frame * frame_bytes, first_token, first_row, count))
+        ranges.append(RowRange(frame * frame_bytes, first_token, first_row, count))
         for step in range(count):
             sources = halves_at(layout, geometry.offsets, row_count, first_row + step)
             targets = places(layout, CHUNK_TOKENS, first_token + step)
             for (source, size), (target, _) in zip(sources, targets, strict=True):
                 start = frame * frame_bytes + target
                 expected[start : start + size] = snapshot[source : source + size]
-    copy_rows(snapshot=snapshot, memory=memory, blocks=row_blocks(layout, row_count), runs=runs)
+    copy_rows(snapshot=snapshot, memory=memory, blocks=row_blocks(layout, row_count), ranges=ranges)
     assert np.array_equal(memory, expected)
 
 
-@pytest.mark.parametrize("count", [LONG_RUN_TOKENS - 1, LONG_RUN_TOKENS])
+@pytest.mark.parametrize("count", [LONG_RANGE_TOKENS - 1, LONG_RANGE_TOKENS])
 def test_both_ways_of_copying_bring_all_rows(count: int) -> None:
     layout = layout_of([LayerState(StateKind.HIDDEN, 3), LayerState(StateKind.KV, 4)])
     geometry = SnapshotGeometry(layout, count)
     snapshot = np.frombuffer(np.random.default_rng(1).bytes(geometry.byte_count), np.uint8)
     memory = np.zeros(class_bytes(layout), np.uint8)
-    runs = [RowRun(0, CHUNK_TOKENS - count, 0, count)]
-    copy_rows(snapshot=snapshot, memory=memory, blocks=row_blocks(layout, count), runs=runs)
+    ranges = [RowRange(0, CHUNK_TOKENS - count, 0, count)]
+    copy_rows(snapshot=snapshot, memory=memory, blocks=row_blocks(layout, count), ranges=ranges)
     for step in range(count):
         sources = halves_at(layout, geometry.offsets, count, step)
         targets = places(layout, CHUNK_TOKENS, CHUNK_TOKENS - count + step)

@@ -300,7 +300,7 @@ def test_choosing_does_not_walk_all_frames() -> None:
 
 
 def run(tier: Tier, seed: int, steps: int, *, phases: bool) -> list[float]:
-    """Random traffic of eight classes; what is kept behind each put once the tier was full.
+    """Random traffic of eight classes; what is kept after each put once the tier was full.
 
     With ``phases`` what is wanted changes now and then, down to some classes alone.
     """

@@ -74,7 +74,7 @@ def test_reads_of_parts_of_the_layers_are_one_use_of_a_chunk(
             assert (stream.task.dram_chunks, stream.task.nvme_chunks) == (0, 1)
 
     def counted() -> float:
-        """A stream counts behind its end."""
+        """A stream counts after its end."""
         return opened.store._promoter._reads.count(ChunkId(NAMESPACE, key(0)))
 
     restore()

@@ -14,7 +14,7 @@ Fails, each seen in a test of its own, when
   not ask for deletions under way (1 of these);
 * ``_check_slab_header`` does not look at the table again (a slab that was emptied is reported);
 * ``ScrubDevice`` submits without ``background`` (``Foreground.READ``) or tells nobody of its
-  errors (no ``device_errors``); ``Turns.wait`` sleeps (closing never ends);
+  errors (no ``device_errors``); ``Pacer.wait`` sleeps (closing never ends);
 * ``Scrub._run`` does not catch faults of a pass (there is no second one);
 * ``ChunkTable.chunks_in_rows`` takes rows without a chunk (775 chunks instead of 517).
 """
@@ -164,7 +164,7 @@ def test_damaged_superblock_copies_are_reported(
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     last = opened.devices[0].capacity_bytes - 4096
     assert lines == [
-        f"the superblock copy at byte {offset} of {name} is damaged; the next start writes it anew"
+        f"the superblock copy at byte {offset} of {name} is damaged; the next start rewrites it"
         for offset, name in [(last, "device0"), (0, "device1")]
     ]
 

@@ -67,7 +67,7 @@ def recorded_chunks(path: Path, *, is_freed: bool) -> int:
 def test_what_settled_while_a_sequence_was_in_use_was_never_recorded_at_close(
     tmp_path: Path,
 ) -> None:
-    """Bug: it was put back behind the end mark, and the thread ended at that."""
+    """Bug: it was put back after the end mark, and the thread ended at that."""
     assert recorded_chunks(tmp_path, is_freed=True) == 1
 
 

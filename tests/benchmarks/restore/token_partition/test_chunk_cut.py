@@ -2,12 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.restore.token_partition.chunk_piece import ChunkPiece, pieces_of
+from benchmarks.restore.token_partition.chunk_cut import ChunkCut, cuts_of
 from engine_adapters.restore import TokenRange
 
 
 @pytest.mark.parametrize(
-    ("tokens", "pieces"),
+    ("tokens", "cuts"),
     [
         ((8, 24), [(range(1, 3), range(8))]),
         ((3, 24), [(range(1), range(3, 8)), (range(1, 3), range(8))]),
@@ -20,20 +20,17 @@ from engine_adapters.restore import TokenRange
         ((5, 5), []),
     ],
 )
-def test_cuts_at_either_end(tokens: tuple[int, int], pieces: list[tuple[range, range]]) -> None:
-    found = pieces_of(TokenRange(*tokens), 8)
-    assert found == tuple(ChunkPiece(*piece) for piece in pieces)
+def test_cuts_at_either_end(tokens: tuple[int, int], cuts: list[tuple[range, range]]) -> None:
+    found = cuts_of(TokenRange(*tokens), 8)
+    assert found == tuple(ChunkCut(*cut) for cut in cuts)
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 17))
 def test_every_token_once_and_in_order(first: int, count: int, chunk_tokens: int) -> None:
-    pieces = pieces_of(TokenRange(first, first + count), chunk_tokens)
+    cuts = cuts_of(TokenRange(first, first + count), chunk_tokens)
     tokens = [
-        chunk * chunk_tokens + token
-        for piece in pieces
-        for chunk in piece.chunks
-        for token in piece.tokens
+        chunk * chunk_tokens + token for cut in cuts for chunk in cut.chunks for token in cut.tokens
     ]
     assert tokens == list(range(first, first + count))
-    assert sum(piece.token_count for piece in pieces) == count
-    assert len(pieces) <= 3
+    assert sum(cut.token_count for cut in cuts) == count
+    assert len(cuts) <= 3

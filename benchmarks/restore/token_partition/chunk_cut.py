@@ -5,7 +5,7 @@ from typing import NamedTuple
 from engine_adapters.restore.ranges import TokenRange
 
 
-class ChunkPiece(NamedTuple):
+class ChunkCut(NamedTuple):
     """Chunks ``chunks`` of which the same tokens are taken: ``tokens``, counted in each."""
 
     chunks: range
@@ -17,22 +17,22 @@ class ChunkPiece(NamedTuple):
         return len(self.chunks) * len(self.tokens)
 
 
-def pieces_of(tokens: TokenRange, chunk_tokens: int) -> tuple[ChunkPiece, ...]:
+def cuts_of(tokens: TokenRange, chunk_tokens: int) -> tuple[ChunkCut, ...]:
     """``tokens`` in order: the end of a cut chunk, whole chunks, the start of a cut chunk.
 
-    At most three pieces; one where nothing is cut, and none for no tokens.
+    At most three cuts; one where nothing is cut, and none for no tokens.
     """
-    pieces = []
+    cuts = []
     first = tokens.first
     while first < tokens.stop:
         chunk, skipped = divmod(first, chunk_tokens)
         if skipped or tokens.stop - first < chunk_tokens:
             stop = min(tokens.stop, (chunk + 1) * chunk_tokens)
             taken = range(skipped, stop - chunk * chunk_tokens)
-            pieces.append(ChunkPiece(range(chunk, chunk + 1), taken))
+            cuts.append(ChunkCut(range(chunk, chunk + 1), taken))
         else:
             stop_chunk = tokens.stop // chunk_tokens
             stop = stop_chunk * chunk_tokens
-            pieces.append(ChunkPiece(range(chunk, stop_chunk), range(chunk_tokens)))
+            cuts.append(ChunkCut(range(chunk, stop_chunk), range(chunk_tokens)))
         first = stop
-    return tuple(pieces)
+    return tuple(cuts)

@@ -2,7 +2,7 @@ import random
 
 import torch
 
-from benchmarks.decode.turns import TurnSink
+from benchmarks.decode.stints import StintSink
 from engine_adapters.runner.model.step import Segment
 
 
@@ -52,7 +52,7 @@ def segments(position: int) -> list[Segment]:
 def test_each_sink_sees_sequences_of_its_own() -> None:
     """From position 0 on without a gap, begun spread over its lead."""
     first, second = Recorder(), Recorder()
-    sink = TurnSink(
+    sink = StintSink(
         {"first": first, "second": second},  # type: ignore[dict-item]  # as far as it is used
         random.Random(1),
         lead_steps=4,

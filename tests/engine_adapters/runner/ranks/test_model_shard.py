@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 
 from engine_adapters.reading.section import Section
-from engine_adapters.runner.ranks.model_part import ModelPart, even_share, sections_within
+from engine_adapters.runner.ranks.model_shard import ModelShard, even_share, sections_within
 
 
 @pytest.mark.parametrize("size", range(1, 9))
@@ -23,11 +23,11 @@ def test_a_rank_outside_is_refused(rank: int) -> None:
         even_share(5, rank, 3)
 
 
-def test_parts_cover_the_model_once() -> None:
+def test_shards_cover_the_model_once() -> None:
     cells = []
     for stage in range(3):
         for rank in range(2):
-            part = ModelPart.of_rank(
+            shard = ModelShard.of_rank(
                 layer_count=7,
                 kv_head_count=4,
                 tensor_rank=rank,
@@ -35,32 +35,32 @@ def test_parts_cover_the_model_once() -> None:
                 stage=stage,
                 stage_count=3,
             )
-            cells += [(layer, head) for layer in part.layers for head in part.heads]
+            cells += [(layer, head) for layer in shard.layers for head in shard.heads]
     assert len(cells) == len(set(cells)) == 7 * 4
 
 
-def test_the_whole_model_is_one_part() -> None:
-    part = ModelPart.of_rank(layer_count=7, kv_head_count=4, tensor_rank=0, tensor_size=1)
-    assert part == ModelPart(layers=range(7), heads=range(4))
+def test_the_whole_model_is_one_shard() -> None:
+    shard = ModelShard.of_rank(layer_count=7, kv_head_count=4, tensor_rank=0, tensor_size=1)
+    assert shard == ModelShard(layers=range(7), heads=range(4))
 
 
 def test_key_heads_are_held_by_several_where_they_are_few() -> None:
-    parts = [
-        ModelPart.of_rank(layer_count=1, kv_head_count=2, tensor_rank=rank, tensor_size=8)
+    shards = [
+        ModelShard.of_rank(layer_count=1, kv_head_count=2, tensor_rank=rank, tensor_size=8)
         for rank in range(8)
     ]
-    assert [part.heads for part in parts] == [range(1)] * 4 + [range(1, 2)] * 4
+    assert [shard.heads for shard in shards] == [range(1)] * 4 + [range(1, 2)] * 4
 
 
 @pytest.mark.parametrize(("heads", "size"), [(4, 3), (3, 4), (6, 4)])
 def test_heads_that_cannot_be_divided_are_refused(heads: int, size: int) -> None:
     with pytest.raises(ValueError, match=f"{heads} key heads cannot be divided among {size}"):
-        ModelPart.of_rank(layer_count=1, kv_head_count=heads, tensor_rank=0, tensor_size=size)
+        ModelShard.of_rank(layer_count=1, kv_head_count=heads, tensor_rank=0, tensor_size=size)
 
 
 def test_more_stages_than_layers_are_refused() -> None:
     with pytest.raises(ValueError, match="2 layers are too few for 3 stages"):
-        ModelPart.of_rank(
+        ModelShard.of_rank(
             layer_count=2, kv_head_count=1, tensor_rank=0, tensor_size=1, stage=0, stage_count=3
         )
 
@@ -83,8 +83,8 @@ def section(first: int, stop: int) -> Section:
     ],
 )
 def test_a_stage_reads_its_layers_only(layers: range, expected: list[tuple[int, int]]) -> None:
-    parts = sections_within([section(2, 6), section(6, 9)], layers)
-    assert [(part.first_layer, part.stop_layer) for part in parts] == expected
-    for part in parts:
-        whole = section(2, 6) if part.first_layer < 6 else section(6, 9)
-        assert part.slice_stride == whole.slice_stride
+    found = sections_within([section(2, 6), section(6, 9)], layers)
+    assert [(one.first_layer, one.stop_layer) for one in found] == expected
+    for one in found:
+        whole = section(2, 6) if one.first_layer < 6 else section(6, 9)
+        assert one.slice_stride == whole.slice_stride

@@ -20,7 +20,7 @@ class _Audience:
     begun_at: dict[int, int] = field(default_factory=dict)
 
 
-class TurnSink:
+class StintSink:
     """A sink of which each step is for one of ``sinks``, as if that one saw all there are.
 
     Each has sequences of its own: their positions count the steps that it was shown, their

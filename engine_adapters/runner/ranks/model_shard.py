@@ -11,7 +11,7 @@ from engine_adapters.reading.section import Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelPart:
+class ModelShard:
     """Consecutive layers, and of each of them consecutive key heads."""
 
     layers: range
@@ -27,8 +27,8 @@ class ModelPart:
         tensor_size: int,
         stage: int = 0,
         stage_count: int = 1,
-    ) -> "ModelPart":
-        """The part of process ``tensor_rank`` of ``stage``.
+    ) -> "ModelShard":
+        """The shard of process ``tensor_rank`` of ``stage``.
 
         Stages have as many layers as each other, the first ones one more where it does
         not come out even. With more processes than key heads, several hold the same
@@ -57,14 +57,14 @@ def even_share(count: int, rank: int, size: int) -> range:
 
 
 def sections_within(sections: Iterable[Section], layers: range) -> tuple[Section, ...]:
-    """The parts of ``sections`` that lie in ``layers``: what one stage reads."""
-    parts = []
+    """What of ``sections`` lies in ``layers``: one stage reads it."""
+    found = []
     for section in sections:
         first = max(section.first_layer, layers.start)
         stop = min(section.stop_layer, layers.stop)
         if first < stop:
-            parts.append(replace(section, first_layer=first, layer_count=stop - first))
-    return tuple(parts)
+            found.append(replace(section, first_layer=first, layer_count=stop - first))
+    return tuple(found)
 
 
 def _heads(head_count: int, rank: int, size: int) -> range:
