@@ -9,7 +9,6 @@ MEMBERS = {
     "engine_adapters.runner.restore.span_restoration.SpanRestoration": 13,
     "benchmarks.restore.measured.found.Found": 13,
     "engine_adapters.vllm.connector.KvstoredConnector": 25,
-    "kvstored.server.session.Session": 14,
     "kvstored.store.space.allocator.Allocator": 13,
     "kvstored.store.space.chunk_table.ChunkTable": 24,
     "kvstored.store.index.index.Index": 20,
@@ -24,7 +23,6 @@ MEMBERS = {
 ATTRIBUTES = {
     "engine_adapters.reading.span_reader.SpanReader": 22,
     "engine_adapters.vllm.worker_side.side.WorkerSide": 17,
-    "kvstored.server.session.Session": 16,
     "kvstored.tiers.tiered_store.TieredStore": 19,
     "benchmarks.storage.scale.Scale": 21,
     "engine_adapters.restore.cost_profile.CostProfile": 20,
@@ -67,7 +65,6 @@ UNREACHED = {
 PURE_BY_WORD_ONLY = {
     "engine_adapters.reading.section",
     "engine_adapters.runner.ranks.model_part",
-    "kvstored.server.fields",
 }
 """Modules that say so and import what does I/O."""
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from kvstored.server.held.layout_table import LAYOUTS_PER_SESSION_MAX
 from kvstored.server.notify import Notifier
-from kvstored.server.session import LAYOUTS_PER_SESSION_MAX
 from kvstored.store.index.index import Index
 from kvstored.store.sequences import sequence_table
 from kvstored.store.sequences.rules import SequenceLimitError
