@@ -10,7 +10,6 @@ MEMBERS = {
     "benchmarks.restore.measured.found.Found": 13,
     "engine_adapters.vllm.connector.KvstoredConnector": 25,
     "kvstored.store.space.allocator.Allocator": 13,
-    "kvstored.store.space.chunk_table.ChunkTable": 24,
     "kvstored.store.index.index.Index": 20,
     "kvstored.store.sequences.sequence_state.SequenceState": 13,
     "kvstored.tiers.chunks.dram.DramTier": 19,

@@ -16,7 +16,7 @@ Fails, each seen in a test of its own, when
 * ``ScrubDevice`` submits without ``background`` (``Foreground.READ``) or tells nobody of its
   errors (no ``device_errors``); ``Turns.wait`` sleeps (closing never ends);
 * ``Scrub._run`` does not catch faults of a pass (there is no second one);
-* ``ChunkTable.chunks_in_rows`` takes rows without a chunk (775 chunks instead of 517).
+* ``ChunkColumns.chunks_in_rows`` takes rows without a chunk (775 chunks instead of 517).
 """
 
 import logging
