@@ -26,7 +26,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         session.layouts.check_limit(layout)
         services = self.services
         await services.in_call_thread(
-            session, deadline_in(), services.store.register_layout, layout
+            session, deadline_in(), services.store.layouts.register, layout
         )
         return session_pb2.RegisterLayoutReply(layout_id=session.layouts.add(layout))
 

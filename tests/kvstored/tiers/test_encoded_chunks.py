@@ -69,7 +69,7 @@ def put(opened: StoreUnderTest, numbers: list[int]) -> list[PutTicket]:
             start = slot * placement.chunk_stride + layer * STRIDE
             data = payload(number, layer)
             opened.arena[start : start + len(data)] = data
-    opened.store.register_layout(ENCODED)
+    opened.store.layouts.register(ENCODED)
     return opened.store.put_path.put(
         PutRequest(
             namespace_id=NAMESPACE,
@@ -268,6 +268,6 @@ def test_full_devices_evict_chunks_of_all_classes(tmp_path: Path) -> None:
 def test_slices_that_no_copy_has_room_for_are_refused(opened: StoreUnderTest) -> None:
     large = replace(ENCODED, chunk_tokens=80)
     with pytest.raises(LayoutRefusedError, match="use a smaller chunk_tokens or a larger"):
-        opened.store.register_layout(large)
-    opened.store.register_layout(replace(large, codec="raw"))
-    opened.store.register_layout(replace(ENCODED, chunk_tokens=64))
+        opened.store.layouts.register(large)
+    opened.store.layouts.register(replace(large, codec="raw"))
+    opened.store.layouts.register(replace(ENCODED, chunk_tokens=64))
