@@ -63,7 +63,7 @@ class Inspection:
     def _entry_count(self, table: Table) -> int:
         """0 while the index cannot be read: the other figures are wanted most then."""
         with suppress(IndexFailure):
-            return self._store.index.entry_count(table)
+            return self._store.index.usage.entry_count(table)
         return 0
 
     def list_chunks(self, key_prefix: str, limit: int) -> tuple[list[ChunkStatus], bool]:

@@ -11,8 +11,12 @@ from torch import distributed
 
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.ranks.model_part import ModelPart
-from engine_adapters.runner.ranks.parallel_restorer import ParallelRestorer, RankGroups
+from engine_adapters.runner.ranks import (
+    ModelPart,
+    ParallelOptions,
+    ParallelRestorer,
+    RankGroups,
+)
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, LayerState, Rotary, StateKind, StateLayout
 from tests.support.waiting import PATIENCE_S
@@ -117,10 +121,12 @@ def restore(task: Task, case: Case, rank: int, device: torch.device) -> dict[str
             RankGroups(tensor=groups[stage], model=world),
             part=part,
             device=device,
-            span_bytes=case.span_chunks * state_format.span_bytes(1),
-            # It runs while slower processes still load their models.
-            timeout_s=case.timeout_s,
-            grace_s=0.5,
+            options=ParallelOptions(
+                span_bytes=case.span_chunks * state_format.span_bytes(1),
+                # It runs while slower processes still load their models.
+                timeout_s=case.timeout_s,
+                grace_s=0.5,
+            ),
         )
         # Only those that are all there can be lost.
         distributed.barrier()

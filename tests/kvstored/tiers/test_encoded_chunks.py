@@ -238,14 +238,14 @@ def test_damage_of_a_slice_is_found_and_the_chunk_leaves(opened: StoreUnderTest)
     opened.devices[record.extent.device_index].media[start + lengths_of(4)[3] - 1] ^= 1
     assert read(opened, [4, 5])[0] == {5}
     wait_until(lambda: opened.store._store.index.get(chunk(4)) is None)
-    assert opened.store._store.index.entry_count(Table.LENGTHS) == 1
+    assert opened.store._store.index.usage.entry_count(Table.LENGTHS) == 1
 
 
 def test_deletion_takes_the_lengths_along(opened: StoreUnderTest) -> None:
     put_durable(opened, NUMBERS)
-    assert opened.store._store.index.entry_count(Table.LENGTHS) == len(NUMBERS)
+    assert opened.store._store.index.usage.entry_count(Table.LENGTHS) == len(NUMBERS)
     assert opened.store.delete(NAMESPACE, list(map(key, NUMBERS))).result(PATIENCE_S) == 12
-    assert opened.store._store.index.entry_count(Table.LENGTHS) == 0
+    assert opened.store._store.index.usage.entry_count(Table.LENGTHS) == 0
     assert sum(device.used_bytes for device in opened.stats().devices) == 0
 
 

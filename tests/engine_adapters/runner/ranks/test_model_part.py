@@ -3,7 +3,8 @@ from itertools import pairwise
 import pytest
 
 from engine_adapters.reading.section import Section
-from engine_adapters.runner.ranks.model_part import ModelPart, even_share, sections_within
+from engine_adapters.runner.ranks.model_part import ModelPart, even_share
+from engine_adapters.runner.ranks.parallel_restorer import sections_within
 
 
 @pytest.mark.parametrize("size", range(1, 9))
