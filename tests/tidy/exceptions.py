@@ -55,7 +55,6 @@ PURE_BY_WORD_ONLY = {
 """Modules that say so and import what does I/O."""
 
 PURE_UNCOVERED = {
-    "kvstored_client.verbs.replies",
     "kvstored_client.testing.addresses",
     "kvstored_client.testing.checks",
 }

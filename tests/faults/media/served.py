@@ -361,8 +361,8 @@ def is_busy(store: TieredStore) -> bool:
     assert isinstance(store._promoter._engine, CountingEngine)
     return bool(
         store._promoter._engine.in_flight
-        or not waits_for_work(store._damage._thread, store._damage._queue)
-        or not waits_for_work(store._promoter._thread, store._promoter._queue)
+        or not waits_for_work(store._damage._work._thread, store._damage._work._queue)
+        or not waits_for_work(store._promoter._work._thread, store._promoter._work._queue)
         or store._store.pins.count
         or store._store.writes._under_way
         or store._store._deleting
