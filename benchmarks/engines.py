@@ -28,7 +28,7 @@ from kvstored.io.engine import IoEngine, IoRequest, Operation
 from kvstored.io.file_device import FileDevice
 from kvstored.io.memory import AlignedMemory
 from kvstored.io.open_engine import EngineKind, open_engine
-from kvstored.server.arena import Arena
+from kvstored.server.held.arena import Arena
 from kvstored.store.read.pieces import copy
 from kvstored_contract.limits import ALIGNMENT_BYTES
 

@@ -70,7 +70,7 @@ MUTATIONS = (
     ),
     Mutation(
         "arena sealing: a client may shrink what the daemon has mapped",
-        "kvstored/server/arena.py",
+        "kvstored/server/held/arena.py",
         "_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL",
         "_SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL",
         ("tests/kvstored/server", "tests/faults/clients"),

@@ -2,8 +2,8 @@
 
 In reading order: the life of the server (``server``), its sockets (``listen``) and what systemd is
 told (``notify``). A client comes through the handshake (``session_socket``), which asks who it is
-(``peer``) and whether it may (``access``); it gets an arena (``arena``), a bell (``bell``) and a
-session (``session``, with ``leases`` for what it pins), one of those in ``session_table``.
+(``peer``) and whether it may (``access``); its session (``session``) is one of those in
+``session_table`` and has what the client holds (``held``).
 
 Calls come over gRPC (``grpc_server``): how one is let in (``admission``), what all services share
 (``calls``), what fields may say (``fields``), and how a refusal travels (``errors``).

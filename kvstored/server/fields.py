@@ -1,4 +1,4 @@
-"""Validation of request fields. Pure: a value, or RefusedError with one sentence."""
+"""Validation of request fields: a value, or RefusedError with one sentence."""
 
 from array import array
 from collections.abc import Sequence

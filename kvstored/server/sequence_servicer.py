@@ -43,7 +43,7 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
             session,
             self._sequences.create,
             fields.sequence_name(request.name),
-            session.layout(request.layout_id),
+            session.layouts.find(request.layout_id),
             keys=fields.checked_keys(request.keys) if request.keys else (),
             is_ephemeral=request.ephemeral,
         )

@@ -23,12 +23,12 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     ) -> session_pb2.RegisterLayoutReply:
         """Makes a layout usable in this session."""
         layout = StateLayout.from_proto(request.layout)
-        session.check_layout_limit(layout)
+        session.layouts.check_limit(layout)
         services = self.services
         await services.in_call_thread(
-            session, deadline_in(), services.store.register_layout, layout
+            session, deadline_in(), services.store.layouts.register, layout
         )
-        return session_pb2.RegisterLayoutReply(layout_id=session.add_layout(layout))
+        return session_pb2.RegisterLayoutReply(layout_id=session.layouts.add(layout))
 
     @session_call
     async def Ping(

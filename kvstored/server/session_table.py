@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from kvstored.format.identity import ChunkId
 from kvstored.server.access import Grant
-from kvstored.server.arena import Arena
-from kvstored.server.bell import Bell
 from kvstored.server.errors import refuse
-from kvstored.server.leases import Lease
+from kvstored.server.held.arena import Arena
+from kvstored.server.held.bell import Bell
+from kvstored.server.held.leases import Lease
 from kvstored.server.session import CALLS_PER_SESSION_MAX, Session, SessionIdentity
 from kvstored.server.slices import SLICE_ITEMS
 from kvstored.store.read.read_stream import ReadStream
@@ -103,7 +103,7 @@ class SessionTable:
             arenas_used_bytes=self._arenas_bytes,
             arenas_capacity_bytes=self._limits.arenas_bytes_max,
             lease_count=sum(len(session.leases) for session in sessions),
-            reads_in_flight_count=sum(session.read_count for session in sessions),
+            reads_in_flight_count=sum(session.arena_use.read_count for session in sessions),
         )
 
     async def open(self, grant: Grant, *, client_name: str, arena_bytes: int) -> Session:
@@ -212,7 +212,7 @@ class SessionTable:
     async def tick(self, now: float) -> None:
         """Ends the leases that are due at ``now`` and forgets finished reads."""
         for session in tuple(self._by_token.values()):
-            session.forget_finished_reads()
+            session.arena_use.forget_finished_reads()
             await self.give_back(session.leases.expire(now))
 
     async def give_back(self, leases: Iterable[Lease]) -> None:

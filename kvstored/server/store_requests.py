@@ -15,7 +15,7 @@ from kvstored_protos.v1 import common_pb2, store_pb2
 
 def put_request(request: store_pb2.PutRequest, session: Session, *, deadline: float) -> PutRequest:
     """The put that a message asks for; raises RefusedError or PlacementError."""
-    layout = session.layout(request.layout_id)
+    layout = session.layouts.find(request.layout_id)
     fields.check_chunk_count(len(request.chunks))
     chunks = fields.new_chunks(request.chunks, layout=layout)
     return PutRequest(
@@ -33,7 +33,7 @@ def append_request(
     request: store_pb2.AppendRequest, session: Session, *, deadline: float
 ) -> AppendRequest:
     """The append that a message asks for; raises RefusedError or LayoutError."""
-    layout = session.layout(request.layout_id)
+    layout = session.layouts.find(request.layout_id)
     items = fields.append_items(request, layout)
     arena = session.arena
     start, end = fields.snapshot_range(request, layout=layout, arena_bytes=arena.byte_count)
@@ -100,7 +100,7 @@ def read_request(
     request: store_pb2.ReadRequest, session: Session, *, deadline: float
 ) -> ReadRequest:
     """The read that a message asks for; raises RefusedError or PlacementError."""
-    layout = session.layout(request.layout_id)
+    layout = session.layouts.find(request.layout_id)
     keys = fields.checked_keys(request.keys)
     fields.check_layers(request.first_layer, request.layer_count, layout)
     arena = session.arena

@@ -11,7 +11,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.server import fields
 from kvstored.server.calls import Services, session_call
 from kvstored.server.errors import RefusedError, refuse
-from kvstored.server.leases import Lease
+from kvstored.server.held.leases import Lease
 from kvstored.server.pinned import Pinned, matched_chunks, pinned_chunks
 from kvstored.server.session import Session
 from kvstored.server.slices import in_slices
@@ -64,7 +64,7 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
 
         def run() -> tuple[list[PutTicket], Future[None]]:
             put = put_request(request, session, deadline=deadline)
-            with session.transfer():
+            with session.arena_use.transfer():
                 tickets = services.store.put_path.put(put)
             return tickets, all_settled(
                 ticket.durable for ticket in tickets if is_durable and ticket.durable is not None
@@ -92,7 +92,7 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
 
         def run() -> list[AppendOutcome]:
             append = append_request(request, session, deadline=deadline)
-            with session.transfer():
+            with session.arena_use.transfer():
                 return services.store.append_path.append(append)
 
         reply = store_pb2.AppendReply()
@@ -111,7 +111,7 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
         self, request: store_pb2.MatchRequest, session: Session
     ) -> store_pb2.MatchReply:
         """Finds the longest stored prefix, and pins it when a lease is asked for."""
-        session.layout(request.layout_id)
+        session.layouts.find(request.layout_id)
         lease_ms = fields.bounded(request.lease_ms, "lease_ms", least=0, most=LEASE_MS_MAX)
         if not request.keys:
             return store_pb2.MatchReply()
@@ -140,10 +140,10 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
 
         def run() -> ReadStream:
             read = read_request(request, session, deadline=deadline)
-            session.check_read_limit(len(read.keys))
-            with session.transfer():
+            session.arena_use.check_read_limit(len(read.keys))
+            with session.arena_use.transfer():
                 stream = self.services.store.read_path.read(read)
-                session.add_read(stream, len(read.keys))
+                session.arena_use.add_read(stream, len(read.keys))
                 return stream
 
         is_small = len(request.destination.block_offsets) <= INLINE_BLOCKS_MAX
@@ -159,7 +159,7 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
     @session_call
     async def Pin(self, request: store_pb2.PinRequest, session: Session) -> store_pb2.PinReply:
         """Pins those of the chunks that are stored."""
-        session.layout(request.layout_id)
+        session.layouts.find(request.layout_id)
         lease_ms = fields.bounded(request.lease_ms, "lease_ms", least=1, most=LEASE_MS_MAX)
         pinned = await self._pin(session, deadline_in(), request.keys)
         return store_pb2.PinReply(

@@ -2,5 +2,6 @@
 
 In reading order: the tiers put together (``tiered_store``); chunks in DRAM and on the way to and
 from the devices (``chunks``); sequences in use (``sequences``); which chunks came and went
-(``changes``); the online scrub (``scrub``); and what goes first when a tier is full (``policy``).
+(``changes``); which layouts fit (``layouts``); the online scrub (``scrub``); and what goes first
+when a tier is full (``policy``).
 """

@@ -1,12 +1,11 @@
 """The tiers put together, and what concerns them all: match, pin, delete, failure, the end."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from kvstored.counters import Counters
-from kvstored.format.geometry import class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.io.engine import IoEngine
 from kvstored.io.monitored import MonitoredDevice
@@ -27,9 +26,10 @@ from kvstored.tiers.chunks.nvme_room import NvmeRoom
 from kvstored.tiers.chunks.promoter import Promoter
 from kvstored.tiers.chunks.put_path import PutPath
 from kvstored.tiers.chunks.read_path import ReadPath
-from kvstored.tiers.chunks.requests import ChangesAnswer, LayoutRefusedError
+from kvstored.tiers.chunks.requests import ChangesAnswer
 from kvstored.tiers.chunks.stager import Stager
 from kvstored.tiers.chunks.status import ScrubStatus
+from kvstored.tiers.layouts import Layouts
 from kvstored.tiers.policy.lru import LruPolicy
 from kvstored.tiers.policy.table_lru import TableLru
 from kvstored.tiers.scrub.scrub import Scrub
@@ -39,10 +39,6 @@ from kvstored.tiers.sequences.open_sequences import OpenSequences
 from kvstored.tiers.sequences.sequence_recorder import SequenceRecorder
 from kvstored.tiers.sequences.sequences import Sequences
 from kvstored.tiers.sequences.tail_frames import TailFrames
-from kvstored_contract.layout import StateLayout
-
-KNOWN_LAYOUTS_MAX = 4096
-"""Layouts that are known to be in the index; beyond them one may be stored again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,22 +68,23 @@ class RecoveredStore:
 class TieredStore:
     """DRAM and NVMe as one store. Thread-safe.
 
-    ``put_path``, ``append_path``, ``read_path``, ``sequences``, ``open_sequences`` and
-    ``inspection`` have the other verbs. What is here answers at once.
+    ``layouts``, ``put_path``, ``append_path``, ``read_path``, ``sequences``, ``open_sequences``
+    and ``inspection`` have the other verbs. What is here answers at once.
     """
 
     def __init__(self, recovered: RecoveredStore, *, engine: IoEngine, limits: TierLimits) -> None:
-        self._engine = engine
-        self._counters = counters = Counters()
-        self._known_layouts: set[bytes] = set()
-        # Encoded slices are never whole pages, and so go through this memory.
-        self._slice_bytes_max = limits.reader.plan.run_bytes_max
+        counters = Counters()
         self._feed = ChangeFeed()
         self._room = room = NvmeRoom(
             table=recovered.table, policy=TableLru(recovered.table), counters=counters
         )
-        self._store = store = self._make_chunk_store(recovered, limits.commit)
+        self._store = store = self._make_chunk_store(recovered, limits.commit, engine, counters)
         self._dram = dram = self._make_dram(limits)
+        self.layouts = Layouts(
+            slab_bytes=min(store.extents.allocator.class_bytes_max, dram.space.class_bytes_max),
+            slice_bytes_max=limits.reader.plan.run_bytes_max,
+            keep=store.remember_layout,
+        )
         self._reader = Reader(
             engine=engine,
             device_count=len(recovered.devices),
@@ -96,7 +93,7 @@ class TieredStore:
         )
         self._promoter = Promoter(store=store, dram=dram, engine=engine, counters=counters)
         self._damage = DamageControl(store=store, engine=engine, counters=counters)
-        self._scrub = limits.scrub and Scrub(
+        scrub = limits.scrub and Scrub(
             store=store, room=room, engine=engine, counters=counters, limits=limits.scrub
         )
         stager = Stager(store=store, dram=dram, room=room, feed=self._feed)
@@ -117,10 +114,10 @@ class TieredStore:
             dram=dram,
             layout_of=store.index.layout,
         )
-        self._recorder = SequenceRecorder(self.open_sequences)
+        recorder = SequenceRecorder(self.open_sequences)
         self.append_path = AppendPath(
             sequences=self.open_sequences,
-            recorder=self._recorder,
+            recorder=recorder,
             tails=tails,
             dram=dram,
             stager=stager,
@@ -132,8 +129,19 @@ class TieredStore:
             dram=dram,
             devices=recovered.devices,
             counters=counters,
-            scrub_status=self._scrub.status if self._scrub else ScrubStatus,
+            scrub_status=scrub.status if scrub else ScrubStatus,
         )
+        self._ends: tuple[Callable[[], None], ...] = (
+            *((scrub.close,) if scrub else ()),
+            self._promoter.close,
+            self._damage.close,
+            engine.close,
+            self._wait_for_commits,
+            recorder.close,
+            store.close,
+            self._reader.close,
+        )
+        """What ends the parts, in this order: none still works for one that has ended."""
 
     @property
     def has_failed(self) -> bool:
@@ -144,30 +152,6 @@ class TieredStore:
     def next_stamp(self) -> int:
         """Above every stamp in the index."""
         return self._store.writes.next_stamp
-
-    def register_layout(self, layout: StateLayout) -> None:
-        """Checks that chunks of a layout fit; raises LayoutRefusedError."""
-        layout_id = layout.layout_id
-        if layout_id in self._known_layouts:
-            return
-        slice_bytes = layout.layer_stride
-        if layout.is_encoded and slice_bytes > self._slice_bytes_max:
-            raise LayoutRefusedError(
-                f"a slice of this layout takes up to {slice_bytes} bytes but one of a codec may "
-                f"have {self._slice_bytes_max}; use a smaller chunk_tokens or a larger "
-                "read_bytes_max"
-            )
-        size = class_bytes(layout)
-        limit = min(self._store.extents.allocator.class_bytes_max, self._dram.class_bytes_max)
-        if size > limit:
-            raise LayoutRefusedError(
-                f"a chunk of this layout takes {size} bytes but a slab holds {limit}; "
-                "use a smaller chunk_tokens or a larger slab_bytes"
-            )
-        self._store.remember_layout(layout)
-        if len(self._known_layouts) >= KNOWN_LAYOUTS_MAX:
-            self._known_layouts.clear()
-        self._known_layouts.add(layout_id)
 
     def match(self, namespace_id: bytes, keys: Sequence[bytes]) -> int:
         """Length of the longest prefix of ``keys`` that could be read now."""
@@ -245,15 +229,8 @@ class TieredStore:
 
         The index and the devices stay open; the caller closes them.
         """
-        if self._scrub:
-            self._scrub.close()
-        self._promoter.close()
-        self._damage.close()
-        self._engine.close()
-        self._wait_for_commits()
-        self._recorder.close()
-        self._store.close()
-        self._reader.close()
+        for end in self._ends:
+            end()
 
     def _wait_for_commits(self) -> None:
         """What became durable is then known to who records it; every write must be over."""
@@ -261,16 +238,22 @@ class TieredStore:
         self._store.committer.submit(Commit(change=IndexChange(), done=lambda _: are_settled.set()))
         are_settled.wait()
 
-    def _make_chunk_store(self, recovered: RecoveredStore, limits: CommitLimits) -> ChunkStore:
+    def _make_chunk_store(
+        self,
+        recovered: RecoveredStore,
+        limits: CommitLimits,
+        engine: IoEngine,
+        counters: Counters,
+    ) -> ChunkStore:
         return ChunkStore(
             ChunkStoreParts(
                 device_set=recovered.device_set,
                 index=recovered.index,
                 allocator=recovered.allocator,
-                engine=self._engine,
+                engine=engine,
                 commit_limits=limits,
                 next_stamp=recovered.next_stamp,
-                counters=self._counters,
+                counters=counters,
             ),
             on_stored=self._room.stored,
             on_removed=self._left_devices,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from kvstored_client.session.arena import Arena
 from kvstored_client.session.presence import Presence
+from kvstored_client.verbs.held_board import HeldBoard
 from kvstored_client.verbs.progress import ReadProgress
 from kvstored_contract.board import Board
 
@@ -24,12 +25,14 @@ class Side:
         self.arena = Arena(memoryview(self.memory), self.presence.check)
         region = self.arena.allocate(100)
         assert region is not None
-        self.progress = ReadProgress.start(
-            region,
-            self.presence,
-            chunk_count=CHUNKS,
-            layer_count=LAYERS,
-            has_lengths=has_lengths,
+        self.progress = ReadProgress(
+            HeldBoard.start(
+                region,
+                self.presence,
+                chunk_count=CHUNKS,
+                layer_count=LAYERS,
+                has_lengths=has_lengths,
+            ),
             limit=limit,
         )
         self.board = Board(

@@ -83,7 +83,7 @@ def flush(opened: StoreUnderTest, name: str, length: int, caller: Caller = ME) -
 
 
 def open_bytes(opened: StoreUnderTest) -> int:
-    return opened.store._dram.open_bytes
+    return opened.store._dram.open_frames.byte_count
 
 
 def slices_of(opened: StoreUnderTest, chunk_key: bytes, token_count: int) -> list[bytes]:

@@ -33,8 +33,8 @@ def scrubbing(
     scrub = Scrub(
         store=store._store,
         room=store.put_path._stager._room,
-        engine=store._engine,
-        counters=store._counters,
+        engine=store._promoter._engine,
+        counters=store._promoter._counters,
         limits=ScrubLimits(
             bytes_per_s=bytes_per_s, start_delay_s=start_delay_s, pass_interval_s=pass_interval_s
         ),

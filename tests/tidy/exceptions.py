@@ -9,13 +9,8 @@ MEMBERS = {
     "engine_adapters.runner.restore.span_restoration.SpanRestoration": 13,
     "benchmarks.restore.measured.found.Found": 13,
     "engine_adapters.vllm.connector.KvstoredConnector": 25,
-    "kvstored.server.session.Session": 14,
     "kvstored.store.space.allocator.Allocator": 13,
-    "kvstored.store.space.chunk_table.ChunkTable": 24,
-    "kvstored.store.index.index.Index": 20,
     "kvstored.store.sequences.sequence_state.SequenceState": 13,
-    "kvstored.tiers.chunks.dram.DramTier": 19,
-    "kvstored_client.verbs.progress.ReadProgress": 18,
     "kvstored_client.testing.served_read.ServedRead": 13,
     "kvstored_client.testing.store.MemoryStore": 15,
 }
@@ -24,14 +19,11 @@ MEMBERS = {
 ATTRIBUTES = {
     "engine_adapters.reading.span_reader.SpanReader": 22,
     "engine_adapters.vllm.worker_side.side.WorkerSide": 17,
-    "kvstored.server.session.Session": 16,
-    "kvstored.tiers.tiered_store.TieredStore": 19,
     "benchmarks.storage.scale.Scale": 21,
     "engine_adapters.restore.cost_profile.CostProfile": 20,
     "engine_adapters.restore.testing.virtual_spans.VirtualSpans": 16,
     "engine_adapters.runner.restore.cake_restoration.CakeRestoration": 24,
     "engine_adapters.runner.model.model_config.ModelConfig": 16,
-    "engine_adapters.runner.ranks.parallel_restorer.ParallelRestorer": 21,
     "engine_adapters.runner.restore.span_restoration.SpanRestoration": 21,
     "engine_adapters.vllm.identity.identity.EngineIdentity": 17,
     "kvstored_client.testing.served_read.ServedRead": 17,
@@ -42,11 +34,9 @@ PARAMETERS = {
     "benchmarks.restore.token_partition.restorer.TokenPartitionRestorer": 10,
     "engine_adapters.runner.restore.cake_restoration.CakeRestoration": 10,
     "engine_adapters.runner.restore.cake_restorer.CakeRestorer": 13,
-    "engine_adapters.runner.ranks.parallel_restorer.ParallelRestorer": 10,
     "engine_adapters.runner.restore.restorer.StateRestorer": 12,
     "engine_adapters.runner.restore.span_restoration.SpanRestoration": 9,
     "engine_adapters.vllm.tier.KvstoredTier": 11,
-    "kvstored_client.verbs.base.ClientBase": 9,
 }
 """Of constructors; vLLM sets those of the tier."""
 
@@ -56,23 +46,15 @@ SEAM_MEMBERS = {
     "kvstored.io.device.Device": 8,
 }
 
-UNREACHED = {
-    "engine_adapters.runner.ranks",
-    "engine_adapters.runner.ranks.collective_calls",
-    "engine_adapters.runner.ranks.model_shard",
-    "engine_adapters.runner.ranks.parallel_restorer",
-}
+UNREACHED: set[str] = set()
 """Modules that only tests and benchmarks lead to."""
 
 PURE_BY_WORD_ONLY = {
     "engine_adapters.reading.section",
-    "engine_adapters.runner.ranks.model_shard",
-    "kvstored.server.fields",
 }
 """Modules that say so and import what does I/O."""
 
 PURE_UNCOVERED = {
-    "kvstored_client.verbs.replies",
     "kvstored_client.testing.addresses",
     "kvstored_client.testing.checks",
 }
@@ -82,7 +64,6 @@ COVERED_WITH_IO = {
     "engine_adapters.reading.section",
     "engine_adapters.chunk_codec",
     "engine_adapters.file_digests",
-    "engine_adapters.runner.ranks.model_shard",
     "engine_adapters.vllm.scheduler_side.breaker",
     "engine_adapters.vllm.scheduler_side.disconnections",
     "engine_adapters.vllm.identity.request_identity",

@@ -11,9 +11,9 @@ from kvstored_client.aio.read import AsyncRead
 from kvstored_client.aio.sequences import AsyncSequences
 from kvstored_client.aio.transport import AioSignal, AioTransport, uninterrupted
 from kvstored_client.errors import StoreError
-from kvstored_client.session.options import DEFAULT_ARENA_BYTES, Options
+from kvstored_client.session.options import DEFAULT_ARENA_BYTES
 from kvstored_client.session.region import Region
-from kvstored_client.session.session import Session, open_session
+from kvstored_client.session.session import Session
 from kvstored_client.values import (
     Ack,
     AppendItem,
@@ -66,7 +66,6 @@ class AsyncClient(ClientBase[LoopLink]):
         on_refusal: OnRefusal | None = None,
     ) -> None:
         super().__init__(
-            self._make_link,
             socket,
             arena_bytes=arena_bytes,
             name=name,
@@ -74,7 +73,6 @@ class AsyncClient(ClientBase[LoopLink]):
             strict=strict,
             reconnect_interval_s=reconnect_interval_s,
             on_refusal=on_refusal,
-            opener=self._open_session,
         )
         self.sequences = AsyncSequences(self._run)
         self.admin = AsyncAdmin(self._run)
@@ -218,9 +216,6 @@ class AsyncClient(ClientBase[LoopLink]):
     def _make_link(self, session: Session) -> LoopLink:
         """How calls travel; a store in memory has a way of its own."""
         return LoopLink(session)
-
-    def _open_session(self, options: Options) -> Session:
-        return open_session(options)
 
     def _read_of(self, link: LoopLink | None, progress: ReadProgress) -> AsyncRead:
         return AsyncRead(progress, None if link is None else link.signal)

@@ -49,16 +49,16 @@ class AsyncRead(ReadBase):
         A cancelled task waits too: afterwards the destination is the engine's again.
         """
         if not self._progress.is_finished():
-            self._progress.cancel()
+            self._progress.board.cancel()
             await uninterrupted(self._wait(Watch.END, self._progress.is_finished, None))
-        self._progress.settle()
+        self._progress.board.settle()
 
     async def _wait(
         self, watch: Watch, settled: Callable[[], bool], timeout_s: float | None
     ) -> None:
         if settled() or self._signal is None:
             return
-        self._progress.watch(watch)
+        self._progress.board.watch(watch)
         if not await self._signal.wait(settled, self._progress.deadline(timeout_s)):
             self._progress.give_up_when_overdue()
 

@@ -137,7 +137,7 @@ def _served(
     store: MemoryStore, link: ThreadLink | LoopLink | None, progress: ReadProgress
 ) -> ServedRead | None:
     """The store's side of a read; None of one that it does not know."""
-    offset = progress.board_offset
+    offset = progress.board.offset
     if link is None or offset is None:
         return None
     session = store.sessions.get(link.session.token)

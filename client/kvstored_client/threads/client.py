@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import Self
 
 from kvstored_client.errors import StoreError
-from kvstored_client.session.options import DEFAULT_ARENA_BYTES, Options
+from kvstored_client.session.options import DEFAULT_ARENA_BYTES
 from kvstored_client.session.region import Region
-from kvstored_client.session.session import Session, open_session
+from kvstored_client.session.session import Session
 from kvstored_client.threads.admin import Admin
 from kvstored_client.threads.read import Read
 from kvstored_client.threads.sequences import Sequences
@@ -79,7 +79,6 @@ class Client(ClientBase[ThreadLink]):
         on_refusal: OnRefusal | None = None,
     ) -> None:
         super().__init__(
-            self._make_link,
             socket,
             arena_bytes=arena_bytes,
             name=name,
@@ -87,7 +86,6 @@ class Client(ClientBase[ThreadLink]):
             strict=strict,
             reconnect_interval_s=reconnect_interval_s,
             on_refusal=on_refusal,
-            opener=self._open_session,
         )
         self.sequences = Sequences(self._run)
         self.admin = Admin(self._run)
@@ -246,9 +244,6 @@ class Client(ClientBase[ThreadLink]):
     def _make_link(self, session: Session) -> ThreadLink:
         """How calls travel; a store in memory has a way of its own."""
         return ThreadLink(session)
-
-    def _open_session(self, options: Options) -> Session:
-        return open_session(options)
 
     def _read_of(self, link: ThreadLink | None, progress: ReadProgress) -> Read:
         return Read(progress, None if link is None else link.signal)

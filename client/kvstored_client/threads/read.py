@@ -49,14 +49,14 @@ class Read(ReadBase):
         The outcome stays readable. A second call does nothing.
         """
         if not self._progress.is_finished():
-            self._progress.cancel()
+            self._progress.board.cancel()
             self._wait(Watch.END, self._progress.is_finished, None)
-        self._progress.settle()
+        self._progress.board.settle()
 
     def _wait(self, watch: Watch, settled: Callable[[], bool], timeout_s: float | None) -> None:
         if settled() or self._signal is None:
             return
-        self._progress.watch(watch)
+        self._progress.board.watch(watch)
         if not self._signal.wait(settled, self._progress.deadline(timeout_s)):
             self._progress.give_up_when_overdue()
 

@@ -22,7 +22,7 @@ from kvstored_client.session.options import (
     resolve_socket,
     whole_pages,
 )
-from kvstored_client.session.session import OpenSession, Session, open_session
+from kvstored_client.session.session import Session, open_session
 from kvstored_client.verbs.call import ResultT, Verb
 from kvstored_contract import keys as contract_keys
 from kvstored_contract.layout import StateLayout, align_up
@@ -41,7 +41,6 @@ class ClientBase(Generic[LinkT]):
 
     def __init__(
         self,
-        make_link: Callable[[Session], LinkT],
         socket: str | os.PathLike[str] | None,
         *,
         arena_bytes: int | str = DEFAULT_ARENA_BYTES,
@@ -50,7 +49,6 @@ class ClientBase(Generic[LinkT]):
         strict: bool = False,
         reconnect_interval_s: float = 1.0,
         on_refusal: OnRefusal | None = None,
-        opener: OpenSession = open_session,
     ) -> None:
         self._options = Options(
             socket=resolve_socket(socket),
@@ -63,9 +61,9 @@ class ClientBase(Generic[LinkT]):
         self._counters = Counters()
         self._connection = Connection(
             self._options,
-            make_link,
+            self._make_link,
             self._counters,
-            opener=opener,
+            opener=self._open_session,
             tell=_log_refusal if on_refusal is None else on_refusal,
         )
 
@@ -107,6 +105,14 @@ class ClientBase(Generic[LinkT]):
         """Bytes that all regions of the arena can have together. Does not connect."""
         arena_bytes = self._options.arena_bytes
         return arena_bytes - align_up(boards_bytes(arena_bytes))
+
+    def _open_session(self, options: Options) -> Session:
+        """A session with the daemon."""
+        return open_session(options)
+
+    def _make_link(self, session: Session) -> LinkT:
+        """What goes with a session: its channel, and the way to wait for its reports."""
+        raise NotImplementedError
 
     def _missed(self, verb: Verb[ResultT], error: StoreError) -> ResultT:
         """The result that stands for a failure, unless that is to be raised."""

@@ -55,8 +55,8 @@ class ReadBase:
 
     def advance(self, pointer: int) -> None:
         """Tells the daemon that the engine computes the first ``pointer`` chunks itself."""
-        self._progress.advance(pointer)
+        self._progress.board.advance(pointer)
 
     def cancel(self) -> None:
         """Tells the daemon to stop and returns at once; ``wait`` until it has."""
-        self._progress.cancel()
+        self._progress.board.cancel()

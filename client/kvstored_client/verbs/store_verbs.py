@@ -18,6 +18,7 @@ from kvstored_client.session.session import Session
 from kvstored_client.values import Ack, Changes, NewChunk, Order, PutReport
 from kvstored_client.verbs import methods
 from kvstored_client.verbs.call import Flow, Verb, ask, building
+from kvstored_client.verbs.held_board import HeldBoard
 from kvstored_client.verbs.placement import Placement
 from kvstored_client.verbs.progress import ReadProgress
 from kvstored_client.verbs.replies import (
@@ -184,7 +185,7 @@ def read(
 
     def flow(session: Session) -> Flow[ReadProgress]:
         if not keys:
-            return ReadProgress.missing(chunk_count=0, layer_count=layers)
+            return ReadProgress(HeldBoard.missing(chunk_count=0, layer_count=layers))
         if not (first_layer >= 0 and 0 < layers <= layout.layer_count - first_layer):
             raise RequestInvalidError(
                 f"{layers} layers from layer {first_layer} on are not in a layout of "
@@ -198,14 +199,14 @@ def read(
         if region is None:
             raise ArenaFullError("no room in the arena for the board of a read; release regions")
         timeout_s = timeout_ms / 1000 + REPLY_GRACE_S
-        progress = ReadProgress.start(
+        board = HeldBoard.start(
             region,
             session.presence,
             chunk_count=len(keys),
             layer_count=layers,
             has_lengths=layout.is_encoded,
-            limit=time.monotonic() + timeout_s,
         )
+        progress = ReadProgress(board, limit=time.monotonic() + timeout_s)
         try:
             with building():
                 request = read_request(
@@ -229,7 +230,9 @@ def read(
     return Verb(
         name="read",
         flow=flow,
-        missed=lambda _: ReadProgress.missing(chunk_count=len(keys), layer_count=max(layers, 0)),
+        missed=lambda _: ReadProgress(
+            HeldBoard.missing(chunk_count=len(keys), layer_count=max(layers, 0))
+        ),
     )
 
 

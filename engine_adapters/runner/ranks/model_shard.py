@@ -4,10 +4,7 @@ With tensor parallelism a process holds some key heads of every layer, with pipe
 parallelism some layers (a stage); both together are possible.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-
-from engine_adapters.reading.section import Section
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +51,6 @@ def even_share(count: int, rank: int, size: int) -> range:
     least, rest = divmod(count, size)
     first = rank * least + min(rank, rest)
     return range(first, first + least + (rank < rest))
-
-
-def sections_within(sections: Iterable[Section], layers: range) -> tuple[Section, ...]:
-    """What of ``sections`` lies in ``layers``: one stage reads it."""
-    found = []
-    for section in sections:
-        first = max(section.first_layer, layers.start)
-        stop = min(section.stop_layer, layers.stop)
-        if first < stop:
-            found.append(replace(section, first_layer=first, layer_count=stop - first))
-    return tuple(found)
 
 
 def _heads(head_count: int, rank: int, size: int) -> range:

@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
@@ -12,29 +12,32 @@ from torch.distributed import ProcessGroup
 
 from engine_adapters.reading.piece import Piece, pieces_of
 from engine_adapters.reading.read_options import ReadOptions
-from engine_adapters.reading.section import sections_of
-from engine_adapters.reading.span import Span
+from engine_adapters.reading.section import Section, sections_of
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import known
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.kv_projection import KvProjection
 from engine_adapters.runner.model.rotary import rotate
 from engine_adapters.runner.ranks.collective_calls import CollectiveCalls, RanksLostError
-from engine_adapters.runner.ranks.model_shard import ModelShard, even_share, sections_within
+from engine_adapters.runner.ranks.model_shard import ModelShard
+from engine_adapters.runner.ranks.share_gathering import ShareGathering
 from engine_adapters.runner.restore.staging import staging_for
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, Order, StateKind
 
 LOGGER = logging.getLogger(__name__)
 
-SPAN_BYTES = 64 * 1024 * 1024
-"""Arena bytes of one process's share of a span at most, unless the caller chooses otherwise."""
 
-TIMEOUT_S = 30.0
-"""Longest that one restoration waits for the store; what is missing then is computed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelOptions:
+    """The same in every process."""
 
-GRACE_S = 5.0
-"""How much longer it waits for the other processes: by then none of them waits for its store."""
+    span_bytes: int = 64 * 1024 * 1024
+    """Arena bytes of one process's share of a span at most; twice as many should fit the arena."""
+    timeout_s: float = 30.0
+    """Longest that one restoration waits for the store; what is missing then is computed."""
+    grace_s: float = 5.0
+    """How much longer it waits for the other processes: by then none waits for its store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +67,8 @@ class ParallelRestorer:
 
     Every process of the model must be given the same tokens and options, since they
     take part in the same collective calls; one whose store fails takes part as well, and
-    what it cannot read is restored by none. Twice ``span_bytes`` should fit into the
-    arena: one span is used while the next one is read. One thread only.
+    what it cannot read is restored by none. One span is used while the next one is read. One
+    thread only.
 
     A process that died or hangs is waited for until ``timeout_s + grace_s`` after the begin of a
     restoration. Then nothing is restored, and ``is_broken`` from there on: its groups may not be
@@ -82,36 +85,32 @@ class ParallelRestorer:
         *,
         shard: ModelShard,
         device: torch.device,
-        span_bytes: int = SPAN_BYTES,
-        timeout_s: float = TIMEOUT_S,
-        grace_s: float = GRACE_S,
+        options: ParallelOptions | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """``projections`` has one entry for each layer of ``shard``, for its heads alone."""
         self._client = client
         self._format = state_format
         self._projections = projections
-        self._groups = groups
+        self._model = groups.model
         self._shard = shard
         self._device = device
-        self._timeout_s = timeout_s
-        self._grace_s = grace_s
+        self._options = options or ParallelOptions()
         self._clock = clock
         self._calls = CollectiveCalls(clock)
         self._staging = staging_for(device)
-        self._rank = distributed.get_rank(groups.tensor)
-        self._size = distributed.get_world_size(groups.tensor)
+        self._shares = ShareGathering(
+            groups.tensor,
+            self._calls,
+            staging=self._staging,
+            dtype=state_format.dtype,
+            device=device,
+        )
         self._sections = sections_within(sections_of(state_format.layout), shard.layers)
-        self._layers = [
-            layer
-            for section in self._sections
-            for layer in range(section.first_layer, section.stop_layer)
-        ]
         # The same in every process, whatever its stage: batches are taken together.
-        self._share_chunks = max(1, span_bytes // state_format.span_bytes(1))
-        empty = torch.empty(0, dtype=state_format.dtype, device=device)
-        self._own_slices = self._all_slices = empty
-        self._device_bytes = self._dram_bytes = 0
+        self._share_chunks = max(1, self._options.span_bytes // state_format.span_bytes(1))
+        self._read_bytes = (0, 0)
+        """Of this restoration, from devices and from DRAM."""
         self._deadline_s = 0.0
 
     @property
@@ -133,12 +132,12 @@ class ParallelRestorer:
         started_s = self._clock()
         if self.is_broken:
             return RestoreReport()
-        self._deadline_s = started_s + self._timeout_s
-        self._calls.deadline_s = self._deadline_s + self._grace_s
-        self._device_bytes = self._dram_bytes = 0
+        self._deadline_s = started_s + self._options.timeout_s
+        self._calls.deadline_s = self._deadline_s + self._options.grace_s
+        self._read_bytes = (0, 0)
         layout = self._format.layout
         chunk_keys = self._client.prefix_keys(layout, token_ids[:-1])
-        match = self._client.match(layout, chunk_keys, lease_ms=int(self._timeout_s * 1000))
+        match = self._client.match(layout, chunk_keys, lease_ms=int(self._options.timeout_s * 1000))
         try:
             chunk_count = self._least(match.chunk_count)
             pieces = pieces_of(chunk_keys[:chunk_count], chunk_tokens=layout.chunk_tokens)
@@ -150,10 +149,11 @@ class ParallelRestorer:
         finally:
             if match.lease is not None:
                 match.lease.release()
+        device_bytes, dram_bytes = self._read_bytes
         return RestoreReport(
             restored_tokens=restored_chunks * layout.chunk_tokens,
-            device_bytes=self._device_bytes,
-            dram_bytes=self._dram_bytes,
+            device_bytes=device_bytes,
+            dram_bytes=dram_bytes,
             duration_s=self._clock() - started_s,
         )
 
@@ -180,16 +180,16 @@ class ParallelRestorer:
                     break
         finally:
             reader.close()
-            self._device_bytes, self._dram_bytes = reader.read_bytes()
+            self._read_bytes = reader.read_bytes()
         return restored
 
     def _batches(self, chunk_count: int) -> list[_Batch]:
         """The shares of whole batches are ``_share_chunks`` each, as the spans of the reader."""
         batches = []
-        batch_chunks = self._share_chunks * self._size
+        batch_chunks = self._share_chunks * self._shares.size
         for first in range(0, chunk_count, batch_chunks):
             count = min(batch_chunks, chunk_count - first)
-            own = even_share(count, self._rank, self._size)
+            own = self._shares.share(count)
             batches.append(_Batch(first_chunk=first, chunk_count=count, own=own))
         return batches
 
@@ -198,18 +198,27 @@ class ParallelRestorer:
 
         It knows of its own share alone: what is missing from it ends the restoration.
         """
-        if not self._layers:
+        layers = [
+            layer
+            for section in self._sections
+            for layer in range(section.first_layer, section.stop_layer)
+        ]
+        if not layers:
             return batch.chunk_count
         span = reader.first() if batch.own else None
         present = 0 if span is None else span.chunk_count
         chunk_tokens = self._format.layout.chunk_tokens
         first = batch.first_chunk * chunk_tokens
         tokens = slice(first, first + batch.chunk_count * chunk_tokens)
-        for layer in self._layers:
+        for layer in layers:
             reader.advance()
             if span is not None:
                 present = min(present, span.wait_layer(layer, self._remaining_s()))
-            slices = self._gather(batch, layer, span, present)
+            slices = self._shares.gathered(
+                span.states(layer, present) if span is not None and present else None,
+                chunk_count=batch.chunk_count,
+                elements=prod(self._format.slice_shape(layer)),
+            )
             local = layer - self._shard.layers.start
             self._fill(layer, slices, first, keys[local, tokens], values[local, tokens])
         if span is not None:
@@ -218,35 +227,6 @@ class ParallelRestorer:
 
     def _remaining_s(self) -> float:
         return max(0.0, self._deadline_s - self._clock())
-
-    def _gather(self, batch: _Batch, layer: int, span: Span | None, present: int) -> Tensor:
-        """The slices of ``layer`` of all chunks of the batch: [chunks, elements].
-
-        Chunks that did not arrive hold anything; they are behind what counts as restored.
-        """
-        elements = prod(self._format.slice_shape(layer))
-        # Every process sends as much as the largest share, that of rank 0, holds.
-        sent_chunks = len(even_share(batch.chunk_count, 0, self._size))
-        own = self._own_slices = _room(self._own_slices, sent_chunks * elements)
-        own = own[: sent_chunks * elements]
-        if span is not None and present:
-            states = span.states(layer, present)
-            with self._staging.brought(states) as brought:
-                own[: present * elements].view(states.shape).copy_(brought)
-        if self._size == 1:
-            return own.view(sent_chunks, elements)
-        everything = self._all_slices = _room(self._all_slices, self._size * len(own))
-        everything = everything[: self._size * len(own)]
-        self._calls.make(
-            lambda: distributed.all_gather_single(
-                everything, own, group=self._groups.tensor, async_op=True
-            )
-        )
-        parts = everything.view(self._size, sent_chunks, elements)
-        if batch.chunk_count == self._size * sent_chunks:
-            return parts.view(batch.chunk_count, elements)
-        shares = [even_share(batch.chunk_count, rank, self._size) for rank in range(self._size)]
-        return torch.cat([parts[rank, : len(share)] for rank, share in enumerate(shares)])
 
     def _fill(
         self, layer: int, slices: Tensor, first_position: int, keys: Tensor, values: Tensor
@@ -272,12 +252,18 @@ class ParallelRestorer:
         number = torch.tensor([count], dtype=torch.int64, device=self._device)
         self._calls.make(
             lambda: distributed.all_reduce(
-                number, distributed.ReduceOp.MIN, group=self._groups.model, async_op=True
+                number, distributed.ReduceOp.MIN, group=self._model, async_op=True
             )
         )
         return int(number.item())
 
 
-def _room(buffer: Tensor, count: int) -> Tensor:
-    """``buffer``, or a new one if it has fewer than ``count`` elements."""
-    return buffer if len(buffer) >= count else buffer.new_empty(count)
+def sections_within(sections: Iterable[Section], layers: range) -> tuple[Section, ...]:
+    """The parts of ``sections`` that lie in ``layers``: what one stage reads."""
+    parts = []
+    for section in sections:
+        first = max(section.first_layer, layers.start)
+        stop = min(section.stop_layer, layers.stop)
+        if first < stop:
+            parts.append(replace(section, first_layer=first, layer_count=stop - first))
+    return tuple(parts)

@@ -44,7 +44,7 @@ def check_store(
     _check_superblocks(device_set, problems)
     try:
         _check_index(index, device_set, problems)
-        total = index.chunk_count
+        total = index.usage.chunk_count
         extents = _Extents(device_set, problems)
         for chunk, record in index.walks.quarantined():
             extents.take(record.extent, f"quarantined chunk {chunk.key.hex()}")

@@ -29,9 +29,9 @@ from kvstored.store.index.failure import (
     failure_of,
 )
 from kvstored.store.index.meta import IndexMeta
-from kvstored.store.index.room import IndexRoom
 from kvstored.store.index.tables import IndexTables
 from kvstored.store.index.transaction import EncodedChange
+from kvstored.store.index.usage import IndexUsage
 from kvstored.store.index.walks import IndexWalks
 from kvstored_contract.layout import StateLayout
 
@@ -47,7 +47,9 @@ __all__ = [
 
 
 class Index:
-    """Look-ups and changes in the tables of one store; ``walks`` go over whole tables.
+    """Look-ups and changes in the tables of one store.
+
+    ``walks`` go over whole tables, ``usage`` says how full they are.
 
     Every method may be called from any thread. Reading raises IndexFailure where LMDB itself
     cannot read.
@@ -57,10 +59,9 @@ class Index:
         self.path = path
         self._tables = IndexTables(environment, path, readonly=readonly)
         self.walks = IndexWalks(self._tables)
-        self._room = IndexRoom(self._tables.map_bytes)
+        self.usage = IndexUsage(self._tables)
         self._decoding = self._tables.decoding
         self._write_lock = threading.Lock()
-        self._lengths_count = self.entry_count(Table.LENGTHS)
 
     @classmethod
     def open(cls, path: Path | str, *, map_bytes: int, readonly: bool = False) -> Self:
@@ -86,51 +87,9 @@ class Index:
         return index
 
     @property
-    def damaged_records(self) -> int:
-        """How often a value did not match its checksum."""
-        return self._decoding.damaged_count
-
-    @property
     def is_failed(self) -> bool:
         """Whether a write has failed, so that every later one is refused."""
         return self._tables.health.failure is not None
-
-    @property
-    def chunk_count(self) -> int:
-        """Entries of the chunk table, damaged ones included."""
-        return self.entry_count(Table.CHUNKS)
-
-    @property
-    def sequence_count(self) -> int:
-        """Entries of the sequence table, damaged ones included."""
-        return self.entry_count(Table.SEQUENCES)
-
-    def entry_count(self, table: Table) -> int:
-        """Entries of one table as LMDB counts them."""
-        return self._tables.size(table).entry_count
-
-    @property
-    def is_short(self) -> bool:
-        """Whether chunks must go before others come: soon the map would be full."""
-        is_surely_enough = self._room.is_surely_enough(self.chunk_count, self._lengths_count)
-        return not is_surely_enough and self.left_chunks <= 0
-
-    @property
-    def left_chunks(self) -> int:
-        """For how many more chunks the map has room; below zero so many must go."""
-        return self._room.left_chunks(self.chunk_count, self._others_bytes(), self._lengths_count)
-
-    @property
-    def left_others_bytes(self) -> int:
-        """What the tables that are not of chunks may still grow by; below zero none may."""
-        return self._room.others_bytes_max - self._others_bytes()
-
-    @property
-    def unused_bytes(self) -> int:
-        """Of the map, what no page has ever taken."""
-        environment = self._tables.environment
-        info = environment.info()
-        return int(info["map_size"] - (info["last_pgno"] + 1) * environment.stat()["psize"])
 
     @property
     def revision(self) -> int:
@@ -179,8 +138,7 @@ class Index:
         except IndexFullError:
             # What else a change holds, a long sequence say, tells nothing of the chunks.
             if change.puts and not change.sequence_puts:
-                others_bytes = self._others_bytes()
-                self._room.was_full(self.chunk_count, others_bytes, self._lengths_count)
+                self.usage.was_full()
             raise
         touched_count = len(change.deletes) + len(change.quarantines) + len(change.puts)
         self._tables.pages.touched(touched_count)
@@ -222,11 +180,7 @@ class Index:
             with tables.environment.begin(write=True) as transaction:
                 run(transaction)
                 lengths_count = transaction.stat(tables.handles[Table.LENGTHS])["entries"]
-            self._lengths_count = lengths_count
-
-    def _others_bytes(self) -> int:
-        of_chunks = (Table.CHUNKS, Table.LENGTHS)
-        return sum(self._tables.size(table).used_bytes for table in Table if table not in of_chunks)
+            self.usage.lengths_count = lengths_count
 
     def _get(self, table: Table, key: bytes) -> bytes | None:
         with self._tables.reading(table) as transaction:

@@ -203,7 +203,7 @@ def _head(index: Index, next_stamp: int) -> SnapshotHead | None:
         set_id=meta.set_id,
         epoch=meta.epoch,
         revision=index.revision,
-        chunk_count=index.chunk_count,
+        chunk_count=index.usage.chunk_count,
         next_stamp=next_stamp,
     )
 

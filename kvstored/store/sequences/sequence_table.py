@@ -112,7 +112,7 @@ class SequenceTable:
         """Keeps room for records while the body stores them, unless they need none."""
         byte_count = sum(KEY_BYTES * len(record.keys) + PAGE_BYTES for *_, record in records)
         with self._room_lock:
-            left_bytes = self._index.left_others_bytes - self._storing_bytes
+            left_bytes = self._index.usage.left_others_bytes - self._storing_bytes
             if left_bytes < byte_count and any(self._grows(*record) for record in records):
                 raise SequenceStorageError(Reason.STORE_FULL)
             self._storing_bytes += byte_count

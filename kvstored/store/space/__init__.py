@@ -3,7 +3,8 @@
 In reading order: slabs and extents as numbers (``slab_geometry``) and which of them are free
 (``allocator``); which device a chunk goes to (``striping``). Many chunks as claims: in arrays
 (``claim_block``) and as a stream of bytes (``claim_stream``). The chunks in service, compactly:
-``chunk_table``, which finds rows by ``key_map``. On media: the devices of one store
+``chunk_table``, which finds rows of ``chunk_columns`` by ``key_map`` and knows by ``slab_census``
+what each slab holds. On media: the devices of one store
 (``device_set``), their superblocks (``superblock_copies``), and the extents of a slab without the
 index (``slab_scan`` into a ``scanned_slab``, over threads with ``bounded_map``).
 """

@@ -105,7 +105,7 @@ def rebuild_index(
         IndexChange(meta=IndexMeta(set_id=device_set.set_id, epoch=device_set.epoch, clean=False))
     )
     return Rebuilt(
-        chunk_count=index.chunk_count,
+        chunk_count=index.usage.chunk_count,
         slab_count=len(places),
         left_out_count=left_out_count,
         unread=unread,
@@ -127,7 +127,7 @@ def _store(index: Index, batch: RebuildBatch) -> int:
         reverse=True,
     )
     taken = accumulate(chunk_entries(batch.parts_count(chunk)) for chunk in newest_first)
-    left_chunks = index.left_chunks
+    left_chunks = index.usage.left_chunks
     left_out = set(newest_first[sum(entries <= left_chunks for entries in taken) :])
     puts = [
         chunk

@@ -20,9 +20,11 @@ from kvstored.store.index.failure import IndexDamagedError
 from kvstored.store.index.index import Index, IndexChange
 from kvstored.store.index.scan import Scanned, scan_chunks
 from kvstored.store.space.allocator import Allocator
-from kvstored.store.space.chunk_table import UNUSED, ChunkTable
+from kvstored.store.space.chunk_columns import UNUSED, ChunkColumns
+from kvstored.store.space.chunk_table import ChunkTable
 from kvstored.store.space.claim_block import ClaimBlock
 from kvstored.store.space.device_set import DeviceSet
+from kvstored.store.space.slab_census import SlabCensus
 from kvstored.store.space.slab_geometry import (
     SlabGeometry,
     place_of,
@@ -75,7 +77,8 @@ class Recovery:
     def __init__(self, device_set: DeviceSet) -> None:
         self._device_set = device_set
         self._geometry = geometry_of(device_set)
-        self._table = ChunkTable(self._geometry)
+        self._columns = ChunkColumns()
+        self._slabs = SlabCensus(self._geometry)
         self._next_stamp = 1
         self._damaged_keys: list[bytes] = []
         self._lost: list[Claim] = []
@@ -97,11 +100,11 @@ class Recovery:
         if not is_possible.all():
             self._lost += _claims_of(claims.select(~is_possible))
             claims, places = claims.select(is_possible), places[is_possible]
-        is_contested = self._table.set_class_bytes(places, claims.byte_counts)
+        is_contested = self._slabs.claim_classes(places, claims.byte_counts)
         if is_contested.any():
             self._contested += _claims_of(claims.select(is_contested))
             claims, places = claims.select(~is_contested), places[~is_contested]
-        self._table.append(claims.identities, places, claims.stamps)
+        self._columns.append(claims.identities, places, claims.stamps)
 
     def reserve_stamps(self, last: int) -> None:
         """Makes the next stamp a later one than ``last``."""
@@ -126,14 +129,13 @@ class Recovery:
 
     def _settled(self, index: Index) -> tuple[Recovered, list[Claim]]:
         """The start of the store, and the claims that lost."""
-        table = self._table
-        table.index_rows()
+        table = ChunkTable(self._geometry, columns=self._columns, slabs=self._slabs)
         quarantined = self._quarantined(index)
         places = _sorted_places(table, quarantined)
         slabs = set(slab_numbers(places[1:][places[1:] == places[:-1]]).tolist())
         slabs.update(slab_numbers(self._places(self._contested)).tolist())
         if slabs:
-            quarantined = self._settle(slabs, quarantined)
+            quarantined = self._settle(table, slabs, quarantined)
             places = _sorted_places(table, quarantined)
         table.clock = self._next_stamp
         recovered = Recovered(
@@ -167,20 +169,22 @@ class Recovery:
         """
         place = self._places([claim])
         class_bytes = np.array([claim.extent.byte_count], np.uint64)
-        is_contested = self._table.set_class_bytes(place, class_bytes).any()
+        is_contested = self._slabs.claim_classes(place, class_bytes).any()
         return None if is_contested else int(place[0])
 
-    def _settle(self, slabs: set[int], quarantined: dict[int, Claim]) -> dict[int, Claim]:
+    def _settle(
+        self, table: ChunkTable, slabs: set[int], quarantined: dict[int, Claim]
+    ) -> dict[int, Claim]:
         """Lets the newest claims to these slabs win; returns the quarantined ones that remain.
 
         The newer write is the one whose bytes are there; quarantine wins over an equal.
         """
         contested = self._contested
         for slab in slabs:
-            for chunk, extent, stamp in self._table.claims_in_slab(slab):
+            for chunk, extent, stamp in table.claims_in_slab(slab):
                 contested.append(Claim(chunk, extent, stamp, is_quarantined=False))
-                self._table.remove(chunk)
-            self._table.forget_class_bytes(slab)
+                table.remove(chunk)
+            self._slabs.forget_class(slab)
         remaining = {
             place: claim for place, claim in quarantined.items() if slab_number(place) not in slabs
         }
@@ -196,7 +200,7 @@ class Recovery:
                 if claim.is_quarantined:
                     remaining[place] = claim
                 else:
-                    self._table.insert(claim.chunk, claim.extent, time=claim.stamp)
+                    table.insert(claim.chunk, claim.extent, time=claim.stamp)
         return remaining
 
     def _places(self, claims: list[Claim]) -> NDArray[np.uint64]:
@@ -224,7 +228,7 @@ class Recovery:
             allocator.occupy_slab(
                 device,
                 slab - int(firsts[device]),
-                self._table.class_bytes_of(slab),
+                self._slabs.class_bytes_of(slab),
                 positions(places[start:end]),
             )
         return allocator
@@ -343,7 +347,7 @@ def _claims_of(block: ClaimBlock) -> Iterator[Claim]:
 
 
 def _sorted_places(table: ChunkTable, quarantined: dict[int, Claim]) -> NDArray[np.uint64]:
-    places = np.concatenate([table.places(), np.fromiter(quarantined, np.uint64)])
+    places = np.concatenate([table.columns.places(), np.fromiter(quarantined, np.uint64)])
     places.sort()
     return places
 

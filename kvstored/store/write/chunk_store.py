@@ -86,12 +86,14 @@ class ChunkStore:
     @property
     def is_index_short(self) -> bool:
         """Whether chunks must be deleted before others are written. Raises IndexFailure."""
-        return self.index.is_short
+        return self.index.usage.is_short
 
     @property
     def index_excess_chunks(self) -> int:
         """As many chunks as must be deleted for another one and may be deleted at once."""
-        return min(1 - self.index.left_chunks, self.index.unused_bytes // DELETION_BYTES)
+        return min(
+            1 - self.index.usage.left_chunks, self.index.usage.unused_bytes // DELETION_BYTES
+        )
 
     def is_being_deleted(self, chunk: ChunkId) -> bool:
         """Whether the chunk is invisible because it is on its way out."""
@@ -125,7 +127,7 @@ class ChunkStore:
 
         Clients can make up as many layouts as they like, and none is ever dropped.
         """
-        if self.index.entry_count(Table.LAYOUTS) >= LAYOUTS_MAX:
+        if self.index.usage.entry_count(Table.LAYOUTS) >= LAYOUTS_MAX:
             return
         self.committer.submit(Commit(change=IndexChange(layouts=(layout,)), done=lambda _: None))
 

@@ -1,8 +1,7 @@
 """The DRAM tier: frames that hold chunks as they lie on the device.
 
-Memory is reserved and populated at start and never grows. Invariants: a frame is
-given away again only when it is not dirty, nobody has it pinned, and its key no longer
-names it; a key names at most one frame.
+Invariants: a frame is given away again only when it is not dirty, nobody has it pinned, and its
+key no longer names it; a key names at most one frame.
 
 Who makes room for a frame of a size class that finds none: one slab of another class is
 emptied if its late use (``SlabUses``) is before the last use of the class's own frame that is
@@ -19,25 +18,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-import numpy as np
-
 from kvstored.format.extent import Extent
-from kvstored.format.geometry import ChunkGeometry, class_bytes
+from kvstored.format.geometry import ChunkGeometry
 from kvstored.format.identity import ChunkId
-from kvstored.io.memory import AlignedMemory
-from kvstored.store.space.allocator import Allocator
-from kvstored.tiers.chunks.frame import Claim, Frame, FrameState, OpenFrame
+from kvstored.tiers.chunks.frame import Claim, Frame, FrameState
+from kvstored.tiers.chunks.frame_space import FrameSpace
+from kvstored.tiers.chunks.open_frames import OpenFrames
 from kvstored.tiers.policy.protocol import EvictionPolicy
-from kvstored.tiers.policy.slab_uses import SlabUses
-from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
 
 VICTIMS_LOOKED_AT_MAX = 256
 """Pinned or dirty frames of a class that are passed over before another class is looked at."""
 SLABS_TRIED_MAX = 8
 """Slabs that could be emptied: of so many it is asked whether their chunks may go."""
-OPEN_SHARE_MAX = 0.5
-"""Part of the tier that the frames of open chunks may take: they cannot be evicted."""
 LOOK_INTERVAL_S = 0.1
 """How often one that waits for room looks whether anybody still wants it to."""
 
@@ -55,7 +48,9 @@ def _nobody_hears(_: ChunkId) -> None:
 
 
 class DramTier:
-    """A fixed number of bytes for frames. Thread-safe.
+    """Which frames of ``space`` keys name, and what goes for others. Thread-safe.
+
+    Those of ``open_frames`` have no key yet, and do not go.
 
     ``is_kept`` says of a chunk, with the tier's lock held, that it must not be evicted now; it
     must not block. ``on_left`` hears, with that lock held, of every chunk that could be read from
@@ -71,42 +66,18 @@ class DramTier:
         is_kept: Callable[[ChunkId], bool] = _never,
         on_left: Callable[[ChunkId], None] = _nobody_hears,
     ) -> None:
-        self.capacity_bytes = capacity_bytes // slab_bytes * slab_bytes
-        self._memory = AlignedMemory(self.capacity_bytes).view
-        self.memory = np.frombuffer(self._memory, np.uint8)
-        """All frames: uint8 [capacity_bytes], which extents are offsets into."""
-        self._allocator = Allocator(
-            slab_bytes=slab_bytes,
-            slab_counts=[capacity_bytes // slab_bytes],
-            data_offset=0,
-            slab_header_bytes=0,
+        self._room = threading.Condition()
+        self.space = FrameSpace(capacity_bytes=capacity_bytes, slab_bytes=slab_bytes)
+        self.open_frames = OpenFrames(
+            self.space, room=self._room, take=self._take_extent, name=self._claim_extent
         )
         self._policy = policy
         self._is_kept = is_kept
         self._on_left = on_left
         self._frames: dict[ChunkId, Frame] = {}
-        slab_count = capacity_bytes // slab_bytes
-        self._slabs = SlabUses(slab_count)
-        self._slab_frames: list[dict[ChunkId, Frame]] = [{} for _ in range(slab_count)]
+        self._slab_frames: list[dict[ChunkId, Frame]] = [{} for _ in range(self.space.slab_count)]
         """The frames of each slab that a key names."""
         self._draining: int | None = None
-        self._open_bytes = 0
-        self._room = threading.Condition()
-
-    @property
-    def class_bytes_max(self) -> int:
-        """The largest chunk that fits a frame."""
-        return self._allocator.class_bytes_max
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of all frames in use."""
-        return self._allocator.used_bytes(0)
-
-    @property
-    def open_bytes(self) -> int:
-        """Bytes of the frames of open chunks, with what they strand of their slabs."""
-        return self._open_bytes
 
     @property
     def chunk_count(self) -> int:
@@ -117,10 +88,6 @@ class DramTier:
         """Whether the chunk could be read from here now."""
         frame = self._frames.get(chunk)
         return frame is not None and frame.state is not FrameState.FILLING
-
-    def frame(self, chunk: ChunkId) -> Frame | None:
-        """The frame that the chunk's key names now."""
-        return self._frames.get(chunk)
 
     def which_are_here(self, chunks: Iterable[ChunkId]) -> set[ChunkId]:
         """Those that could be read from here now; an eviction has ended or has not begun."""
@@ -150,11 +117,11 @@ class DramTier:
                 while True:
                     if (existing := self._frames.get(chunk)) is not None:
                         return Claim.existing(existing)
-                    if drained is not None and self._slabs.is_empty(drained):
+                    if drained is not None and self.space.uses.is_empty(drained):
                         self._end_draining(drained)
                         drained = None
                     if (extent := self._take_extent(class_bytes, may_evict)) is not None:
-                        return Claim(self._named(chunk, extent, layout_id, geometry), is_new=True)
+                        return self._claim_extent(chunk, extent, layout_id, geometry)
                     remaining_s = deadline - time.monotonic()
                     if remaining_s <= 0 or not is_wanted():
                         return None
@@ -176,46 +143,6 @@ class DramTier:
                     return False
                 self._room.wait(min(remaining_s, LOOK_INTERVAL_S))
         return True
-
-    def open(self, layout: StateLayout) -> OpenFrame | None:
-        """Reserves a frame for a chunk that has no key yet; None when there is no room now.
-
-        Nor is there when open frames would take more than OPEN_SHARE_MAX of the tier.
-        """
-        size = class_bytes(layout)
-        per_slab = self._allocator.extents_per_slab(size)
-        share_bytes = self._allocator.geometry.slab_bytes // max(per_slab, 1)
-        with self._room:
-            if self._open_bytes + share_bytes > OPEN_SHARE_MAX * self.capacity_bytes:
-                return None
-            if (extent := self._take_extent(size, _always)) is None:
-                return None
-            self._open_bytes += share_bytes
-            self._slabs.begin_open(self._allocator.slab_index(extent))
-        view = self._memory[extent.offset : extent.end]
-        return OpenFrame(extent=extent, share_bytes=share_bytes, view=view, layout=layout)
-
-    def close(self, opened: OpenFrame) -> None:
-        """Gives back an open frame."""
-        with self._room:
-            self._end_open(opened)
-            self._free(opened.extent)
-            self._room.notify_all()
-
-    def adopt(self, opened: OpenFrame, chunk: ChunkId) -> Claim:
-        """Gives the complete chunk in an open frame its key.
-
-        The claimed frame is that memory, to be published or abandoned. When the key
-        already names a frame, that one is returned and the open frame stays the owner's.
-        """
-        with self._room:
-            if (existing := self._frames.get(chunk)) is not None:
-                return Claim.existing(existing)
-            self._end_open(opened)
-            layout = opened.layout
-            geometry = ChunkGeometry.of(layout, layout.chunk_tokens)
-            frame = self._named(chunk, opened.extent, layout.layout_id, geometry)
-            return Claim(frame, is_new=True)
 
     def publish(self, frame: Frame, state: FrameState) -> None:
         """Makes a filled frame readable, DIRTY or CLEAN."""
@@ -255,7 +182,7 @@ class DramTier:
             if frame is None or frame.state is FrameState.FILLING:
                 return None
             self._policy.touch([chunk])
-            self._slabs.touch(frame.slab, frame.place)
+            self.space.uses.touch(frame.slab, frame.place)
             frame.pins += 1
             self._note(frame)
             return frame
@@ -284,9 +211,11 @@ class DramTier:
                 self.drop(frame.chunk)
             return not is_kept
 
-    def _take_extent(self, class_bytes: int, may_evict: Callable[[ChunkId], bool]) -> Extent | None:
+    def _take_extent(
+        self, class_bytes: int, may_evict: Callable[[ChunkId], bool] = _always
+    ) -> Extent | None:
         """Allocates, evicting what that needs; None when all the rest is in use."""
-        extent = self._allocate(class_bytes)
+        extent = self.space.allocate(class_bytes)
         if extent is not None:
             return extent
         for victims in self._ways_to_make_room(class_bytes):
@@ -294,35 +223,14 @@ class DramTier:
                 for frame in victims:
                     self._forget(frame)
                     self._note(frame)
-                return self._allocate(class_bytes)
+                return self.space.allocate(class_bytes)
         return None
-
-    def _allocate(self, class_bytes: int) -> Extent | None:
-        allocation = self._allocator.allocate(class_bytes, 0)
-        if allocation is None:
-            return None
-        slab, place = self._allocator.geometry.locate(allocation.extent)
-        self._slabs.take(
-            slab,
-            place,
-            class_bytes=class_bytes,
-            place_count=self._allocator.extents_per_slab(class_bytes),
-        )
-        return allocation.extent
-
-    def _free(self, extent: Extent) -> None:
-        self._slabs.free(self._allocator.slab_index(extent))
-        self._allocator.free(extent)
-
-    def _end_open(self, opened: OpenFrame) -> None:
-        self._open_bytes -= opened.share_bytes
-        self._slabs.end_open(self._allocator.slab_index(opened.extent))
 
     def _ways_to_make_room(self, class_bytes: int) -> Iterator[list[Frame]]:
         """What could be evicted for a frame of a class, the best first; each is enough alone."""
         own = self._first_to_go(class_bytes)
-        before = None if own is None else self._slabs.last_use(own.slab, own.place)
-        slabs = self._slabs.to_empty(class_bytes, before=before)
+        before = None if own is None else self.space.uses.last_use(own.slab, own.place)
+        slabs = self.space.uses.to_empty(class_bytes, before=before)
         for slab in islice(slabs, SLABS_TRIED_MAX):
             if not any(map(self._is_kept, self._slab_frames[slab])):
                 yield list(self._slab_frames[slab].values())
@@ -342,14 +250,14 @@ class DramTier:
             return None
         slab = self._draining = self._slab_to_drain(class_bytes)
         if slab is not None:
-            self._allocator.close_slab(0, slab)
+            self.space.close_slab(slab)
             for frame in list(self._slab_frames[slab].values()):
                 self._note(frame)
         return slab
 
     def _slab_to_drain(self, class_bytes: int) -> int | None:
         """The slab that will be empty first; one that leases keep only if all they looked at do."""
-        nearly_loose = self._slabs.nearly_loose(class_bytes)
+        nearly_loose = self.space.uses.nearly_loose(class_bytes)
         for slab in islice(nearly_loose, SLABS_TRIED_MAX):
             if not any(map(self._is_kept, self._slab_frames[slab])):
                 return slab
@@ -358,25 +266,27 @@ class DramTier:
     def _end_draining(self, slab: int | None) -> None:
         if slab is not None:
             self._draining = None
-            self._allocator.reopen_slab(0, slab)
+            self.space.reopen_slab(slab)
             self._room.notify_all()
 
-    def _named(
+    def _claim_extent(
         self, chunk: ChunkId, extent: Extent, layout_id: bytes, geometry: ChunkGeometry
-    ) -> Frame:
-        """A frame to fill that the chunk's key names from now on."""
-        slab, place = self._allocator.geometry.locate(extent)
+    ) -> Claim:
+        """A frame to fill that the chunk's key names from now on; or the one that it names."""
+        if (existing := self._frames.get(chunk)) is not None:
+            return Claim.existing(existing)
+        slab, place = self.space.locate(extent)
         frame = Frame(
             chunk=chunk,
             extent=extent,
             slab=slab,
             place=place,
-            view=self._memory[extent.offset : extent.end],
+            view=self.space.view(extent),
             layout_id=layout_id,
             geometry=geometry,
         )
         self._frames[chunk] = self._slab_frames[slab][chunk] = frame
-        return frame
+        return Claim(frame, is_new=True)
 
     def _forget(self, frame: Frame) -> None:
         """Takes the name off a frame."""
@@ -394,6 +304,6 @@ class DramTier:
             self._forget(frame)
         if frame.may_go != frame.is_loose:
             frame.is_loose = frame.may_go
-            (self._slabs.loosen if frame.is_loose else self._slabs.hold)(frame.slab)
+            (self.space.uses.loosen if frame.is_loose else self.space.uses.hold)(frame.slab)
         if frame.is_dropped and frame.state is FrameState.CLEAN and not frame.pins:
-            self._free(frame.extent)
+            self.space.free(frame.extent)

@@ -50,8 +50,8 @@ class Inspection:
             epoch=self._store.device_set.epoch,
             chunk_count=self._entry_count(Table.CHUNKS),
             sequence_count=self._entry_count(Table.SEQUENCES),
-            dram_capacity_bytes=self._dram.capacity_bytes,
-            dram_used_bytes=self._dram.used_bytes,
+            dram_capacity_bytes=self._dram.space.capacity_bytes,
+            dram_used_bytes=self._dram.space.used_bytes,
             dram_chunk_count=self._dram.chunk_count,
             pinned_chunk_count=self._store.pins.count,
             index_failed=self._store.index.is_failed or self._store.committer.has_failed,
@@ -63,7 +63,7 @@ class Inspection:
     def _entry_count(self, table: Table) -> int:
         """0 while the index cannot be read: the other figures are wanted most then."""
         with suppress(IndexFailure):
-            return self._store.index.entry_count(table)
+            return self._store.index.usage.entry_count(table)
         return 0
 
     def list_chunks(self, key_prefix: str, limit: int) -> tuple[list[ChunkStatus], bool]:

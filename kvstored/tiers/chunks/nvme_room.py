@@ -130,20 +130,19 @@ class NvmeRoom:
     @property
     def row_end(self) -> int:
         """Behind all rows of the table that hold chunks."""
-        return self._table.row_end
+        return self._table.columns.row_end
 
     def chunks_in_rows(self, first: int, end: int) -> list[ChunkId]:
         """The chunks in rows ``first`` to ``end``, that one excluded; for walks over all."""
         with self._table_lock:
-            return self._table.chunks_in_rows(first, end)
+            return self._table.columns.chunks_in_rows(first, end)
 
     def class_bytes_in_slab(self, device_index: int, slab_index: int) -> int:
         """The size class of the chunks in a slab; 0 when it holds none."""
-        first_slab = self._table.geometry.first_slabs[device_index]
+        slabs = self._table.slabs
+        slab = slabs.number(device_index, slab_index)
         with self._table_lock:
-            if not self._table.chunk_count_in_slab(device_index, slab_index):
-                return 0
-            return self._table.class_bytes_of(first_slab + slab_index)
+            return slabs.class_bytes_of(slab) if slabs.chunk_count(slab) else 0
 
     def take_extent(
         self, store: ChunkStore, class_bytes: int, device_index: int, *, deadline: float
@@ -213,15 +212,17 @@ class NvmeRoom:
             return _Victims(victims)
         oldest = self._unpinned(store, None, OLDEST_LOOKED_AT)
         with self._table_lock:
-            stranded_slabs = self._table.stranded_slabs(class_bytes, STRANDED_MAX)
-            classes = [self._table.class_bytes_of_chunk(chunk) for chunk in oldest]
-            old_counts = Counter(filter(None, map(self._table.slab, oldest)))
-        if not stranded_slabs:
-            own = [
-                chunk for chunk, size in zip(oldest, classes, strict=True) if size == class_bytes
+            table_slabs = self._table.slabs
+            stranded_slabs = table_slabs.stranded(class_bytes, STRANDED_MAX)
+            places = [
+                (chunk, slab) for chunk in oldest if (slab := self._table.slab(chunk)) is not None
             ]
-            if own:
-                return _Victims(own[:VICTIMS_PER_ROUND])
+            old_counts = Counter(table_slabs.place(slab) for _, slab in places)
+            own = [
+                chunk for chunk, slab in places if table_slabs.class_bytes_of(slab) == class_bytes
+            ]
+        if own and not stranded_slabs:
+            return _Victims(own[:VICTIMS_PER_ROUND])
 
         def old_share(slab: tuple[int, int]) -> float:
             return old_counts[slab] / max(store.extents.allocator.used_count(*slab), 1)
@@ -246,10 +247,12 @@ class NvmeRoom:
             with self._table_lock:
                 # Else something that cannot be evicted lies there: it is in quarantine, is
                 # being written, or was deleted while somebody had it pinned.
-                can_be_empty = self._table.chunk_count_in_slab(*slab) == (
+                number = self._table.slabs.number(*slab)
+                can_be_empty = self._table.slabs.chunk_count(number) == (
                     store.extents.allocator.used_count(*slab)
                 )
-                chunks = self._table.chunks_in_slab(*slab) if can_be_empty else []
+                claims = self._table.claims_in_slab(number) if can_be_empty else []
+            chunks = [chunk for chunk, _, _ in claims]
             if chunks and not any(map(store.pins.is_pinned, chunks)):
                 return chunks
             looked_at += can_be_empty

@@ -6,8 +6,6 @@ It takes the place of another chunk only if it was read more often, so that hist
 together exceed the tier do not chase each other through it (TinyLFU's rule of admission).
 """
 
-import logging
-import queue
 import threading
 import time
 
@@ -16,13 +14,12 @@ from kvstored.format.identity import ChunkId
 from kvstored.io.engine import Background, IoEngine
 from kvstored.store.read.chunk_source import ChunkSource, StoredChunk
 from kvstored.store.write.chunk_store import ChunkStore
+from kvstored.tiers.chunks.chunk_thread import ChunkThread
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.chunks.extent_load import is_intact, load_extent
 from kvstored.tiers.chunks.frame import Frame, FrameState
 from kvstored.tiers.policy.use_counts import UseCounts
 from kvstored_contract.reasons import Reason
-
-LOGGER = logging.getLogger(__name__)
 
 COUNTED_CHUNKS_MAX = 65_536
 """Chunks whose reads are counted."""
@@ -48,43 +45,22 @@ class Promoter:
         self._counters = counters
         self._reads: UseCounts[ChunkId] = UseCounts(COUNTED_CHUNKS_MAX)
         self._lock = threading.Lock()
-        self._queue: queue.Queue[StoredChunk | None] = queue.Queue(WAITING_CHUNKS_MAX)
-        self._is_closing = False
-        self._thread = threading.Thread(target=self._run, name="kvstored-promote", daemon=True)
-        self._thread.start()
+        self._work = ChunkThread(
+            self._load, store=store, name="kvstored-promote", waiting_max=WAITING_CHUNKS_MAX
+        )
 
     def was_read(self, source: ChunkSource, share: float) -> None:
         """Hears of a read of that share of a chunk's layers, from any tier; never blocks."""
         with self._lock:
             reads = self._reads.add(source.chunk, share)
-        if isinstance(source, StoredChunk) and reads >= READS_MIN - SHARES_ERROR:
-            try:
-                self._queue.put_nowait(source)
-            except queue.Full:
-                self._counters.add("promotions_dropped")
+        if not isinstance(source, StoredChunk) or reads < READS_MIN - SHARES_ERROR:
+            return
+        if not self._work.offer(source):
+            self._counters.add("promotions_dropped")
 
     def close(self) -> None:
         """Ends the thread after the promotion in progress."""
-        self._is_closing = True
-        self._queue.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (source := self._queue.get()) is not None:
-            if not self._is_closing:
-                try:
-                    self._promote(source)
-                except Exception:
-                    LOGGER.exception("a chunk could not be promoted")
-
-    def _promote(self, source: StoredChunk) -> None:
-        self._store.pins.pin([source.chunk])
-        try:
-            # The chunk may have been evicted between the read and this moment.
-            if self._store.find([source.chunk]) == [source.record]:
-                self._load(source)
-        finally:
-            self._store.pins.unpin([source.chunk])
+        self._work.close()
 
     def _load(self, source: StoredChunk) -> None:
         claim = self._dram.claim(

@@ -159,7 +159,7 @@ class AppendPath:
                 ready = [one for one in placed.values() if isinstance(one, _Placed)]
                 copy_rows(
                     snapshot=np.frombuffer(request.source, np.uint8),
-                    memory=self._dram.memory,
+                    memory=self._dram.space.memory,
                     blocks=blocks,
                     ranges=[rows for one in ready for rows in _ranges(one)],
                 )
@@ -261,7 +261,7 @@ class AppendPath:
         """A frame for each chunk, the first of them the tail's if there is one."""
         frames = [] if tail is None else [tail]
         while len(frames) < count:
-            frame = self._dram.open(layout)
+            frame = self._dram.open_frames.open(layout)
             if frame is None:
                 self._close(frames[tail is not None :])
                 return None
@@ -270,7 +270,7 @@ class AppendPath:
 
     def _close(self, frames: list[OpenFrame]) -> None:
         for frame in frames:
-            self._dram.close(frame)
+            self._dram.open_frames.close(frame)
 
     def _seal_full(self, placed: _Placed, deadline: float) -> AppendOutcome:
         """Stages the chunks that are complete and keeps the frame of what is left.
@@ -317,14 +317,16 @@ class AppendPath:
             claim = (
                 None
                 if is_stored
-                else self._stager.claim(lambda: self._dram.adopt(opened, chunk), deadline=deadline)
+                else self._stager.claim(
+                    lambda: self._dram.open_frames.adopt(opened, chunk), deadline=deadline
+                )
             )
         except Exception:
             LOGGER.exception("a chunk of a sequence cannot be stored")
-            self._dram.close(opened)
+            self._dram.open_frames.close(opened)
             return PutTicket(outcome=PutOutcome.REJECTED, reason=Reason.INTERNAL)
         if claim is None or not claim.is_new:
-            self._dram.close(opened)
+            self._dram.open_frames.close(opened)
             return STORED_BEFORE if claim is None else found(claim)
         try:
             return self._stager.stage(

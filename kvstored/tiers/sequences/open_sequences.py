@@ -150,7 +150,7 @@ class OpenSequences:
     def close_frame(self, sequence: OpenSequence) -> None:
         """Gives back the frame of a held sequence's tail, if there is one."""
         if sequence.frame is not None:
-            self._dram.close(sequence.frame)
+            self._dram.open_frames.close(sequence.frame)
             sequence.frame = None
 
     def forget(self, sequence: OpenSequence) -> None:

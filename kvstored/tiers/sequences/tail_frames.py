@@ -44,7 +44,7 @@ class TailFrames:
         """
         if chunk in self._late:
             return Reason.DEADLINE
-        opened = self._dram.open(layout)
+        opened = self._dram.open_frames.open(layout)
         if opened is None:
             return Reason.DRAM_FULL
         try:
@@ -55,25 +55,25 @@ class TailFrames:
             late.landed.add_done_callback(lambda _: self._end_late(chunk, opened))
             return Reason.DEADLINE
         except BaseException:
-            self._dram.close(opened)
+            self._dram.open_frames.close(opened)
             raise
         if reason is not Reason.UNSPECIFIED:
-            self._dram.close(opened)
+            self._dram.open_frames.close(opened)
             return reason
         return opened
 
     def _end_late(self, chunk: ChunkId, opened: OpenFrame) -> None:
-        self._dram.close(opened)
+        self._dram.open_frames.close(opened)
         self._late.discard(chunk)
 
     def close(self, opened: OpenFrame | None) -> None:
         """Gives back an open frame, if it is one."""
         if opened is not None:
-            self._dram.close(opened)
+            self._dram.open_frames.close(opened)
 
     def copied(self, source: OpenFrame) -> OpenFrame | None:
         """Another frame with the same bytes; None when there is no room."""
-        opened = self._dram.open(source.layout)
+        opened = self._dram.open_frames.open(source.layout)
         if opened is not None:
             copy(opened.view, source.view)
         return opened

@@ -105,7 +105,7 @@ def has_asked(engine: Engine, client: LabClient, *, is_answered: bool) -> bool:
 
 def is_open(read: Read) -> bool:
     """Whether it was not closed, and its session lives."""
-    return read._progress.board_offset is not None
+    return read._progress.board.offset is not None
 
 
 def is_decoded(engine: Engine) -> bool:

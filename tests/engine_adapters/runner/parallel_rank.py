@@ -11,8 +11,12 @@ from torch import distributed
 
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.ranks.model_shard import ModelShard
-from engine_adapters.runner.ranks.parallel_restorer import ParallelRestorer, RankGroups
+from engine_adapters.runner.ranks import (
+    ModelShard,
+    ParallelOptions,
+    ParallelRestorer,
+    RankGroups,
+)
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, LayerState, Rotary, StateKind, StateLayout
 from tests.support.waiting import PATIENCE_S
@@ -80,7 +84,7 @@ def make_format(model: Model, kinds: str) -> StateFormat:
 
 
 def restore(task: Task, case: Case, rank: int, device: torch.device) -> dict[str, Any]:
-    """This process's shard of one case."""
+    """This process's part of one case."""
     model = Model.from_directory(Path(case.directory), device=str(device))
     state_format = make_format(model, case.kinds)
     stage, tensor_rank = divmod(rank, case.tensor_size)
@@ -117,10 +121,12 @@ def restore(task: Task, case: Case, rank: int, device: torch.device) -> dict[str
             RankGroups(tensor=groups[stage], model=world),
             shard=shard,
             device=device,
-            span_bytes=case.span_chunks * state_format.span_bytes(1),
-            # It runs while slower processes still load their models.
-            timeout_s=case.timeout_s,
-            grace_s=0.5,
+            options=ParallelOptions(
+                span_bytes=case.span_chunks * state_format.span_bytes(1),
+                # It runs while slower processes still load their models.
+                timeout_s=case.timeout_s,
+                grace_s=0.5,
+            ),
         )
         # Only those that are all there can be lost.
         distributed.barrier()

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvstored.server.bell import Bell
+from kvstored.server.held.bell import Bell
 from kvstored_client import Client, Placement
 from kvstored_contract.board import WORD_BYTES, BoardWord, Watch
 from tests.faults.clients.board_scribbler import BoardScribbler
@@ -187,7 +187,7 @@ def test_an_eventfd_that_is_emptied_while_its_session_ends(
         os.eventfd_read(client)
         return dup(descriptor)
 
-    monkeypatch.setattr("kvstored.server.bell.os.dup", empty_twice)
+    monkeypatch.setattr("kvstored.server.held.bell.os.dup", empty_twice)
     bell.close()
     os.close(client)
     wait_until(lambda: not set(threading.enumerate()) - threads)

@@ -5,14 +5,15 @@ price in time is measured by ``python -m tests.faults.clients``.
 
 Fails when ``Bell.ring`` waits for its client under a lock that all bells share (seen: the others
 stand still), when ``RunQueues._verdict`` does not look at the deadline (seen: nothing is LATE),
-and when ``Session.check_read_limit`` lets every read in (seen: the calls never end).
+and when ``ArenaUse.check_read_limit`` lets every read in (seen: the calls never end).
 """
 
 import contextlib
 import time
 from pathlib import Path
 
-from kvstored.server.session import LEASES_PER_SESSION_MAX, READS_PER_SESSION_MAX
+from kvstored.server.held.arena_use import READS_PER_SESSION_MAX
+from kvstored.server.session import LEASES_PER_SESSION_MAX
 from kvstored_contract.board import HEAD_BYTES, BoardWord, SliceState, Watch
 from kvstored_contract.reasons import Reason
 from tests.faults.clients.raw_session import RawSession

@@ -2,7 +2,7 @@
 
 Fails when
 
-* ``Index.is_short`` is always False (seen: puts were refused with STORE_FULL);
+* ``IndexUsage.is_short`` is always False (seen: puts were refused with STORE_FULL);
 * ``NvmeRoom`` evicts many chunks at once from a map without free pages, or the committer
   halves a group that did not fit (seen: no deletion and no put found a page ever after);
 * ``SequenceTable`` stores what grows whatever room is left (seen: the puts behind were refused

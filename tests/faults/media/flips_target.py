@@ -79,10 +79,10 @@ def specimen() -> Iterator[Specimen]:
     with fresh_lab(slab_count=4) as lab:
         with lab.open() as served:
             served.stops_cleanly = True
-            served.store.register_layout(LAYOUT)
-            served.store.register_layout(other_layout())
+            served.store.layouts.register(LAYOUT)
+            served.store.layouts.register(other_layout())
             served.put_durable(range(CHUNKS))
-            served.store.register_layout(layout_of(ENCODED_FIRST))
+            served.store.layouts.register(layout_of(ENCODED_FIRST))
             served.put_durable(ENCODED_CHUNKS)
             records = served.records()
             sources = [

@@ -55,7 +55,7 @@ class GrowingMachine(StoreMachine):
         """Every sequence is there, with what was durable of it and nothing else."""
         super().start(how)
         self.served.grown = self.chunks.slices
-        self.served.store.register_layout(LAYOUT)
+        self.served.store.layouts.register(LAYOUT)
         self.begin_session()
         for name, model in self.sequences.items():
             model.lose(self.grower.state(name).length_tokens)
@@ -319,7 +319,7 @@ class GrowingMachine(StoreMachine):
         for name in self.sequences:
             self.align(name, waits=False)
         self.served.store.open_sequences.end_session(self.session_id)
-        assert self.served.store._dram.open_bytes == 0
+        assert self.served.store._dram.open_frames.byte_count == 0
         self.begin_session()
         for name, model in self.sequences.items():
             state = self.grower.settled(name)

@@ -68,7 +68,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.served.grown = GROWN.slices
-        self.served.store.register_layout(LAYOUT)
+        self.served.store.layouts.register(LAYOUT)
 
     @property
     def grower(self) -> Grower:
@@ -283,7 +283,7 @@ def assert_room(trial: Trial) -> None:
     """Everything is released: emptied, healthy devices take as many chunks as they can hold."""
     served = trial.served
     served.store.open_sequences.end_session(1)
-    assert served.store._dram.open_bytes == 0
+    assert served.store._dram.open_frames.byte_count == 0
     served.assert_released()
     served.delete(served.records())
     evicted_count = served.counter("evicted_chunks")

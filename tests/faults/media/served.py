@@ -241,7 +241,7 @@ class ServedStore:
         assert not store._deleting, store._deleting
         frames = list(dram._frames.values())
         assert all(frame.state is FrameState.CLEAN and not frame.pins for frame in frames), frames
-        assert sum(frame.extent.byte_count for frame in frames) == dram.used_bytes
+        assert sum(frame.extent.byte_count for frame in frames) == dram.space.used_bytes
         held = [record.extent for record in self.records().values()]
         held += [record.extent for _, record in self.index.walks.quarantined()]
         for device in range(len(self.device_set.devices)):
@@ -358,11 +358,11 @@ def quiesce(served: ServedStore) -> None:
 
 def is_busy(store: TieredStore) -> bool:
     """Whether anything is under way; in the order in which one thing gives work to the next."""
-    assert isinstance(store._engine, CountingEngine)
+    assert isinstance(store._promoter._engine, CountingEngine)
     return bool(
-        store._engine.in_flight
-        or not waits_for_work(store._damage._thread, store._damage._queue)
-        or not waits_for_work(store._promoter._thread, store._promoter._queue)
+        store._promoter._engine.in_flight
+        or not waits_for_work(store._damage._work._thread, store._damage._work._queue)
+        or not waits_for_work(store._promoter._work._thread, store._promoter._work._queue)
         or store._store.pins.count
         or store._store.writes._under_way
         or store._store._deleting

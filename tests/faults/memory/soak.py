@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 
 from kvstored.format.geometry import class_bytes
-from kvstored.tiers.chunks.dram import OPEN_SHARE_MAX
+from kvstored.tiers.chunks.open_frames import OPEN_SHARE_MAX
 from kvstored_client import AppendItem, Client
 from kvstored_contract.snapshot import SnapshotGeometry
 from tests.faults.memory.load import ARENA_BYTES, PLAIN_LAYOUTS, Load

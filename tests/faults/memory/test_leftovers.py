@@ -17,12 +17,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from kvstored.server.held.layout_table import LAYOUTS_PER_SESSION_MAX
 from kvstored.server.notify import Notifier
-from kvstored.server.session import LAYOUTS_PER_SESSION_MAX
 from kvstored.store.index.index import Index
 from kvstored.store.sequences import sequence_table
 from kvstored.store.sequences.rules import SequenceLimitError
-from kvstored.tiers import tiered_store
+from kvstored.tiers import layouts
 from kvstored.tiers.sequences.sequences import Caller
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import TOKEN_METADATA, Reason
@@ -126,13 +126,13 @@ def test_the_layouts_that_the_store_remembers_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: sessions that come and go could make it remember ever more of them."""
-    monkeypatch.setattr(tiered_store, "KNOWN_LAYOUTS_MAX", 3)
+    monkeypatch.setattr(layouts, "KNOWN_LAYOUTS_MAX", 3)
     with open_store(tmp_path) as opened:
         for number in range(10):
-            opened.store.register_layout(
+            opened.store.layouts.register(
                 StateLayout(model=f"m{number}", dtype="f", layers=(LayerState(StateKind.KV, 8),))
             )
-            assert len(opened.store._known_layouts) <= 3
+            assert len(opened.store.layouts._known) <= 3
 
 
 def fill(filler: socket.socket, address: str) -> None:

@@ -182,7 +182,7 @@ async def test_a_system_without_threads_refuses_a_session(monkeypatch: pytest.Mo
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:
-        patched.setattr("kvstored.server.bell.threading.Thread.start", fail)
+        patched.setattr("kvstored.server.held.bell.threading.Thread.start", fail)
         with pytest.raises(RefusedError, match="can't start new thread") as info:
             await table.open(grant, client_name="c", arena_bytes=4096)
     assert info.value.reason is Reason.LIMIT_EXCEEDED

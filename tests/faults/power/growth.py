@@ -43,7 +43,7 @@ class Growth:
         self._tokens = count(first_token)
         self._framed: set[str] = set()
         """Sequences whose tail lies in DRAM: nothing of it need be loaded any more."""
-        store.register_layout(SEQUENCE_LAYOUT)
+        store.layouts.register(SEQUENCE_LAYOUT)
         for name in list(models):
             self._left(SequenceVerb.START, name)
 

@@ -88,7 +88,7 @@ class Worker:
 
     def _put(self, numbers: list[int]) -> None:
         layout = layout_of(numbers[0])
-        self._store.register_layout(layout)
+        self._store.layouts.register(layout)
         versions = [self._versions[number] for number in numbers]
         for number, version in zip(numbers, versions, strict=True):
             self._mark(MarkKind.PUT, number, version)

@@ -145,6 +145,7 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.put_path = self.append_path = self.read_path = self.inspection = self
+        self.layouts = self
         self.open_sequences = self
         self.stored: set[ChunkId] = set()
         self.pins: Counter[ChunkId] = Counter()
@@ -166,7 +167,7 @@ class FakeStore:
         self.ended_sessions: list[int] = []
         self.logs: defaultdict[bytes, ChangeLog] = defaultdict(ChangeLog)
 
-    def register_layout(self, layout: StateLayout) -> None:
+    def register(self, layout: StateLayout) -> None:
         if layout.chunk_tokens > self.layout_tokens_max:
             raise LayoutRefusedError("too large")
 

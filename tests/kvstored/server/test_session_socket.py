@@ -15,7 +15,7 @@ import pytest
 from kvstored.io.resident import AbandonedError
 from kvstored.server import session_socket, session_table
 from kvstored.server.access import AccessRules, Credentials
-from kvstored.server.arena import Arena
+from kvstored.server.held.arena import Arena
 from kvstored.server.session_table import SessionLimits
 from kvstored_contract.handshake import HANDSHAKE_BYTES_MAX, HandshakeError, frame, receive
 from kvstored_contract.limits import CLIENT_NAME_BYTES_MAX, PROTOCOL_VERSION

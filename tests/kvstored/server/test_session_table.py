@@ -14,7 +14,7 @@ from kvstored.io.resident import AbandonedError
 from kvstored.server import session_table as table_module
 from kvstored.server.access import Grant
 from kvstored.server.errors import RefusedError
-from kvstored.server.leases import Lease
+from kvstored.server.held.leases import Lease
 from kvstored.server.session import Session
 from kvstored.server.session_table import SessionLimits, SessionTable
 from kvstored.server.slices import SLICE_ITEMS
@@ -85,7 +85,7 @@ async def test_limits(table: SessionTable) -> None:
 async def test_memory_counts_until_it_is_free(table: SessionTable) -> None:
     session = await opened(table, 8192)
     stream = FakeStream()
-    session.add_read(cast("ReadStream", stream))
+    session.arena_use.add_read(cast("ReadStream", stream))
     closing = asyncio.create_task(table.close(session))
     await asyncio.sleep(0)
     assert table.session_count == 0

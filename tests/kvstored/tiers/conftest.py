@@ -28,6 +28,6 @@ def opened(tmp_path: Path) -> Iterator[StoreUnderTest]:
 def opened_rows(tmp_path: Path) -> Iterator[StoreUnderTest]:
     """A store that knows the layout of the rows."""
     with open_store(tmp_path, dram_bytes=4 * MIB) as store:
-        store.store.register_layout(MIXED)
+        store.store.layouts.register(MIXED)
         wait_until(lambda: store.store._store.index.layout(MIXED.layout_id) is not None)
         yield store

@@ -69,7 +69,7 @@ def put(opened: StoreUnderTest, numbers: list[int]) -> list[PutTicket]:
             start = slot * placement.chunk_stride + layer * STRIDE
             data = payload(number, layer)
             opened.arena[start : start + len(data)] = data
-    opened.store.register_layout(ENCODED)
+    opened.store.layouts.register(ENCODED)
     return opened.store.put_path.put(
         PutRequest(
             namespace_id=NAMESPACE,
@@ -238,14 +238,14 @@ def test_damage_of_a_slice_is_found_and_the_chunk_leaves(opened: StoreUnderTest)
     opened.devices[record.extent.device_index].media[start + lengths_of(4)[3] - 1] ^= 1
     assert read(opened, [4, 5])[0] == {5}
     wait_until(lambda: opened.store._store.index.get(chunk(4)) is None)
-    assert opened.store._store.index.entry_count(Table.LENGTHS) == 1
+    assert opened.store._store.index.usage.entry_count(Table.LENGTHS) == 1
 
 
 def test_deletion_takes_the_lengths_along(opened: StoreUnderTest) -> None:
     put_durable(opened, NUMBERS)
-    assert opened.store._store.index.entry_count(Table.LENGTHS) == len(NUMBERS)
+    assert opened.store._store.index.usage.entry_count(Table.LENGTHS) == len(NUMBERS)
     assert opened.store.delete(NAMESPACE, list(map(key, NUMBERS))).result(PATIENCE_S) == 12
-    assert opened.store._store.index.entry_count(Table.LENGTHS) == 0
+    assert opened.store._store.index.usage.entry_count(Table.LENGTHS) == 0
     assert sum(device.used_bytes for device in opened.stats().devices) == 0
 
 
@@ -268,6 +268,6 @@ def test_full_devices_evict_chunks_of_all_classes(tmp_path: Path) -> None:
 def test_slices_that_no_copy_has_room_for_are_refused(opened: StoreUnderTest) -> None:
     large = replace(ENCODED, chunk_tokens=80)
     with pytest.raises(LayoutRefusedError, match="use a smaller chunk_tokens or a larger"):
-        opened.store.register_layout(large)
-    opened.store.register_layout(replace(large, codec="raw"))
-    opened.store.register_layout(replace(ENCODED, chunk_tokens=64))
+        opened.store.layouts.register(large)
+    opened.store.layouts.register(replace(large, codec="raw"))
+    opened.store.layouts.register(replace(ENCODED, chunk_tokens=64))

@@ -163,9 +163,9 @@ def test_read_error_is_a_miss(tmp_path: Path) -> None:
 def test_layout_with_chunks_larger_than_a_slab_is_refused(opened: StoreUnderTest) -> None:
     huge = StateLayout(model="m", dtype="f", layers=(LayerState(StateKind.KV, MIB // 4),))
     with pytest.raises(LayoutRefusedError, match="smaller chunk_tokens"):
-        opened.store.register_layout(huge)
-    opened.store.register_layout(LAYOUT)
-    opened.store.register_layout(LAYOUT)
+        opened.store.layouts.register(huge)
+    opened.store.layouts.register(LAYOUT)
+    opened.store.layouts.register(LAYOUT)
 
 
 def test_large_slice_at_an_unaligned_place_is_refused(opened: StoreUnderTest) -> None:

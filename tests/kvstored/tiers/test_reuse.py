@@ -120,7 +120,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     logs = Wrapping(WriteLog)
     with open_store(tmp_path, wrap=logs) as opened:
         for layout in LAYOUTS:
-            opened.store.register_layout(layout)
+            opened.store.layouts.register(layout)
         yield Lab(opened, logs)
 
 

@@ -10,7 +10,8 @@ import pytest
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
-from kvstored.store.index.index import Index, IndexFailure
+from kvstored.store.index.index import IndexFailure
+from kvstored.store.index.usage import IndexUsage
 from kvstored.tiers.chunks import nvme_room
 from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored_contract.board import SliceState
@@ -298,13 +299,13 @@ def test_an_index_with_many_chunks_too_many_evicts_many_at_once(
     chunk_count = PER_SLAB * 8
     chunks_max = chunk_count - excess
 
-    def left_chunks(index: Index) -> int:
-        return chunks_max + 1 - index.chunk_count
+    def left_chunks(usage: IndexUsage) -> int:
+        return chunks_max + 1 - usage.chunk_count
 
-    monkeypatch.setattr(Index, "left_chunks", property(left_chunks))
-    monkeypatch.setattr(Index, "unused_bytes", unused_bytes)
+    monkeypatch.setattr(IndexUsage, "left_chunks", property(left_chunks))
+    monkeypatch.setattr(IndexUsage, "unused_bytes", unused_bytes)
     # One round, and then there is room, or it is not asked any more.
     shorts = iter((True, True, True))
-    monkeypatch.setattr(Index, "is_short", property(lambda _: next(shorts, False)))
+    monkeypatch.setattr(IndexUsage, "is_short", property(lambda _: next(shorts, False)))
     put_durable(opened, [5000])
     assert opened.stats().counters["evicted_for_index_chunks"] == evicted

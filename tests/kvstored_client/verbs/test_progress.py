@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kvstored_client.verbs.held_board import HeldBoard
 from kvstored_client.verbs.progress import ReadProgress
 from kvstored_contract.board import BoardWord, SliceState
 from tests.kvstored_client.board_side import CHUNKS, LAYERS, Side, open_side
@@ -52,15 +53,15 @@ def test_a_layer_is_settled_when_all_its_chunks_are(side: Side) -> None:
 
 
 def test_a_settled_read_keeps_its_outcome_and_frees_its_board(side: Side) -> None:
-    side.progress.settle()
+    side.progress.board.settle()
     assert side.arena.free_bytes == 4096
     side.board.states[:2] = SliceState.RESIDENT
     side.board.states[2] = SliceState.MISSING
     side.board.words[BoardWord.DEVICE_BYTES] = 10
     side.board.words[BoardWord.DRAM_BYTES] = 20
     side.board.words[BoardWord.FINISHED] = 1
-    side.progress.settle()
-    side.progress.settle()
+    side.progress.board.settle()
+    side.progress.board.settle()
     assert side.arena.free_bytes == 8192
     side.memory[:] = b"\x01" * 8192
     report = side.progress.report()
@@ -85,8 +86,8 @@ def test_the_death_of_the_daemon_makes_pending_slices_missing(side: Side) -> Non
 
 
 def test_the_engine_writes_pointer_and_cancel(side: Side) -> None:
-    side.progress.advance(2)
-    side.progress.cancel()
+    side.progress.board.advance(2)
+    side.progress.board.cancel()
     assert side.board.words[BoardWord.POINTER] == 2
     assert side.board.words[BoardWord.CANCEL] == 1
 
@@ -109,13 +110,14 @@ def test_a_read_within_its_limit_is_not_given_up(side: Side) -> None:
 
 
 def test_a_read_that_found_nothing() -> None:
-    progress = ReadProgress.missing(chunk_count=2, layer_count=1)
+    progress = ReadProgress(HeldBoard.missing(chunk_count=2, layer_count=1))
     assert progress.finished
     assert progress.report().resident == (False, False)
-    progress.cancel()
+    progress.board.cancel()
     progress.give_up_when_overdue()
-    progress.settle()
-    assert ReadProgress.missing(chunk_count=0, layer_count=4).report().resident_prefix == 0
+    progress.board.settle()
+    nothing = ReadProgress(HeldBoard.missing(chunk_count=0, layer_count=4))
+    assert nothing.report().resident_prefix == 0
 
 
 @pytest.mark.parametrize(("chunk", "layer"), [(-1, 0), (CHUNKS, 0), (0, LAYERS), (0, -1)])
@@ -138,7 +140,7 @@ def test_the_length_of_an_encoded_slice_is_known_once_it_is_resident() -> None:
         with pytest.raises(IndexError):
             side.progress.slice_bytes(CHUNKS, 0)
         side.board.words[BoardWord.FINISHED] = 1
-        side.progress.settle()
+        side.progress.board.settle()
         assert side.progress.slice_bytes(1, 1) == 700
 
 

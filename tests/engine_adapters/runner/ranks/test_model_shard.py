@@ -3,7 +3,8 @@ from itertools import pairwise
 import pytest
 
 from engine_adapters.reading.section import Section
-from engine_adapters.runner.ranks.model_shard import ModelShard, even_share, sections_within
+from engine_adapters.runner.ranks.model_shard import ModelShard, even_share
+from engine_adapters.runner.ranks.parallel_restorer import sections_within
 
 
 @pytest.mark.parametrize("size", range(1, 9))
@@ -83,8 +84,8 @@ def section(first: int, stop: int) -> Section:
     ],
 )
 def test_a_stage_reads_its_layers_only(layers: range, expected: list[tuple[int, int]]) -> None:
-    found = sections_within([section(2, 6), section(6, 9)], layers)
-    assert [(one.first_layer, one.stop_layer) for one in found] == expected
-    for one in found:
-        whole = section(2, 6) if one.first_layer < 6 else section(6, 9)
-        assert one.slice_stride == whole.slice_stride
+    parts = sections_within([section(2, 6), section(6, 9)], layers)
+    assert [(part.first_layer, part.stop_layer) for part in parts] == expected
+    for part in parts:
+        whole = section(2, 6) if part.first_layer < 6 else section(6, 9)
+        assert part.slice_stride == whole.slice_stride

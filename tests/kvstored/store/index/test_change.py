@@ -66,7 +66,7 @@ def content(path: Path, steps: list[IndexChange]) -> list[object]:
                 for name in index.walks.sequences(NAMESPACE_ID)
             ],
             index.meta(),
-            sum(index.entry_count(table) for table in index._tables.handles),
+            sum(index.usage.entry_count(table) for table in index._tables.handles),
         ]
     finally:
         index.close()

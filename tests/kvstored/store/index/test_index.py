@@ -54,7 +54,7 @@ def test_new_index_is_empty(index: Index) -> None:
     assert index.meta() is None
     assert index.layout(LAYOUT_ID) is None
     assert index.sequence(NAMESPACE_ID, "none") is None
-    assert (index.chunk_count, index.sequence_count) == (0, 0)
+    assert (index.usage.chunk_count, index.usage.entry_count(Table.SEQUENCES)) == (0, 0)
     assert list(index.walks.records()) == []
     assert list(index.walks.quarantined()) == []
     assert index.walks.sequences(NAMESPACE_ID) == []
@@ -123,7 +123,7 @@ def test_sequences_are_listed_by_namespace(index: Index) -> None:
         )
     )
     assert index.walks.sequences(NAMESPACE_ID) == ["a", "b"]
-    assert index.sequence_count == 3
+    assert index.usage.entry_count(Table.SEQUENCES) == 3
     index.apply(IndexChange(sequence_deletes=((NAMESPACE_ID, "a"),)))
     assert index.walks.sequences(NAMESPACE_ID) == ["b"]
     assert index.walks.sequences(OTHER_NAMESPACE_ID) == ["c"]
@@ -150,7 +150,7 @@ def test_clear_keeps_layouts_and_sequences(index: Index) -> None:
         )
     )
     index.clear_chunks()
-    assert (index.chunk_count, list(index.walks.quarantined()), index.meta()) == (0, [], None)
+    assert (index.usage.chunk_count, list(index.walks.quarantined()), index.meta()) == (0, [], None)
     assert index.layout(LAYOUT.layout_id) == LAYOUT
     assert index.walks.sequences(NAMESPACE_ID) == ["talk"]
 
@@ -160,10 +160,10 @@ def test_damaged_record_is_absent_and_counted(index: Index, position: int) -> No
     put(index, 1, 2)
     overwrite(index, Table.CHUNKS, chunk_id(1).encode(), flip=position)
     assert index.get(chunk_id(1)) is None
-    assert index.damaged_records == 1
+    assert index._decoding.damaged_count == 1
     assert [chunk for chunk, _ in index.walks.records()] == [chunk_id(2)]
     assert dict(index.walks.entries())[chunk_id(1)] is None
-    assert index.damaged_records == 3
+    assert index._decoding.damaged_count == 3
 
 
 def test_record_under_another_key_is_absent(index: Index) -> None:
@@ -173,7 +173,7 @@ def test_record_under_another_key_is_absent(index: Index) -> None:
         assert value is not None
         transaction.put(chunk_id(2).encode(), value)
     assert index.get(chunk_id(2)) is None
-    assert index.damaged_records == 1
+    assert index._decoding.damaged_count == 1
 
 
 def test_damage_in_any_table_is_absence_and_is_found_by_the_walk(index: Index) -> None:
@@ -198,13 +198,13 @@ def test_damage_in_any_table_is_absence_and_is_found_by_the_walk(index: Index) -
     for table, key in keys.items():
         overwrite(index, table, key, flip=-1)
     assert {table: key for table, key, _ in index.walks.damaged_entries()} == keys
-    assert index.damaged_records == 0
+    assert index._decoding.damaged_count == 0
     assert index.meta() is None
     assert index.layout(LAYOUT.layout_id) is None
     assert index.sequence(NAMESPACE_ID, "talk") is None
     assert index.walks.sequences(NAMESPACE_ID) == []
     assert list(index.walks.quarantined()) == []
-    assert index.damaged_records == 5
+    assert index._decoding.damaged_count == 5
 
 
 def test_every_change_has_a_revision_of_its_own(index: Index) -> None:
@@ -244,19 +244,19 @@ def test_look_ups_are_told_to_the_map(index: Index, monkeypatch) -> None:
 def test_a_full_map_refuses_what_does_not_fit_and_nothing_else(tmp_path: Path) -> None:
     index = Index.open(tmp_path / "index", map_bytes=256 * 1024)
     put(index, *range(100))
-    stored = index.chunk_count
+    stored = index.usage.chunk_count
     with pytest.raises(IndexFailure, match="full at 262144 bytes; restart with a larger"):
         put(index, *range(100, 10_000))
     assert not index.is_failed
-    assert index.chunk_count == stored
+    assert index.usage.chunk_count == stored
     index.apply(IndexChange(deletes=(chunk_id(0),)))
     assert index.get(chunk_id(0)) is None
     put(index, 0)
-    assert index.chunk_count == stored
+    assert index.usage.chunk_count == stored
     index.close()
     reopened = Index.open(tmp_path / "index", map_bytes=MAP_BYTES)
     put(reopened, 100_001)
-    assert reopened.chunk_count == stored + 1
+    assert reopened.usage.chunk_count == stored + 1
     reopened.close()
 
 
@@ -295,7 +295,7 @@ def test_reading_that_lmdb_refuses_is_a_failure(index: Index, failing: FailingEn
     questions = [
         lambda: index.get(chunk_id(1)),
         lambda: index.layout(LAYOUT_ID),
-        lambda: index.chunk_count,
+        lambda: index.usage.chunk_count,
         lambda: list(index.walks.records()),
     ]
     for question in questions:

@@ -67,7 +67,7 @@ def test_lengths_of_another_record_do_not_count(index: Index) -> None:
     index.apply(change(1, stamp=2, lengths=LENGTHS[::-1]))
     assert lengths(index, 1, stamp=2) == LENGTHS[::-1]
     assert lengths(index, 1, stamp=1) is None
-    assert index.damaged_records == 0
+    assert index._decoding.damaged_count == 0
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_lengths_of_another_record_do_not_count(index: Index) -> None:
 )
 def test_lengths_go_with_their_record(index: Index, removal: IndexChange) -> None:
     index.apply(IndexChange.merged([change(1), change(2)]))
-    assert index.entry_count(Table.LENGTHS) == 2 * PARTS
+    assert index.usage.entry_count(Table.LENGTHS) == 2 * PARTS
     index.apply(removal)
     assert lengths(index, 1) is None
     assert lengths(index, 2) == LENGTHS
-    assert index.entry_count(Table.LENGTHS) == PARTS
+    assert index.usage.entry_count(Table.LENGTHS) == PARTS
 
 
 def test_a_chunk_that_was_stored_anew_keeps_its_lengths_in_quarantine(index: Index) -> None:
@@ -99,7 +99,7 @@ def test_a_group_leaves_what_its_last_change_does(index: Index, is_deleted_first
     group = [deletion, change(1)] if is_deleted_first else [change(1), deletion]
     index.apply(IndexChange.merged(group))
     assert lengths(index, 1) == (LENGTHS if is_deleted_first else None)
-    assert index.entry_count(Table.LENGTHS) == (PARTS if is_deleted_first else 0)
+    assert index.usage.entry_count(Table.LENGTHS) == (PARTS if is_deleted_first else 0)
 
 
 @pytest.mark.parametrize("is_one_group", [True, False])
@@ -114,14 +114,14 @@ def test_parts_of_a_longer_chunk_stayed_when_a_shorter_one_took_its_key(
     for group in [[change(1), anew]] if is_one_group else [[change(1)], [anew]]:
         index.apply(IndexChange.merged(group))
     assert lengths(index, 1, stamp=2) == (lengths_anew or None)
-    assert index.entry_count(Table.LENGTHS) == part_count(len(lengths_anew))
-    assert index.damaged_records == 0
+    assert index.usage.entry_count(Table.LENGTHS) == part_count(len(lengths_anew))
+    assert index._decoding.damaged_count == 0
 
 
 def test_a_rebuild_begins_without_lengths(index: Index) -> None:
     index.apply(change(1))
     index.clear_chunks()
-    assert index.entry_count(Table.LENGTHS) == 0
+    assert index.usage.entry_count(Table.LENGTHS) == 0
     assert lengths(index, 1) is None
 
 
@@ -134,7 +134,7 @@ def test_damaged_lengths_are_absent_counted_and_named(index: Index, part: int) -
         value[20] ^= 1
         transaction.put(key, bytes(value))
     assert lengths(index, 1) is None
-    assert index.damaged_records == 1
+    assert index._decoding.damaged_count == 1
     assert [(table, found) for table, found, _ in index.walks.damaged_entries()] == [
         (Table.LENGTHS, key)
     ]
@@ -150,7 +150,7 @@ def test_an_index_of_a_version_without_codecs_is_read_as_it_is(tmp_path: Path) -
     older = Index.open(tmp_path / "index", map_bytes=MAP_BYTES, readonly=True)
     assert older.get(chunk_id(1)) == record(1)
     assert lengths(older, 1) is None
-    assert older.entry_count(Table.LENGTHS) == 0
+    assert older.usage.entry_count(Table.LENGTHS) == 0
     assert list(older.walks.damaged_entries()) == []
     older.close()
     newer = Index.open(tmp_path / "index", map_bytes=MAP_BYTES)
@@ -169,10 +169,10 @@ def test_any_other_table_that_is_missing_is_damage(tmp_path: Path) -> None:
 
 
 def test_lengths_take_room_from_chunks_and_not_from_sequences(index: Index) -> None:
-    left_chunks, left_bytes = index.left_chunks, index.left_others_bytes
+    left_chunks, left_bytes = index.usage.left_chunks, index.usage.left_others_bytes
     index.apply(IndexChange.merged([change(number) for number in range(100)]))
-    assert left_chunks - index.left_chunks > 100 + 100 * PARTS
-    assert index.left_others_bytes == left_bytes
+    assert left_chunks - index.usage.left_chunks > 100 + 100 * PARTS
+    assert index.usage.left_others_bytes == left_bytes
 
 
 def test_geometries_of_an_encoded_layout_come_from_the_index(index: Index) -> None:

@@ -128,8 +128,8 @@ def test_a_map_that_is_kept_from_being_short_is_never_full(
     index = Index.open(tmp_path / "index", map_bytes=map_bytes)
     try:
         for _ in range(8 * map_bytes // 4 // ENTRY_BYTES // group):
-            index.apply(change_of(random, chunks, group=group, is_short=index.is_short))
-        assert index.is_short
+            index.apply(change_of(random, chunks, group=group, is_short=index.usage.is_short))
+        assert index.usage.is_short
     finally:
         index.close()
 
@@ -140,13 +140,13 @@ def test_a_full_map_makes_the_index_short(tmp_path: Path) -> None:
         random, chunks = Random(seed()), deque[ChunkId]()
         whole = change_of(random, chunks, group=MIB // ENTRY_BYTES, is_short=False)
         index.apply(IndexChange(puts=whole.puts[:100]))
-        assert not index.is_short
+        assert not index.usage.is_short
         too_many = change_of(random, chunks, group=MIB // 100, is_short=False)
         with pytest.raises(IndexFullError, match=os.fspath(tmp_path)):
             index.apply(too_many)
-        assert index.is_short
+        assert index.usage.is_short
         index.apply(IndexChange(deletes=tuple(chunk for chunk, _ in whole.puts[:50])))
-        assert not index.is_short
+        assert not index.usage.is_short
     finally:
         index.close()
 
@@ -156,13 +156,13 @@ def test_a_sequence_that_finds_no_room_takes_none_from_the_chunks(tmp_path: Path
     try:
         random, chunks = Random(seed()), deque[ChunkId]()
         one = change_of(random, chunks, group=1, is_short=False)
-        left_chunks = index.left_chunks
+        left_chunks = index.usage.left_chunks
         long = SequenceRecord(layout_id=bytes(32), keys=(bytes(32),) * 65_536)
         for puts in ((), one.puts):
             with pytest.raises(IndexFullError):
                 index.apply(IndexChange(puts=puts, sequence_puts=((bytes(16), "long", long),)))
-        assert index.left_chunks == left_chunks
-        assert not index.is_short
+        assert index.usage.left_chunks == left_chunks
+        assert not index.usage.is_short
     finally:
         index.close()
 
@@ -170,13 +170,15 @@ def test_a_sequence_that_finds_no_room_takes_none_from_the_chunks(tmp_path: Path
 def test_room_of_the_other_tables(tmp_path: Path) -> None:
     index = Index.open(tmp_path / "index", map_bytes=MIB)
     try:
-        left_bytes, left_chunks = index.left_others_bytes, index.left_chunks
+        left_bytes, left_chunks = index.usage.left_others_bytes, index.usage.left_chunks
         assert 0 < left_bytes <= MIB // 8
         record = SequenceRecord(layout_id=bytes(32), keys=(bytes(32),) * 2048)
         index.apply(IndexChange(sequence_puts=((bytes(16), "long", record),)))
-        taken_bytes = left_bytes - index.left_others_bytes
+        taken_bytes = left_bytes - index.usage.left_others_bytes
         assert taken_bytes >= 2048 * 32
-        assert left_chunks - index.left_chunks == pytest.approx(taken_bytes / ENTRY_BYTES, abs=1)
+        assert left_chunks - index.usage.left_chunks == pytest.approx(
+            taken_bytes / ENTRY_BYTES, abs=1
+        )
     finally:
         index.close()
 
@@ -184,11 +186,11 @@ def test_room_of_the_other_tables(tmp_path: Path) -> None:
 def test_pages_that_nobody_has_taken(tmp_path: Path) -> None:
     index = Index.open(tmp_path / "index", map_bytes=MIB)
     try:
-        unused_bytes = index.unused_bytes
+        unused_bytes = index.usage.unused_bytes
         assert MIB // 2 < unused_bytes < MIB
         random, chunks = Random(seed()), deque[ChunkId]()
         index.apply(change_of(random, chunks, group=300, is_short=False))
-        assert index.unused_bytes <= unused_bytes - 300 * 136
+        assert index.usage.unused_bytes <= unused_bytes - 300 * 136
     finally:
         index.close()
 

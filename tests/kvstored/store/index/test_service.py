@@ -81,7 +81,7 @@ def test_unclean_index_is_probed_and_opened(unclean: Path) -> None:
     opened = open_for_service(unclean, MAP_BYTES, scanned.append)
     assert not opened.was_clean
     assert opened.snapshot is None
-    assert opened.index.chunk_count == COUNT
+    assert opened.index.usage.chunk_count == COUNT
     expected = {chunk_id(number).encode() for number in range(COUNT)}
     assert chunks_of(part.claims for part in scanned) == expected
     opened.index.close()
@@ -262,7 +262,7 @@ def test_damaged_tree_is_refused_and_can_be_set_aside(unclean: Path) -> None:
     assert set_aside(unclean).name == "index.damaged-1"
     opened = open_for_service(unclean, MAP_BYTES, ignore)
     assert opened.was_clean
-    assert opened.index.chunk_count == 0
+    assert opened.index.usage.chunk_count == 0
     opened.index.close()
     assert set_aside(unclean).name == "index.damaged-2"
 

@@ -76,7 +76,7 @@ def test_a_walk_may_be_interleaved_with_changes(index: Index, monkeypatch) -> No
         seen.append(chunk)
         index.apply(IndexChange(deletes=(chunk,)))
     assert seen == [chunk_id(n) for n in range(10)]
-    assert index.chunk_count == 0
+    assert index.usage.chunk_count == 0
 
 
 def test_a_tree_that_leads_in_a_circle_is_noticed(index: Index, monkeypatch) -> None:

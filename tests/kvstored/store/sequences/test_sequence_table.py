@@ -13,6 +13,7 @@ import pytest
 
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.store.index.index import Index, IndexChange
+from kvstored.store.index.usage import IndexUsage
 from kvstored.store.sequences import sequence_table
 from kvstored.store.sequences.rules import (
     SequenceExistsError,
@@ -163,7 +164,7 @@ def test_records_on_their_way_count(index: Index, monkeypatch: pytest.MonkeyPatc
 
     slow_table = SequenceTable(index=index, committer=SlowCommitter(index))
     needed_bytes = len(KEYS) * 32 + sequence_table.PAGE_BYTES
-    monkeypatch.setattr(Index, "left_others_bytes", needed_bytes * 3 // 2)
+    monkeypatch.setattr(IndexUsage, "left_others_bytes", needed_bytes * 3 // 2)
     slow_table.store([(NAMESPACE, "first", record_of(*KEYS))])
     slow_table.store([(NAMESPACE, "second", record_of(*KEYS))])
     assert len(waiting) == 2

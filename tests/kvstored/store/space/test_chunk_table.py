@@ -8,8 +8,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kvstored.format.extent import Extent
 from kvstored.format.identity import ChunkId
+from kvstored.store.space.chunk_columns import ChunkColumns
 from kvstored.store.space.chunk_table import ABSENT, SEGMENT_ROWS, UNUSED, ChunkTable
-from kvstored.store.space.slab_geometry import SlabGeometry, place_of
+from kvstored.store.space.slab_census import SlabCensus
+from kvstored.store.space.slab_geometry import SlabGeometry
 
 KIB = 1024
 GEOMETRY = SlabGeometry(64 * KIB, (2, 2), 1024 * KIB, 4 * KIB)
@@ -28,8 +30,8 @@ def extent_of(slot: int) -> Extent:
     return GEOMETRY.extent(device, slab, position, CLASSES[slab])
 
 
-def slab_of(extent: Extent) -> tuple[int, int]:
-    return extent.device_index, GEOMETRY.slab_index(extent)
+def number_of(extent: Extent) -> int:
+    return 2 * extent.device_index + GEOMETRY.slab_index(extent)
 
 
 class ChunkTableMachine(RuleBasedStateMachine):
@@ -77,13 +79,13 @@ class ChunkTableMachine(RuleBasedStateMachine):
     @rule()
     def load(self) -> None:
         """A table that is filled from the blocks of another has the same chunks."""
-        loaded = ChunkTable(GEOMETRY)
+        columns, slabs = ChunkColumns(), SlabCensus(GEOMETRY)
         for block in self.table.blocks():
             places, is_possible = GEOMETRY.places(block.devices, block.offsets, block.byte_counts)
             assert is_possible.all()
-            assert not loaded.set_class_bytes(places, block.byte_counts).any()
-            loaded.append(block.identities, places, block.stamps)
-        loaded.index_rows()
+            assert not slabs.claim_classes(places, block.byte_counts).any()
+            columns.append(block.identities, places, block.stamps)
+        loaded = ChunkTable(GEOMETRY, columns=columns, slabs=slabs)
         loaded.clock = self.table.clock
         self.table = loaded
 
@@ -97,7 +99,7 @@ class ChunkTableMachine(RuleBasedStateMachine):
                 extent, time = self.model[chunk]
                 assert self.table.use(row) == (chunk, time)
                 assert self.table.device(row) == extent.device_index
-                assert self.table.slab(chunk) == slab_of(extent)
+                assert self.table.slab(chunk) == number_of(extent)
             else:
                 assert row == ABSENT
                 assert self.table.slab(chunk) is None
@@ -105,15 +107,13 @@ class ChunkTableMachine(RuleBasedStateMachine):
     @invariant()
     def slabs_are_those_of_the_model(self) -> None:
         for slab in range(4):
-            place = divmod(slab, 2)
             wanted = {
                 (chunk, extent, time)
                 for chunk, (extent, time) in self.model.items()
-                if slab_of(extent) == place
+                if number_of(extent) == slab
             }
             assert set(self.table.claims_in_slab(slab)) == wanted
-            assert set(self.table.chunks_in_slab(*place)) == {chunk for chunk, _, _ in wanted}
-            assert self.table.chunk_count_in_slab(*place) == len(wanted)
+            assert self.table.slabs.chunk_count(slab) == len(wanted)
 
     @invariant()
     def classes_are_those_of_the_model(self) -> None:
@@ -144,18 +144,18 @@ LARGE = SlabGeometry(2 * SEGMENT_ROWS * 8 * KIB, (2,), 0, 0)
 
 def test_rows_in_many_segments() -> None:
     count = SEGMENT_ROWS + 100
-    table = ChunkTable(LARGE)
+    columns, slabs = ChunkColumns(), SlabCensus(LARGE)
     numbers = np.arange(count, dtype=np.uint64)
     identities = np.zeros((count, 48), np.uint8)
     identities[:, 40:] = numbers.view(np.uint8).reshape(-1, 8)
     class_bytes = np.full(count, 8 * KIB, np.uint64)
-    assert not table.set_class_bytes(numbers, class_bytes).any()
+    assert not slabs.claim_classes(numbers, class_bytes).any()
     # In unequal parts, so that segments begin within one.
     for part in (slice(0, 1), slice(1, 40_000), slice(40_000, count)):
-        table.append(identities[part], numbers[part], numbers[part])
-    table.index_rows()
+        columns.append(identities[part], numbers[part], numbers[part])
+    table = ChunkTable(LARGE, columns=columns, slabs=slabs)
     assert len(table) == table.row_count(8 * KIB) == count
-    assert table.places().tolist() == numbers.tolist()
+    assert columns.places().tolist() == numbers.tolist()
     asked = [0, 1, SEGMENT_ROWS - 1, SEGMENT_ROWS, count - 1]
     wanted = [identities[row].tobytes() for row in asked]
     assert table.rows([*wanted, b"x" + bytes(47)]) == [*asked, ABSENT]
@@ -168,30 +168,16 @@ def test_rows_in_many_segments() -> None:
 
 
 def test_a_segment_begins_when_the_last_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = ChunkTable(LARGE)
-    table.append(
+    columns, slabs = ChunkColumns(), SlabCensus(LARGE)
+    columns.append(
         np.zeros((SEGMENT_ROWS, 48), np.uint8),
         np.arange(SEGMENT_ROWS, dtype=np.uint64),
         np.full(SEGMENT_ROWS, UNUSED, np.uint64),
     )
+    table = ChunkTable(LARGE, columns=columns, slabs=slabs)
     table.insert(chunk_id(1), Extent(0, 0, 8 * KIB))
     assert len(table.times) == 2
     assert table.use(SEGMENT_ROWS)[0] == chunk_id(1)
-
-
-def test_other_slabs_classes_are_told() -> None:
-    table = ChunkTable(GEOMETRY)
-    places = np.array([place_of(0, 1), place_of(1, 0)], np.uint64)
-    first = np.array([8 * KIB, 12 * KIB], np.uint64)
-    assert table.set_class_bytes(places, first).tolist() == [False, False]
-    assert table.set_class_bytes(places, first[::-1]).tolist() == [True, True]
-    assert (table.class_bytes_of(0), table.class_bytes_of(1), table.class_bytes_of(2)) == (
-        8 * KIB,
-        12 * KIB,
-        0,
-    )
-    table.forget_class_bytes(1)
-    assert not table.set_class_bytes(places[1:], first[:1]).any()
 
 
 def test_chunks_whose_tags_are_equal_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,21 +217,6 @@ def table_of_two_slabs() -> ChunkTable:
     return table
 
 
-def test_slabs_with_the_most_room_for_other_classes_are_stranded() -> None:
-    table = table_of_two_slabs()
-    # 6 x 8 KiB and 3 x 12 KiB are free: 84 KiB of 256.
-    assert table.stranded_slabs(4 * KIB, 0.3) == [(0, 0), (0, 1)]
-    assert table.stranded_slabs(4 * KIB, 0.4) == []
-    assert table.stranded_slabs(8 * KIB, 0.1) == [(0, 1)]
-
-
-def test_a_chunk_has_the_class_of_its_slab() -> None:
-    table = table_of_two_slabs()
-    assert table.class_bytes_of_chunk(chunk_id(0)) == CLASSES[0]
-    assert table.class_bytes_of_chunk(chunk_id(2)) == CLASSES[1]
-    assert table.class_bytes_of_chunk(chunk_id(9)) == 0
-
-
 def test_claims_of_a_slab_are_its_chunks_with_extent_and_time() -> None:
     table = table_of_two_slabs()
     claims = table.claims_in_slab(1)
@@ -254,12 +225,6 @@ def test_claims_of_a_slab_are_its_chunks_with_extent_and_time() -> None:
         (chunk_id(2), extent_of(8), 12),
     ]
     assert table.claims_in_slab(3) == []
-
-
-def test_chunks_in_rows_end_with_the_last_row() -> None:
-    table = table_of_two_slabs()
-    assert table.row_end == 3
-    assert table.chunks_in_rows(1, 9) == [chunk_id(1), chunk_id(2)]
 
 
 def test_a_chunk_that_was_used_since_is_not_removed() -> None:

@@ -19,6 +19,7 @@ from kvstored.store.index.aside import UNFINISHED_FILE
 from kvstored.store.index.index import DATA_FILE, Index, IndexChange
 from kvstored.store.index.service import close_cleanly
 from kvstored.store.index.snapshot import SNAPSHOT_FILE
+from kvstored.store.index.usage import IndexUsage
 from kvstored.store.space.superblock_copies import read_superblock
 from kvstored.store.start import index_open
 from kvstored.store.start.index_open import begin_epoch, open_recovered
@@ -233,7 +234,7 @@ def test_chunks_that_a_rebuild_has_no_room_for_are_told(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(Index, "left_chunks", COUNT - 3)
+    monkeypatch.setattr(IndexUsage, "left_chunks", COUNT - 3)
     index, recovered = opened(tmp_path / "index", store)
     assert "the index has no room for 3 chunks that were found" in caplog.text
     assert len(recovered.table) == COUNT - 3
@@ -285,7 +286,7 @@ def test_an_older_copy_is_kept_aside_and_rebuilt(
     assert dict(index.walks.records()) == store.records
     assert chunk_id(COUNT + 1) in dict(chunks_of(recovered))
     kept = Index.open(tmp_path / "index.damaged-1", map_bytes=MAP_BYTES, readonly=True)
-    assert kept.chunk_count == COUNT
+    assert kept.usage.chunk_count == COUNT
     kept.close()
     index.close()
     # What was rebuilt is of age.

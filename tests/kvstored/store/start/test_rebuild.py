@@ -15,6 +15,7 @@ from kvstored.store.index.entry import Table
 from kvstored.store.index.failure import IndexFullError
 from kvstored.store.index.index import Index, IndexChange
 from kvstored.store.index.room import chunk_entries
+from kvstored.store.index.usage import IndexUsage
 from kvstored.store.start import rebuild as rebuild_module
 from kvstored.store.start.rebuild import Unread, rebuild_index
 from kvstored.store.start.recover import recover
@@ -180,7 +181,7 @@ def test_what_the_map_has_no_room_for_is_left_out_and_the_newest_stay(
     for number in range(1, 41):
         store.write(number)
     monkeypatch.setattr(rebuild_module, "RECORD_BATCH", record_batch)
-    monkeypatch.setattr(Index, "left_chunks", property(lambda index: 15 - index.chunk_count))
+    monkeypatch.setattr(IndexUsage, "left_chunks", property(lambda usage: 15 - usage.chunk_count))
     rebuilt = rebuild_index(store.device_set, index, no_progress)
     assert (rebuilt.chunk_count, rebuilt.left_out_count) == (15, 25)
     found = dict(index.walks.records())
@@ -201,13 +202,13 @@ def test_lengths_of_slices_were_not_counted_where_room_is_short(
     monkeypatch.setattr(rebuild_module, "RECORD_BATCH", record_batch)
     room = 15 * chunk_entries(0) + 15 * chunk_entries(1) + 1
 
-    def left_chunks(index: Index) -> int:
-        lengths_count = index.entry_count(Table.LENGTHS)
-        return int(room - index.chunk_count - lengths_count * (chunk_entries(1) - 1))
+    def left_chunks(usage: IndexUsage) -> int:
+        lengths_count = usage.entry_count(Table.LENGTHS)
+        return int(room - usage.chunk_count - lengths_count * (chunk_entries(1) - 1))
 
-    monkeypatch.setattr(Index, "left_chunks", property(left_chunks))
+    monkeypatch.setattr(IndexUsage, "left_chunks", property(left_chunks))
     rebuilt = rebuild_index(store.device_set, index, no_progress)
-    assert left_chunks(index) >= 0
+    assert left_chunks(index.usage) >= 0
     assert rebuilt.chunk_count + rebuilt.left_out_count == 40
     if record_batch == 100:
         kept = {chunk_id(number) for number in range(11, 41)}
@@ -244,7 +245,7 @@ def test_a_map_that_is_full_all_the_same_ends_no_rebuild(
     apply = Index.apply
 
     def apply_few(self: Index, change: IndexChange) -> None:
-        if self.chunk_count + len(change.puts) > 15:
+        if self.usage.chunk_count + len(change.puts) > 15:
             raise IndexFullError("full")
         apply(self, change)
 

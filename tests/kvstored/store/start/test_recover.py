@@ -123,7 +123,7 @@ def test_impossible_extents_are_dropped_from_the_index(index: Index, extent: Ext
     assert chunks_of(recovered) == []
     assert recovered.dropped_count == 1
     assert recovered.next_stamp == 5
-    assert index.chunk_count == 0
+    assert index.usage.chunk_count == 0
 
 
 def test_damaged_records_are_dropped_in_batches(index: Index, monkeypatch) -> None:
@@ -136,7 +136,7 @@ def test_damaged_records_are_dropped_in_batches(index: Index, monkeypatch) -> No
     recovered = recover(index, memory_device_set())
     assert [chunk for chunk, _ in chunks_of(recovered)] == [chunk_id(0)]
     assert recovered.dropped_count == 4
-    assert index.chunk_count == 1
+    assert index.usage.chunk_count == 1
 
 
 def test_index_of_another_device_set_is_refused(index: Index) -> None:

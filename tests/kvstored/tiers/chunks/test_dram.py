@@ -57,9 +57,9 @@ def clean_frame(tier: DramTier, number: int) -> Frame:
 
 
 def test_capacity_is_whole_slabs(tier: DramTier) -> None:
-    assert tier.capacity_bytes == MIB
-    assert tier.class_bytes_max == MIB
-    assert (tier.used_bytes, tier.chunk_count) == (0, 0)
+    assert tier.space.capacity_bytes == MIB
+    assert tier.space.class_bytes_max == MIB
+    assert (tier.space.used_bytes, tier.chunk_count) == (0, 0)
 
 
 def test_frame_is_readable_once_published(tier: DramTier) -> None:
@@ -145,7 +145,7 @@ def test_failed_write_takes_the_chunk_away(tier: DramTier) -> None:
     tier.settle(frame, Reason.DEVICE_FAILED)
     assert not tier.contains(chunk(1))
     assert frame.durable.result() is Reason.DEVICE_FAILED
-    assert tier.used_bytes == 0
+    assert tier.space.used_bytes == 0
 
 
 def test_abandoned_claim_gives_its_frame_back(tier: DramTier) -> None:
@@ -153,7 +153,7 @@ def test_abandoned_claim_gives_its_frame_back(tier: DramTier) -> None:
     elsewhere = new_frame(tier, 2)
     tier.abandon(elsewhere, Reason.UNSPECIFIED)
     assert elsewhere.durable.result() is Reason.UNSPECIFIED
-    assert tier.used_bytes == 0
+    assert tier.space.used_bytes == 0
     assert tier.chunk_count == 0
 
 
@@ -164,9 +164,9 @@ def test_dropped_while_filling_is_never_readable(tier: DramTier, state: FrameSta
     tier.publish(frame, state)
     assert not tier.contains(chunk(1))
     if state is FrameState.DIRTY:
-        assert tier.used_bytes > 0
+        assert tier.space.used_bytes > 0
         tier.settle(frame, Reason.UNSPECIFIED)
-    assert tier.used_bytes == 0
+    assert tier.space.used_bytes == 0
 
 
 def test_dropped_frame_stays_while_it_is_read(tier: DramTier) -> None:
@@ -174,9 +174,9 @@ def test_dropped_frame_stays_while_it_is_read(tier: DramTier) -> None:
     assert tier.pin(chunk(1)) is frame
     tier.drop(chunk(1))
     tier.drop(chunk(1))
-    assert tier.used_bytes > 0
+    assert tier.space.used_bytes > 0
     tier.unpin([frame])
-    assert tier.used_bytes == 0
+    assert tier.space.used_bytes == 0
 
 
 def test_room_of_other_classes_is_taken_too(tier: DramTier, tmp_path: Path) -> None:
@@ -218,4 +218,4 @@ def test_one_put_dropped_the_new_frame_of_another(tier: DramTier) -> None:
     assert tier.drop_unless_kept(old)
     new = new_frame(tier, 1)
     assert tier.drop_unless_kept(old)
-    assert tier.frame(chunk(1)) is new
+    assert tier._frames[chunk(1)] is new

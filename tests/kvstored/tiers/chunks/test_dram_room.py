@@ -236,7 +236,7 @@ def test_a_slab_with_a_frame_of_an_open_chunk_was_drained_although_nothing_ends_
     tier = filled(2, UNIT_BYTES, seed=1)
     per_slab = SLAB_BYTES // UNIT_BYTES
     tier.dram.drop(chunk(0))
-    opened = tier.dram.open(ONE_UNIT)
+    opened = tier.dram.open_frames.open(ONE_UNIT)
     assert opened is not None
     assert opened.extent.offset < SLAB_BYTES
     reading = held(tier, range(per_slab, per_slab + 2))
@@ -244,7 +244,7 @@ def test_a_slab_with_a_frame_of_an_open_chunk_was_drained_although_nothing_ends_
         assert tier.dram._draining == 1
         assert all(tier.dram.contains(chunk(number)) for number in range(1, per_slab))
     tier.dram.unpin(reading)
-    tier.dram.close(opened)
+    tier.dram.open_frames.close(opened)
     reading = held(tier, [1, *range(per_slab, per_slab + 2)])
     with draining(tier):
         # An open frame that was closed keeps nothing.
@@ -337,10 +337,10 @@ def test_accounts_of_slabs_follow_every_way_that_a_frame_can_go() -> None:
     assert claimed is not None
     tier.dram.abandon(claimed.frame, Reason.DEVICE_FAILED)
     frame = tier.put(2, UNIT_BYTES)
-    assert list(tier.dram._slabs.to_empty(1)) == [0]
+    assert list(tier.dram.space.uses.to_empty(1)) == [0]
     assert tier.dram.pin(chunk(2)) is frame
-    assert list(tier.dram._slabs.to_empty(1)) == []
+    assert list(tier.dram.space.uses.to_empty(1)) == []
     tier.dram.drop(chunk(2))
     tier.dram.unpin([frame])
-    assert tier.dram.used_bytes == 0
-    assert list(tier.dram._slabs.to_empty(1)) == []
+    assert tier.dram.space.used_bytes == 0
+    assert list(tier.dram.space.uses.to_empty(1)) == []

@@ -16,7 +16,7 @@ Fails, each seen in a test of its own, when
 * ``ScrubDevice`` submits without ``background`` (``Foreground.READ``) or tells nobody of its
   errors (no ``device_errors``); ``Pacer.wait`` sleeps (closing never ends);
 * ``Scrub._run`` does not catch faults of a pass (there is no second one);
-* ``ChunkTable.chunks_in_rows`` takes rows without a chunk (775 chunks instead of 517).
+* ``ChunkColumns.chunks_in_rows`` takes rows without a chunk (775 chunks instead of 517).
 """
 
 import logging
@@ -289,13 +289,13 @@ def test_every_read_goes_behind_those_that_somebody_waits_for(
     opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored(opened, NUMBERS)
-    submit, seen = opened.store._engine.submit, []
+    submit, seen = opened.store._promoter._engine.submit, []
 
     def record(request: IoRequest) -> None:
         seen.append(request)
         submit(request)
 
-    monkeypatch.setattr(opened.store._engine, "submit", record)
+    monkeypatch.setattr(opened.store._promoter._engine, "submit", record)
     one_pass(opened)
     assert {request.traffic for request in seen} == {Background.SCRUB}
     assert {request.operation for request in seen} == {Operation.READ}

@@ -13,7 +13,7 @@ import pytest
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.store.sequences.sequence_table import SequenceStorageError
-from kvstored.tiers.chunks.dram import OPEN_SHARE_MAX
+from kvstored.tiers.chunks.open_frames import OPEN_SHARE_MAX
 from kvstored.tiers.chunks.requests import AppendOutcome
 from kvstored.tiers.sequences.open_sequence import OpenSequence
 from kvstored.tiers.sequences.sequences import Caller
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(opened_rows: StoreUnde
     create(opened_rows, "a", "b")
     append(opened_rows, {"a": range(5)})
     other = Rows(StateLayout(model="x", dtype="f", layers=MIXED.layers, chunk_tokens=16))
-    opened_rows.store.register_layout(other.layout)
+    opened_rows.store.layouts.register(other.layout)
     assert append(opened_rows, {"a": range(6, 7), "c": range(1), "b": range(3)}) == [
         AppendOutcome(5, Reason.SEQUENCE_CONFLICT),
         AppendOutcome(0, Reason.SEQUENCE_UNKNOWN),

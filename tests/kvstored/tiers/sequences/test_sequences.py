@@ -76,7 +76,7 @@ def gated_rows(path: Path) -> Iterator[tuple[StoreUnderTest, Wrapping[GatedDevic
     """A store that knows the layout of the rows, on devices whose gates are closed at first."""
     devices = Wrapping(GatedDevice)
     with open_store(path, dram_bytes=4 * MIB, wrap=devices) as opened:
-        opened.store.register_layout(MIXED)
+        opened.store.layouts.register(MIXED)
         try:
             yield opened, devices
         finally:
@@ -328,7 +328,7 @@ def test_a_chunk_that_has_no_halves_is_not_cut(
     """Bug: its head was flushed with bytes that nobody had stored under that key."""
     layers = (LayerState(StateKind.HIDDEN, 64), LayerState(StateKind.KV, token_bytes))
     odd = StateLayout(model="odd", dtype="u8", layers=layers, chunk_tokens=16)
-    opened_rows.store.register_layout(odd)
+    opened_rows.store.layouts.register(odd)
     wait_until(lambda: opened_rows.store._store.index.layout(odd.layout_id) is not None)
     sequences = opened_rows.store.sequences
     sequences.create(ME, "a", odd, keys=[key(1), key(2)])

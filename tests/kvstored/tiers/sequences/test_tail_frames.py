@@ -64,7 +64,7 @@ class Scene:
 def stalled(path: Path) -> Iterator[Scene]:
     devices = Wrapping(GatedDevice)
     with open_store(path, dram_bytes=4 * MIB, wrap=devices) as opened:
-        opened.store.register_layout(MIXED)
+        opened.store.layouts.register(MIXED)
         scene = Scene(opened, devices)
         try:
             yield scene

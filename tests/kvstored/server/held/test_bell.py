@@ -4,7 +4,7 @@ import os
 import select
 import threading
 
-from kvstored.server.bell import Bell
+from kvstored.server.held.bell import Bell
 from tests.support.waiting import PATIENCE_S, wait_until
 
 

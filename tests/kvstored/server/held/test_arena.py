@@ -7,8 +7,8 @@ import os
 import pytest
 
 from kvstored.io.resident import AbandonedError
-from kvstored.server import arena as arena_module
-from kvstored.server.arena import Arena
+from kvstored.server.held import arena as arena_module
+from kvstored.server.held.arena import Arena
 from kvstored_contract.limits import HUGE_PAGE_BYTES
 from tests.support.descriptors import open_descriptors
 

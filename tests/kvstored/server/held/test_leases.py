@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstored.format.identity import ChunkId
-from kvstored.server.leases import Lease, LeaseTable
+from kvstored.server.held.leases import Lease, LeaseTable
 
 
 def lease(number: int, expires_at: float) -> Lease:

@@ -1,0 +1,80 @@
+"""Frames of chunks that are being filled token by token, and have no key before they are full."""
+
+import threading
+from collections.abc import Callable
+
+from kvstored.format.extent import Extent
+from kvstored.format.geometry import ChunkGeometry, class_bytes
+from kvstored.format.identity import ChunkId
+from kvstored.tiers.chunks.frame import Claim, OpenFrame
+from kvstored.tiers.chunks.frame_space import FrameSpace
+from kvstored_contract.layout import StateLayout
+
+OPEN_SHARE_MAX = 0.5
+"""Part of the tier that the frames of open chunks may take: they cannot be evicted."""
+
+Name = Callable[[ChunkId, Extent, bytes, ChunkGeometry], Claim]
+"""Gives memory a key, with its layout's id, under the tier's lock; or finds the key's frame."""
+
+
+class OpenFrames:
+    """Each frame belongs to one owner, who closes it or has a chunk adopt it. Thread-safe.
+
+    Invariant: together they take at most OPEN_SHARE_MAX of the tier. ``room`` is the tier's lock,
+    on which those wait who want a frame; ``take`` finds memory for a size class, by evictions
+    where that is needed.
+    """
+
+    def __init__(
+        self,
+        space: FrameSpace,
+        *,
+        room: threading.Condition,
+        take: Callable[[int], Extent | None],
+        name: Name,
+    ) -> None:
+        self._space = space
+        self._room = room
+        self._take = take
+        self._name = name
+        self.byte_count = 0
+        """Bytes of all of them, with what they strand of their slabs."""
+
+    def open(self, layout: StateLayout) -> OpenFrame | None:
+        """Reserves a frame for a chunk; None when there is no room now."""
+        size = class_bytes(layout)
+        share_bytes = self._space.share_bytes(size)
+        with self._room:
+            if self.byte_count + share_bytes > OPEN_SHARE_MAX * self._space.capacity_bytes:
+                return None
+            if (extent := self._take(size)) is None:
+                return None
+            self.byte_count += share_bytes
+            self._space.uses.begin_open(self._space.locate(extent)[0])
+        view = self._space.view(extent)
+        return OpenFrame(extent=extent, share_bytes=share_bytes, view=view, layout=layout)
+
+    def close(self, opened: OpenFrame) -> None:
+        """Gives back a frame."""
+        with self._room:
+            self._end(opened)
+            self._space.free(opened.extent)
+            self._room.notify_all()
+
+    def adopt(self, opened: OpenFrame, chunk: ChunkId) -> Claim:
+        """Gives the complete chunk in a frame its key.
+
+        The claimed frame is that memory, to be published or abandoned. When the key
+        already names a frame, that one is returned and the open frame stays the owner's.
+        """
+        layout = opened.layout
+        geometry = ChunkGeometry.of(layout, layout.chunk_tokens)
+        with self._room:
+            claim = self._name(chunk, opened.extent, layout.layout_id, geometry)
+            if claim.is_new:
+                self._end(opened)
+            return claim
+
+    def _end(self, opened: OpenFrame) -> None:
+        self.byte_count -= opened.share_bytes
+        self._space.uses.end_open(self._space.locate(opened.extent)[0])
