@@ -164,9 +164,13 @@ class TieredStore:
         them. What nobody can keep is a staged chunk whose device fails before it is written.
         """
         chunks = [ChunkId(namespace_id, key) for key in keys]
-        # Before the look: what is found behind it is not evicted any more.
+        # Before the look: what it finds is not evicted any more.
         self._store.pins.pin(chunks)
-        are_readable = self.read_path.are_readable(chunks)
+        try:
+            are_readable = self.read_path.are_readable(chunks)
+        except BaseException:
+            self._store.pins.unpin(chunks)
+            raise
         absent = [
             chunk for chunk, is_found in zip(chunks, are_readable, strict=True) if not is_found
         ]

@@ -11,6 +11,7 @@ import pytest
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device, DeviceError
 from kvstored.io.passing import PassingDevice
+from kvstored.store.index.failure import IndexFailure
 from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored_contract.board import SliceState
 from kvstored_contract.reasons import Reason
@@ -236,4 +237,21 @@ def test_a_key_named_twice_kept_a_pin_for_ever(
         monkeypatch.setattr(opened.store.read_path, "are_readable", lambda _: [True, False])
         pinned = opened.store.pin(NAMESPACE, [key(1), key(1)])
         opened.store.unpin(pinned)
+        assert opened.store._store.pins.count == 0
+
+
+def test_a_pin_whose_look_failed_stayed_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the caller saw an error and knew of nothing to give back."""
+
+    def fail(_: Sequence[ChunkId]) -> list[bool]:
+        raise IndexFailure("unreadable")
+
+    with open_store(tmp_path) as opened:
+        opened.fill(1)
+        put_durable(opened, [1])
+        monkeypatch.setattr(opened.store.read_path, "are_readable", fail)
+        with pytest.raises(IndexFailure):
+            opened.store.pin(NAMESPACE, [key(1)])
         assert opened.store._store.pins.count == 0

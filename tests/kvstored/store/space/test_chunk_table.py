@@ -230,6 +230,6 @@ def test_claims_of_a_slab_are_its_chunks_with_extent_and_time() -> None:
 def test_a_chunk_that_was_used_since_is_not_removed() -> None:
     table = table_of_two_slabs()
     assert not table.remove(chunk_id(1), time=10)
-    assert table.class_bytes_of_chunk(chunk_id(1)) == CLASSES[1]
+    assert table.slab(chunk_id(1)) is not None
     assert table.remove(chunk_id(1), time=11)
-    assert table.class_bytes_of_chunk(chunk_id(1)) == 0
+    assert table.slab(chunk_id(1)) is None
