@@ -44,9 +44,12 @@ SLOW_DEVICE = CostProfile(
 SHARED_MEMORY, NAMES = Path("/dev/shm"), ("psm_*", "sem.mp-*", "vllm_dist_*")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
-    """Removes the shared memory that ranks of vLLM talk by, and do not remove themselves."""
+    """Removes the shared memory that ranks of vLLM talk by, and do not remove themselves.
+
+    Once for all tests, so that it begins before ``expected`` starts ranks too.
+    """
 
     def named() -> set[Path]:
         return {path for name in NAMES for path in SHARED_MEMORY.glob(name)}
