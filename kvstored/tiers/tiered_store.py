@@ -81,7 +81,7 @@ class TieredStore:
         self._store = store = self._make_chunk_store(recovered, limits.commit, engine, counters)
         self._dram = dram = self._make_dram(limits)
         self.layouts = Layouts(
-            slab_bytes=min(store.extents.allocator.class_bytes_max, dram.space.class_bytes_max),
+            slab_bytes=min(each.class_bytes_max for each in (recovered.table.geometry, dram.space)),
             slice_bytes_max=limits.reader.plan.run_bytes_max,
             keep=store.remember_layout,
         )

@@ -9,7 +9,6 @@ MEMBERS = {
     "engine_adapters.runner.restore.span_restoration.SpanRestoration": 13,
     "benchmarks.restore.measured.found.Found": 13,
     "engine_adapters.vllm.connector.KvstoredConnector": 25,
-    "kvstored.store.space.allocator.Allocator": 13,
     "kvstored.store.sequences.sequence_state.SequenceState": 13,
     "kvstored_client.testing.served_read.ServedRead": 13,
     "kvstored_client.testing.store.MemoryStore": 15,

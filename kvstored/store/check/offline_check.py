@@ -83,7 +83,7 @@ class _Extents:
         if cause is not None:
             self._problems.add(Problem(kind=ProblemKind.EXTENT, where=where, what=cause))
             return False
-        slab = extent.device_index, self._allocator.slab_index(extent)
+        slab = extent.device_index, self._allocator.geometry.slab_index(extent)
         self.slab_classes[slab] = extent.byte_count
         return True
 

@@ -88,15 +88,6 @@ class Allocator:
             for slab_index in range(len(device.slabs)):
                 device.empty.push(slab_index)
 
-    @property
-    def class_bytes_max(self) -> int:
-        """The largest extent that a slab can hold."""
-        return self.geometry.class_bytes_max
-
-    def extents_per_slab(self, class_bytes: int) -> int:
-        """How many extents of a size class one slab holds; 0 when it is too large."""
-        return self.geometry.extents_per_slab(class_bytes)
-
     def capacity_bytes(self, device_index: int) -> int:
         """Bytes of all slabs of a device."""
         return len(self._devices[device_index].slabs) * self.geometry.slab_bytes
@@ -116,7 +107,7 @@ class Allocator:
 
         ``excluded`` devices are not used. Returns None when no device has room.
         """
-        if self.extents_per_slab(class_bytes) == 0:
+        if self.geometry.extents_per_slab(class_bytes) == 0:
             return None
         for step in range(len(self._devices)):
             candidate = (device_index + step) % len(self._devices)
@@ -190,18 +181,10 @@ class Allocator:
         slab.used_count = len(positions)
         device.used_bytes += len(positions) * class_bytes
 
-    def slab_index(self, extent: Extent) -> int:
-        """The slab that holds an extent."""
-        return self.geometry.slab_index(extent)
-
-    def slab_offset(self, slab_index: int) -> int:
-        """Device offset of a slab's first byte."""
-        return self.geometry.slab_offset(slab_index)
-
     def _open(self, device: _DeviceSlabs, slab_index: int, class_bytes: int) -> None:
         slab = device.slabs[slab_index]
         slab.class_bytes = class_bytes
-        slab.extent_count = self.extents_per_slab(class_bytes)
+        slab.extent_count = self.geometry.extents_per_slab(class_bytes)
         slab.free_mask = (1 << slab.extent_count) - 1
         device.partial.setdefault(class_bytes, _SlabHeap()).push(slab_index)
 

@@ -42,13 +42,15 @@ class Extents:
                 if allocation is None:
                     return Reason.STORE_FULL
                 extent = allocation.extent
-                slab = (extent.device_index, self.allocator.slab_index(extent))
+                slab = (extent.device_index, self.allocator.geometry.slab_index(extent))
                 is_new = allocation.opened_slab is not None
                 opening = self._openings.begin(slab) if is_new else self._openings.find(slab)
             if opening is None:
                 return extent
             if is_new:
-                self._openings.write(slab, class_bytes, self.allocator.slab_offset(slab[1]))
+                self._openings.write(
+                    slab, class_bytes, self.allocator.geometry.slab_offset(slab[1])
+                )
             left_s = remaining_s(deadline)
             try:
                 if opening.result(None if left_s is None else max(left_s, OPENING_WAIT_S)) is None:

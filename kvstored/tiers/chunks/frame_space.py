@@ -33,7 +33,7 @@ class FrameSpace:
     @property
     def class_bytes_max(self) -> int:
         """The largest chunk that fits a frame."""
-        return self._allocator.class_bytes_max
+        return self._allocator.geometry.class_bytes_max
 
     @property
     def used_bytes(self) -> int:
@@ -42,7 +42,7 @@ class FrameSpace:
 
     def share_bytes(self, class_bytes: int) -> int:
         """What a frame of a class takes of its slab, which frames may not fill."""
-        per_slab = self._allocator.extents_per_slab(class_bytes)
+        per_slab = self._allocator.geometry.extents_per_slab(class_bytes)
         return self._allocator.geometry.slab_bytes // max(per_slab, 1)
 
     def allocate(self, class_bytes: int) -> Extent | None:
@@ -55,7 +55,7 @@ class FrameSpace:
             slab,
             place,
             class_bytes=class_bytes,
-            place_count=self._allocator.extents_per_slab(class_bytes),
+            place_count=self._allocator.geometry.extents_per_slab(class_bytes),
         )
         return allocation.extent
 

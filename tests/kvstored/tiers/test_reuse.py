@@ -160,7 +160,7 @@ def test_a_slab_that_changes_its_class_costs_one_header(lab: Lab) -> None:
     lab.put(count, wide)
     extent = lab.extent_of(count)
     allocator = lab.opened.store._store.extents.allocator
-    header = allocator.slab_offset(allocator.slab_index(extent))
+    header = allocator.geometry.slab_offset(allocator.geometry.slab_index(extent))
     assert lab.writes() == {
         (extent.device_index, header, SLAB_HEADER_BYTES),
         (extent.device_index, extent.offset, class_bytes(wide)),
@@ -177,7 +177,7 @@ def test_a_long_run_writes_every_byte_once(lab: Lab) -> None:
         lab.forget_writes()
         lab.put(number, layout)
         extent = lab.extent_of(number)
-        header = allocator.slab_offset(allocator.slab_index(extent))
+        header = allocator.geometry.slab_offset(allocator.geometry.slab_index(extent))
         chunk = (extent.device_index, extent.offset, class_bytes(layout))
         assert lab.writes() - {(extent.device_index, header, SLAB_HEADER_BYTES)} == {chunk}
         lab.assert_nothing_else_changed()

@@ -222,7 +222,7 @@ def test_a_slab_with_something_in_quarantine_is_not_emptied_in_vain(
     assert found is not None
     extent = found.extent
     assert extent.device_index == record.extent.device_index
-    slabs = {store.extents.allocator.slab_index(one) for one in (extent, record.extent)}
+    slabs = {store.extents.allocator.geometry.slab_index(one) for one in (extent, record.extent)}
     assert len(slabs) == 2
 
 

@@ -42,12 +42,12 @@ class AllocatorMachine(RuleBasedStateMachine):
             assert self.free_slabs() == 0
             return
         assert allocation.extent.byte_count == class_bytes
-        slab = self.allocator.slab_index(allocation.extent)
+        slab = self.allocator.geometry.slab_index(allocation.extent)
         sharing = [
             other
             for other in self.used
             if other.device_index == allocation.extent.device_index
-            and self.allocator.slab_index(other) == slab
+            and self.allocator.geometry.slab_index(other) == slab
         ]
         assert all(other.byte_count == class_bytes for other in sharing)
         assert (allocation.opened_slab == slab) == (not sharing)
@@ -80,7 +80,7 @@ class AllocatorMachine(RuleBasedStateMachine):
             assert self.allocator.used_bytes(device) == expected
 
     def free_slabs(self) -> int:
-        in_use = {(e.device_index, self.allocator.slab_index(e)) for e in self.used}
+        in_use = {(e.device_index, self.allocator.geometry.slab_index(e)) for e in self.used}
         return 6 - len(in_use)
 
 
@@ -104,7 +104,7 @@ def test_excluded_devices_are_not_used() -> None:
 
 def test_class_larger_than_a_slab_is_never_allocated() -> None:
     allocator = make_allocator()
-    assert allocator.class_bytes_max == SLAB_BYTES - HEADER_BYTES
+    assert allocator.geometry.class_bytes_max == SLAB_BYTES - HEADER_BYTES
     assert allocator.allocate(SLAB_BYTES, 0) is None
 
 
@@ -170,7 +170,7 @@ def test_occupy_refuses_overlap() -> None:
     with pytest.raises(ValueError, match="overlaps"):
         allocator.occupy(Extent(1, DATA_OFFSET + HEADER_BYTES, 12 * KIB))
     assert allocator.capacity_bytes(1) == 3 * SLAB_BYTES
-    assert allocator.slab_offset(2) == DATA_OFFSET + 2 * SLAB_BYTES
+    assert allocator.geometry.slab_offset(2) == DATA_OFFSET + 2 * SLAB_BYTES
 
 
 def test_nothing_is_handed_out_of_a_closed_slab() -> None:

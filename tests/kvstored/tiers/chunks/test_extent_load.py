@@ -101,7 +101,7 @@ def test_the_end_of_the_daemon_waited_for_every_suspicion_to_be_confirmed() -> N
     parts = [engine.requests.get(timeout=PATIENCE_S) for _ in range(2)]
     closing = threading.Thread(target=damage.close)
     closing.start()
-    wait_until(lambda: damage._queue.qsize() == 3)
+    wait_until(lambda: damage._work._queue.qsize() == 3)
     for part in parts:
         part.done(DeviceError("device", "read", "broken"))
     closing.join(PATIENCE_S)
