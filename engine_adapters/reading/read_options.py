@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from engine_adapters.reading.read_policy import SPANS_IN_FLIGHT
 from engine_adapters.reading.section import Section
+from engine_adapters.reading.section_reads import CHUNKS_AHEAD
 from kvstored_client import Order
 
 
@@ -16,6 +18,9 @@ class ReadOptions:
     later one has at most twice as many (default: ``span_chunks`` each). ``first_layer`` is asked
     at each span: layers before it are not read. ``sections`` are those to read (default: all of
     the layout), with at most ``window_bytes`` of each read in flight (0: the daemon's choice).
+    A read that brings chunk after chunk and lacks ``chunks_ahead`` of them leaves the devices to
+    the next one; it is asked on the thread that makes the calls. At most ``spans_in_flight`` spans
+    lie in the arena at once.
     """
 
     order: Order
@@ -25,3 +30,5 @@ class ReadOptions:
     first_layer: Callable[[], int] = lambda: 0
     sections: Sequence[Section] | None = None
     window_bytes: int = 0
+    chunks_ahead: Callable[[], int] = lambda: CHUNKS_AHEAD
+    spans_in_flight: int = SPANS_IN_FLIGHT

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from engine_adapters.reading.arena_share import LOOK_INTERVAL_S, ArenaShare
+from engine_adapters.reading.arena_share import ArenaShare
 from engine_adapters.reading.held_spans import HeldSpans
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.read_policy import ReadPolicy, Step
@@ -19,6 +19,9 @@ from kvstored_client import Client, Region
 LOGGER = logging.getLogger(__name__)
 
 THREAD_NAME = "span-reader"
+
+TURN_INTERVAL_S = 0.01
+"""How often a reader asks how early the next read may begin."""
 
 ROOM_INTERVAL_S = 0.01
 """How often a reader that holds nothing looks for room: snapshots give it back untold."""
@@ -144,6 +147,7 @@ class SpanReader:
             span_chunks=options.span_chunks,
             first_chunks=options.first_chunks,
             from_end=options.from_end,
+            spans_in_flight=options.spans_in_flight,
         )
         with self._changed:
             self._policy = policy
@@ -179,7 +183,7 @@ class SpanReader:
         """
         if self._thread is None:
             if self._newest is not None and self._newest in self._held.spans:
-                self._newest.reads.wait_nearly_over(timeout_s)
+                self._newest.reads.wait_nearly_over(self._options.chunks_ahead(), timeout_s)
             return
         with self._changed:
             self._changed.wait_for(lambda: self._news_count != self._news_seen, timeout_s)
@@ -274,7 +278,7 @@ class SpanReader:
             step = policy.step(
                 in_flight=self._in_flight,
                 newest_lacks_reads=newest is not None and not newest.reads.are_all_started,
-                is_turn=newest is None or newest.reads.is_nearly_over,
+                is_turn=newest is None or newest.reads.is_nearly_over(self._options.chunks_ahead()),
             )
             if step not in (Step.OPEN, Step.START):
                 return step
@@ -332,7 +336,7 @@ class SpanReader:
         if step is Step.AWAIT_TURN:
             newest = self._newest
             assert newest is not None
-            newest.reads.wait_nearly_over(LOOK_INTERVAL_S)
+            newest.reads.wait_nearly_over(self._options.chunks_ahead(), TURN_INTERVAL_S)
             return True
         with self._changed:
             if self._in_flight:

@@ -132,7 +132,7 @@ class Loader:
                     return
                 jobs = list(self._jobs.values())
             moved = [self._step(job) for job in jobs]
-            self._ended = [job for job in self._ended if not job.release()]
+            self._ended = [job for job in self._ended if not job.is_released]
             if not any(moved):
                 time.sleep(POLL_S)
 

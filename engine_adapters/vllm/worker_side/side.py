@@ -1,15 +1,16 @@
 """What the connector does in a worker: carries out the orders of each step."""
 
 import logging
+import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
 
+from engine_adapters.reading.read_policy import SPANS_IN_FLIGHT
+from engine_adapters.reading.section import whole_section
 from engine_adapters.vllm.blocks.block_filler import BlockFiller, Projection
 from engine_adapters.vllm.blocks.block_rows import BlockRows
-from engine_adapters.vllm.blocks.chunk_memory import ChunkMemory
 from engine_adapters.vllm.blocks.decoder_layers import LayerShapeError, decoder_layers
 from engine_adapters.vllm.blocks.kv_blocks import BlockShapeError, KvBlocks
 from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
@@ -17,7 +18,7 @@ from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
 from engine_adapters.vllm.settings.options import AdapterOptions
 from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
-from engine_adapters.vllm.worker_side.load_job import READS_AHEAD, LoadPlace
+from engine_adapters.vllm.worker_side.load_job import LoadPlace
 from engine_adapters.vllm.worker_side.loader import Loader
 from engine_adapters.vllm.worker_side.saver import Saver
 from engine_adapters.vllm.worker_side.thread_cores import unbound_threads
@@ -26,7 +27,6 @@ from kvstored_client import Client, StateKind, StateLayout
 LOGGER = logging.getLogger("vllm.kvstored")
 IDLE_S = 0.001
 """How long a step that computes nothing leaves the interpreter to the loader."""
-READ_THREADS = 4
 NOTHING = WorkerReport()
 
 
@@ -57,10 +57,9 @@ class WorkerSide:
         self._hooked: tuple[nn.Module, LayerHooks] | None = None
         self._turn = EngineTurn()
         self._blocks: KvBlocks | None = None
-        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="kvstored-read")
         with unbound_threads():
             # By the time that the model is loaded there is a session.
-            self._threads.submit(client.available)
+            threading.Thread(target=client.available, name="kvstored-open", daemon=True).start()
         self._refused: list[LoadOrder] = []
         self._rank = 0
         self._told_refusal = ""
@@ -165,7 +164,6 @@ class WorkerSide:
             self._loader.close()
         if self._saver is not None:
             self._saver.drain()
-        self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
     def _new_refusal(self) -> dict[int, str]:
@@ -184,7 +182,10 @@ class WorkerSide:
         if self._blocks is None:
             return False
         layout = self._layout_of(fingerprint)
-        chunk_bytes, room_bytes = ChunkMemory.byte_count(layout, 1), self._client.region_bytes_max
+        chunk_bytes, room_bytes = (
+            whole_section(layout).region_bytes(1),
+            self._client.region_bytes_max,
+        )
         span_chunks = span_chunks_for(
             chunk_bytes, room_bytes=room_bytes, span_bytes=self._options.span_bytes
         )
@@ -240,7 +241,6 @@ class WorkerSide:
                 layout=layout,
                 filler=filler,
                 turn=self._turn,
-                threads=self._threads,
                 span_chunks=span_chunks,
                 timeout_s=self._options.load_timeout_s,
             )
@@ -275,4 +275,4 @@ def span_chunks_for(chunk_bytes: int, *, room_bytes: int, span_bytes: int) -> in
     """
     if room_bytes < chunk_bytes:
         return 0
-    return max(1, min(span_bytes, room_bytes // (READS_AHEAD + 1)) // chunk_bytes)
+    return max(1, min(span_bytes, room_bytes // (SPANS_IN_FLIGHT + 1)) // chunk_bytes)
