@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine_adapters.reading.read_policy import SPANS_IN_FLIGHT
 from engine_adapters.reading.section import Section
 from engine_adapters.reading.section_reads import CHUNKS_AHEAD
 from kvstored_client import Order
@@ -19,8 +18,7 @@ class ReadOptions:
     at each span: layers before it are not read. ``sections`` are those to read (default: all of
     the layout), with at most ``window_bytes`` of each read in flight (0: the daemon's choice).
     A read that brings chunk after chunk and lacks ``chunks_ahead`` of them leaves the devices to
-    the next one; it is asked on the thread that makes the calls. At most ``spans_in_flight`` spans
-    lie in the arena at once.
+    the next one; it is asked on the thread that makes the calls.
     """
 
     order: Order
@@ -31,4 +29,3 @@ class ReadOptions:
     sections: Sequence[Section] | None = None
     window_bytes: int = 0
     chunks_ahead: Callable[[], int] = lambda: CHUNKS_AHEAD
-    spans_in_flight: int = SPANS_IN_FLIGHT

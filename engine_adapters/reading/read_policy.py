@@ -29,8 +29,7 @@ class ReadPolicy:
 
     A span has ``span_chunks`` pieces at most, the first one ``first_chunks``, and each later one
     at most twice as many as the one before was meant to have. ``from_end`` cuts the last pieces
-    of a run first. Where there is no room it asks for half as many, for this span alone. At most
-    ``spans_in_flight`` spans lie in the arena at once.
+    of a run first. Where there is no room it asks for half as many, for this span alone.
     """
 
     def __init__(
@@ -40,13 +39,11 @@ class ReadPolicy:
         span_chunks: int,
         first_chunks: Callable[[int], int] | None = None,
         from_end: bool = False,
-        spans_in_flight: int = SPANS_IN_FLIGHT,
     ) -> None:
         """``first_chunks`` gives the pieces of the first span for those of all runs."""
         self._runs = [run for run in runs if run]
         self._span_chunks = self._next_chunks = span_chunks
         self._from_end = from_end
-        self._spans_in_flight = spans_in_flight
         self._refused_chunks: int | None = None
         if first_chunks is not None:
             self._next_chunks = max(1, min(span_chunks, first_chunks(self.chunk_count)))
@@ -59,7 +56,7 @@ class ReadPolicy:
     @property
     def held_chunks(self) -> int:
         """Pieces that lie in the arena at once, at most."""
-        return min(self._spans_in_flight * self._span_chunks, self.chunk_count)
+        return min(SPANS_IN_FLIGHT * self._span_chunks, self.chunk_count)
 
     def step(self, *, in_flight: int, newest_lacks_reads: bool, is_turn: bool) -> Step:
         """What to do with ``in_flight`` spans that nobody gave back.
@@ -74,7 +71,7 @@ class ReadPolicy:
             return Step.AWAIT_TURN
         if newest_lacks_reads:
             return Step.START
-        return Step.OPEN if in_flight < self._spans_in_flight else Step.AWAIT_SPAN
+        return Step.OPEN if in_flight < SPANS_IN_FLIGHT else Step.AWAIT_SPAN
 
     def reach(self, chunk: int) -> None:
         """Nobody needs pieces before this one any more."""

@@ -147,7 +147,6 @@ class SpanReader:
             span_chunks=options.span_chunks,
             first_chunks=options.first_chunks,
             from_end=options.from_end,
-            spans_in_flight=options.spans_in_flight,
         )
         with self._changed:
             self._policy = policy

@@ -90,17 +90,19 @@ class LoadJob:
         """Copies what has arrived; whether anything moved."""
         if self.end is not None:
             return False
-        self._begin()
+        if not self._is_begun:
+            # On the loader's thread, whose cores the reader's inherits.
+            self._is_begun = True
+            self._reader.start(room_timeout_s=self._place.timeout_s)
         # In this order: what the reader has handed over before it ended is among the spans.
         is_reading = not self._reader.is_ended
         moved = self._copy_arrived()
         if self.end is not None:
             return True
+        is_late = time.monotonic() - self._started_s > self._place.timeout_s
         if self._next_turn == len(self._turns) or not self._is_wanted(self._next_chunk):
             self._finish()
-        elif time.monotonic() - self._started_s > self._place.timeout_s or not (
-            is_reading or self._reader.spans
-        ):
+        elif is_late or not (is_reading or self._reader.spans):
             self._finish(lost=True)
         return moved or self.end is not None
 
@@ -130,7 +132,7 @@ class LoadJob:
             keys = [rank_key(key, layout.layout_id) for key in order.chain_keys]
             return known(pieces_of(keys, chunk_tokens=layout.chunk_tokens))()
 
-        reader = SpanReader(
+        return SpanReader(
             place.client,
             ByteFormat(layout),
             find,
@@ -142,15 +144,7 @@ class LoadJob:
                 chunks_ahead=self.chunks_ahead,
             ),
             remaining_s=lambda: place.timeout_s,
-        )
-        reader.load([range(len(order.chain_keys))])
-        return reader
-
-    def _begin(self) -> None:
-        """Starts the reader on the loader's thread, whose cores its own thread inherits."""
-        if not self._is_begun:
-            self._is_begun = True
-            self._reader.start(room_timeout_s=self._place.timeout_s)
+        ).load_prefix()
 
     def _is_wanted(self, chunk: int) -> bool:
         return not self._is_cancelled and chunk >= self._claimed_chunks

@@ -196,10 +196,9 @@ def test_a_read_may_share_the_devices_with_all_of_the_next_one(model: Model) -> 
         order=Order.HEAD_FIRST,
         chunks_ahead=lambda: 3,
         sections=[Section(first_layer=0, layer_count=3, slice_stride=4096)],
-        spans_in_flight=3,
     )
     reader.first()
-    assert len(client.store.reads) == 3
+    assert len(client.store.reads) == 2
     reader.close()
     check_released(client.store)
 
