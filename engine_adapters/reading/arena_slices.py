@@ -19,10 +19,9 @@ class ArenaSlices:
         reads = self._reads
         if layer is None:
             return self._chunk_state(chunk)
-        number = reads.number_of(layer)
-        if number < len(reads.started):
-            local = layer - reads.sections[number].first_layer
-            return reads.started[number].state(chunk, local)
+        if (found := reads.read_of(layer)) is not None:
+            read, local = found
+            return read.state(chunk, local)
         return SliceState.MISSING if reads.is_given_up else SliceState.PENDING
 
     def _chunk_state(self, chunk: int) -> SliceState:
@@ -44,10 +43,9 @@ class ArenaSlices:
             if reads.started:
                 reads.started[-1].wait_for(chunk, timeout_s=timeout_s)
             return
-        number = reads.number_of(layer)
-        if number < len(reads.started):
-            local = layer - reads.sections[number].first_layer
-            reads.started[number].wait_for(chunk, local, timeout_s=timeout_s)
+        if (found := reads.read_of(layer)) is not None:
+            read, local = found
+            read.wait_for(chunk, local, timeout_s=timeout_s)
 
     def view(self, layer: int, chunks: range) -> Tensor:
         """Aliases the arena."""

@@ -17,13 +17,15 @@ class ReadOptions:
     later one has at most twice as many (default: ``span_chunks`` each). ``first_layer`` is asked
     at each span: layers before it are not read. ``sections`` are those to read (default: all of
     the layout), with at most ``window_bytes`` of each read in flight (0: the daemon's choice).
-    A read that brings chunk after chunk and lacks ``chunks_ahead`` of them leaves the devices to
-    the next one; it is asked on the thread that makes the calls.
+    ``reads_prefix``: the longest stored prefix is read as soon as it is known; otherwise what the
+    user names then. A read that brings chunk after chunk and lacks ``chunks_ahead`` of them leaves
+    the devices to the next one; it is asked on the thread that makes the calls.
     """
 
     order: Order
     span_chunks: int
     from_end: bool = False
+    reads_prefix: bool = True
     first_chunks: Callable[[int], int] | None = None
     first_layer: Callable[[], int] = lambda: 0
     sections: Sequence[Section] | None = None

@@ -122,6 +122,13 @@ class SectionReads:
             read.close()
         self.region.release()
 
+    def read_of(self, layer: int) -> tuple[Read, int] | None:
+        """The read of a stored layer and the layer's number in it; None before it was started."""
+        number = self.number_of(layer)
+        if number >= len(self.started):
+            return None
+        return self.started[number], layer - self.sections[number].first_layer
+
     def number_of(self, layer: int) -> int:
         """Which section a stored layer is in."""
         return next(n for n, part in enumerate(self.sections) if layer < part.stop_layer)

@@ -190,7 +190,7 @@ class CakeRestoration:
         for span in self._reader.spans:
             chunk = self._last_awaited(span)
             if chunk is not None:
-                span.wait_chunk(chunk - span.first_chunk, min(timeout_s, WAIT_S_MAX))
+                span.wait(chunk - span.first_chunk, timeout_s=min(timeout_s, WAIT_S_MAX))
                 return
         self._reader.wait_news(min(timeout_s, WAIT_S_MAX))
 

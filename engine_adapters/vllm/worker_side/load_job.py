@@ -144,7 +144,7 @@ class LoadJob:
                 chunks_ahead=self.chunks_ahead,
             ),
             remaining_s=lambda: place.timeout_s,
-        ).load_prefix()
+        )
 
     def _is_wanted(self, chunk: int) -> bool:
         return not self._is_cancelled and chunk >= self._claimed_chunks

@@ -56,6 +56,11 @@ class Loader:
             job.cancel()
 
     @property
+    def rank(self) -> int:
+        """That of the worker."""
+        return self._place.layout.shard.tensor_rank
+
+    @property
     def is_busy(self) -> bool:
         """Whether a load runs."""
         return bool(self._jobs)

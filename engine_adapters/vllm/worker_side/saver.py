@@ -75,7 +75,6 @@ class Saver:
     ) -> None:
         self._client = client
         self._layout = layout
-        self._section = whole_section(layout)
         self._blocks = blocks
         self._span_chunks = span_chunks
         self._worker_count = worker_count
@@ -142,14 +141,14 @@ class Saver:
 
     def _snapshot(self, pieces: Sequence["_Piece"]) -> None:
         # No session, no call: connecting could block, and belongs to the thread.
-        region, byte_count = None, self._section.region_bytes(len(pieces))
+        section, region = whole_section(self._layout), None
         if self._client.epoch and self._queue.qsize() < QUEUED_MAX:
-            region = self._client.allocate(byte_count, connects=False)
+            region = self._client.allocate(section.region_bytes(len(pieces)), connects=False)
         if region is None:
             self._count("dropped_saves", len(pieces))
             return
         memory = region.tensor(
-            torch.uint8, (self._layout.layer_count, len(pieces), self._section.slice_stride)
+            torch.uint8, (section.layer_count, len(pieces), section.slice_stride)
         )
 
         def slices_of(layer: int) -> Tensor:
@@ -222,7 +221,7 @@ class Saver:
         report: PutReport = self._client.put(
             self._layout,
             snapshot.chunks,
-            self._section.placement(snapshot.region, 0, len(snapshot.chunks)),
+            whole_section(self._layout).placement(snapshot.region, 0, len(snapshot.chunks)),
             ack=Ack.STAGED,
             timeout_ms=PUT_TIMEOUT_MS,
         )

@@ -61,7 +61,6 @@ class WorkerSide:
             # By the time that the model is loaded there is a session.
             threading.Thread(target=client.available, name="kvstored-open", daemon=True).start()
         self._refused: list[LoadOrder] = []
-        self._rank = 0
         self._told_refusal = ""
         self._loader: Loader | None = None
         self._saver: Saver | None = None
@@ -134,7 +133,7 @@ class WorkerSide:
                 )
             )
         progress, ends = self._loader.progress(), self._loader.take_ends()
-        refusals = self._new_refusal()
+        refusals = self._new_refusal(self._loader.rank)
         # A worker that was refused is asked until it has said that it no longer is.
         is_idle = self._loader.is_settled and self._saver.is_settled
         self.is_settled = is_idle and not self._told_refusal
@@ -166,13 +165,13 @@ class WorkerSide:
             self._saver.drain()
         self._client.close()
 
-    def _new_refusal(self) -> dict[int, str]:
+    def _new_refusal(self, rank: int) -> dict[int, str]:
         """What the daemon says to this worker, by its rank, if it was not told yet."""
         refusal = self._client.refusal
         if refusal == self._told_refusal:
             return {}
         self._told_refusal = refusal
-        return {self._rank: refusal}
+        return {rank: refusal}
 
     def _take_no_inputs(self) -> None:
         if self._hooked is not None:
@@ -224,7 +223,6 @@ class WorkerSide:
         self, layout: StateLayout, filler: BlockFiller, rows: BlockRows | None, span_chunks: int
     ) -> None:
         assert self._blocks is not None
-        self._rank = layout.shard.tensor_rank
         self._saver = Saver(
             self._client,
             layout,

@@ -10,7 +10,7 @@ import torch
 
 from engine_adapters.reading.decoded_slices import THREAD_NAME, DecodedSlices
 from engine_adapters.reading.piece import pieces_of
-from engine_adapters.reading.span import Span, open_span
+from engine_adapters.reading.span import Span
 from engine_adapters.restore import LayerSchedule, Source
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.model.model import Model
@@ -80,7 +80,7 @@ def opened(
     assert region is not None
     keys = client.prefix_keys(state_format.layout, prompt)[:CHUNKS]
     pieces = pieces_of(keys, chunk_tokens=CHUNK_TOKENS)
-    return open_span(client, state_format, region, pieces=pieces, first_chunk=0, order=order)
+    return Span(client, state_format, region, pieces=pieces, first_chunk=0, order=order)
 
 
 def start_all(span: Span) -> None:
@@ -155,7 +155,7 @@ def test_a_wait_ends_when_it_is_decoded(
     start_all(span)
     arrivals.deliver(1000)
     for chunk in reversed(range(CHUNKS)):
-        span.wait_chunk(chunk, 60.0)
+        span.wait(chunk, timeout_s=60.0)
         assert span.is_resident(chunk)
     span.release()
 

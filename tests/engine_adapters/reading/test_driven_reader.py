@@ -33,6 +33,12 @@ def read_layers(client: MemoryClient) -> list[tuple[int, int]]:
     return [(read.first_layer, read.layer_count) for read in client.store.reads]
 
 
+def format_of(model: Model) -> StateFormat:
+    """Hidden states of two layers, keys and values of the last."""
+    schedule = LayerSchedule.of((Source.HIDDEN, 2), (Source.KV, 1))
+    return StateFormat.of_model(model, "ahead", schedule=schedule, chunk_tokens=CHUNK_TOKENS)
+
+
 def reads_of(
     client: MemoryClient,
     model: Model,
@@ -42,19 +48,15 @@ def reads_of(
     chunk_count: int = 9,
     **options: Any,
 ) -> SpanReader:
-    """Spans of 3 chunks of 3 layers: hidden states of two, keys and values of the last."""
-    schedule = LayerSchedule.of((Source.HIDDEN, 2), (Source.KV, 1))
-    state_format = StateFormat.of_model(
-        model, "ahead", schedule=schedule, chunk_tokens=CHUNK_TOKENS
-    )
+    """Spans of 3 chunks."""
     keys = [bytes([number]) * 32 for number in range(chunk_count)]
     return SpanReader(
         client,
-        state_format,
+        format_of(model),
         known(pieces_of(keys, chunk_tokens=CHUNK_TOKENS)),
         ReadOptions(order=order, **{"span_chunks": 3, **options}),
         remaining_s=lambda: remaining_s,
-    ).load_prefix()
+    )
 
 
 def test_one_read_after_the_other(model: Model) -> None:
@@ -127,7 +129,7 @@ def test_bytes_count_as_they_come(model: Model) -> None:
     """Bug: a look at a restoration of one span saw no bytes until all had come."""
     client = slow_client()
     reader = reads_of(client, model, chunk_count=3)
-    layout = reader._format.layout
+    layout = format_of(model).layout
     for number in range(3):
         client.store.chunks[bytes([number]) * 32] = StoredChunk(
             layout_id=layout.layout_id,
@@ -222,8 +224,7 @@ def test_no_read_without_time(model: Model) -> None:
 def test_a_small_arena_holds_smaller_spans(
     arena_spans: float, sizes: list[int], model: Model
 ) -> None:
-    probe = reads_of(slow_client(), model)
-    arena_bytes = int(probe._format.held_bytes(3) * arena_spans)
+    arena_bytes = int(format_of(model).span_bytes(3) * arena_spans)
     client = slow_client(arena_bytes)
     reader = reads_of(client, model)
     reader.first()
