@@ -26,15 +26,17 @@ class ArenaSlices:
 
     def _chunk_state(self, chunk: int) -> SliceState:
         reads = self._reads
-        started = tuple(reads.started)
-        is_resident = [read.is_resident(chunk) for read in started]
-        if len(started) == len(reads.sections) and all(is_resident):
+        is_coming = not reads.are_all_started
+        for read in tuple(reads.started):
+            if read.is_resident(chunk):
+                continue
+            # It may have come between the two looks.
+            if read.is_chunk_settled(chunk) and not read.is_resident(chunk):
+                return SliceState.MISSING
+            is_coming = True
+        if not is_coming:
             return SliceState.RESIDENT
-        is_lost = reads.is_given_up or any(
-            not resident and read.is_chunk_settled(chunk) and not read.is_resident(chunk)
-            for read, resident in zip(started, is_resident, strict=True)
-        )
-        return SliceState.MISSING if is_lost else SliceState.PENDING
+        return SliceState.MISSING if reads.is_given_up else SliceState.PENDING
 
     def wait(self, chunk: int, layer: int | None = None, *, timeout_s: float) -> None:
         """Waits for the board; for a chunk, in the read that was started last."""

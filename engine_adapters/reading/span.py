@@ -109,7 +109,7 @@ class Span:
         """
         if not self._has_settled:
             self._has_settled = self.reads.are_finished and all(
-                map(self._is_settled, range(self.chunk_count))
+                self.state(chunk) is not SliceState.PENDING for chunk in range(self.chunk_count)
             )
         return self._has_settled
 
@@ -118,9 +118,9 @@ class Span:
         lost = (chunk for chunk in range(self.chunk_count) if self.is_lost(chunk))
         return next(lost, self.chunk_count)
 
-    def is_resident(self, chunk: int) -> bool:
-        """Whether all stored layers of a chunk of this span are there, counted from its first."""
-        return self._slices.state(chunk) is SliceState.RESIDENT
+    def state(self, chunk: int) -> SliceState:
+        """What became of all stored layers of a chunk of this span, as ``Slices.state``."""
+        return self._slices.state(chunk)
 
     def is_lost(self, chunk: int, layer: int | None = None) -> bool:
         """Whether a chunk of this span, or one layer of it, will never be there as a whole."""
@@ -160,7 +160,7 @@ class Span:
             unfinished.wait(timeout_s)
             return
         chunks = range(self.chunk_count)
-        pending = next((one for one in chunks if not self._is_settled(one)), None)
+        pending = next((one for one in chunks if self.state(one) is SliceState.PENDING), None)
         if pending is not None:
             self._slices.wait(pending, timeout_s=timeout_s)
 
@@ -200,9 +200,6 @@ class Span:
             sum(report.device_bytes for report in reports),
             sum(report.dram_bytes for report in reports),
         )
-
-    def _is_settled(self, chunk: int) -> bool:
-        return self._slices.state(chunk) is not SliceState.PENDING
 
     def _add_decoding(self, duration_s: float) -> None:
         self._decode_s += duration_s

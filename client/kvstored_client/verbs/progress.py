@@ -14,6 +14,8 @@ from kvstored_client.session.region import Region
 from kvstored_client.values import ReadReport
 from kvstored_contract.board import Board, BoardWord, SliceState, Watch, board_bytes
 
+_MAY_COME = bytes((SliceState.PENDING, SliceState.RESIDENT))
+
 
 class ReadProgress:
     """Everything about a read that needs no waiting. Thread-safe.
@@ -108,8 +110,9 @@ class ReadProgress:
             states = self._board.states[chunk]
             if layer is not None:
                 return bool(states[layer] != SliceState.PENDING)
-            failed = (states != SliceState.PENDING) & (states != SliceState.RESIDENT)
-            return bool(failed.any() or (states == SliceState.RESIDENT).all())
+            # Engines look often: a tenth of what comparing arrays takes.
+            row = states.tobytes()
+            return row == self._row or bool(row.translate(None, _MAY_COME))
 
     def is_layer_settled(self, layer: int) -> bool:
         """Whether no chunk of the layer is pending."""

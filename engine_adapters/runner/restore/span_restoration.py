@@ -79,7 +79,6 @@ class SpanRestoration:
         self._loaded_tokens = 0
         self._loaded_layers = 0
         self._compute_stop = 0
-        self._is_waiting = False
         self._is_computing = False
         self._is_over = False
         self._pieces = self._run()
@@ -111,7 +110,7 @@ class SpanRestoration:
     @property
     def is_waiting(self) -> bool:
         """As ``Restoration``."""
-        return self._is_waiting
+        return self._patience.is_waiting
 
     @property
     def is_computing(self) -> bool:
@@ -121,14 +120,13 @@ class SpanRestoration:
     def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
         """As ``Restoration``; asks for tokens only where loading them takes too long."""
         source, limit = self._source, self._limit
-        limit.begin_look(source, was_waiting=self._is_waiting)
+        limit.begin_look(source, was_waiting=self.is_waiting)
         room = piece_tokens * self._format.layout.layer_count
         work: int | None = 1
         while work is not None and work > 0 and room > 0:
             work = next(self._pieces, None)
             room -= work or 0
         limit.end_look()
-        self._is_waiting = work == 0
         self._is_computing = work == NEEDS_STEP
         if self._is_computing:
             # The step attends to all that was loaded before it.

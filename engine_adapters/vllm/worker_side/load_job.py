@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from engine_adapters.reading.byte_format import ByteFormat
 from engine_adapters.reading.piece import pieces_of
@@ -17,7 +18,7 @@ from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
 from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
-from kvstored_client import Client, Order, StateLayout
+from kvstored_client import Client, Order, SliceState, StateLayout
 
 ASK_AHEAD_S = 0.02
 """A read of an overtaken load is asked for when the one before will end so soon, if that lacks
@@ -159,20 +160,26 @@ class LoadJob:
         if self._claimed_chunks > self.order.span.chunks.start:
             self._reader.reach(self._claimed_chunks - self.order.span.chunks.start)
         for span in self._reader.spans:
-            while run := self._arrived_run(span):
+            while (state := self._state(span, self._next_chunk)) is SliceState.RESIDENT:
+                run = self._arrived_run(span)
                 if not self._copy(span, run):
                     return moved
                 if not self._next_turn:
                     self._first_copy_s = time.monotonic()
                 self._next_turn += len(run)
                 moved = True
-            place = self._next_chunk - self._first_chunk(span)
-            if 0 <= place < span.chunk_count:
-                if span.is_lost(place):
-                    self._finish(lost=self._is_wanted(self._next_chunk))
+            if state is SliceState.PENDING:
+                break
+            if state is not None:
+                self._finish(lost=self._is_wanted(self._next_chunk))
                 break
             self._reader.give_back(span)
         return moved
+
+    def _state(self, span: Span, chunk: int) -> SliceState | None:
+        """What became of a chunk; None where it does not belong to the span."""
+        place = chunk - self._first_chunk(span)
+        return span.state(place) if 0 <= place < span.chunk_count else None
 
     @property
     def _next_chunk(self) -> int:
@@ -182,13 +189,10 @@ class LoadJob:
     def _arrived_run(self, span: Span) -> list[int]:
         """The next chunks that lie in the arena, as many as are brought into blocks at once."""
         at_once = PROJECTED_CHUNKS_MAX if self._place.filler.needs_engine else 1
-        run = []
-        for chunk in self._turns[self._next_turn : self._next_turn + at_once]:
-            place = chunk - self._first_chunk(span)
-            if not (0 <= place < span.chunk_count and span.is_resident(place)):
-                break
-            run.append(chunk)
-        return run
+        chunks = self._turns[self._next_turn : self._next_turn + at_once]
+        return list(
+            takewhile(lambda chunk: self._state(span, chunk) is SliceState.RESIDENT, chunks)
+        )
 
     def _copy(self, span: Span, chunks: Sequence[int]) -> bool:
         """Brings chunks into their blocks; False when they are not wanted any more."""
