@@ -142,7 +142,7 @@ WORDS: dict[str, dict[str, int]] = {
         "tests/engine_adapters": 5,
         "tests/faults": 15,
         "tests/kvstored": 8,
-        "tests/system": 2,
+        "tests/system": 1,
     },
 }
 """By word, how often it stands in the files of a folder, or in a document."""

@@ -117,9 +117,9 @@ def test_states_are_those_that_were_computed(
     assert not span.is_layer_settled(0)
     assert span.wait_layer(0, 0.0) == 0
     start_all(span)
-    assert not any(map(span.is_resident, range(CHUNKS)))
+    assert not any(is_there(span, chunk) for chunk in range(CHUNKS))
     arrivals.deliver(1000)
-    wait_until(lambda: all(map(span.is_resident, range(CHUNKS))))
+    wait_until(lambda: all(is_there(span, chunk) for chunk in range(CHUNKS)))
     values = computed(model, prompt)._cache.values
     for layer in range(1, model.config.layer_count):
         assert span.wait_layer(layer, 0.0) == CHUNKS
