@@ -19,23 +19,24 @@ class ArenaSlices:
         reads = self._reads
         if layer is None:
             return self._chunk_state(chunk)
-        number = reads.number_of(layer)
-        if number < len(reads.started):
-            local = layer - reads.sections[number].first_layer
-            return reads.started[number].state(chunk, local)
+        if (found := reads.read_of(layer)) is not None:
+            read, local = found
+            return read.state(chunk, local)
         return SliceState.MISSING if reads.is_given_up else SliceState.PENDING
 
     def _chunk_state(self, chunk: int) -> SliceState:
         reads = self._reads
-        started = tuple(reads.started)
-        is_resident = [read.is_resident(chunk) for read in started]
-        if len(started) == len(reads.sections) and all(is_resident):
+        is_coming = not reads.are_all_started
+        for read in tuple(reads.started):
+            if read.is_resident(chunk):
+                continue
+            # It may have come between the two looks.
+            if read.is_chunk_settled(chunk) and not read.is_resident(chunk):
+                return SliceState.MISSING
+            is_coming = True
+        if not is_coming:
             return SliceState.RESIDENT
-        is_lost = reads.is_given_up or any(
-            not resident and read.is_chunk_settled(chunk) and not read.is_resident(chunk)
-            for read, resident in zip(started, is_resident, strict=True)
-        )
-        return SliceState.MISSING if is_lost else SliceState.PENDING
+        return SliceState.MISSING if reads.is_given_up else SliceState.PENDING
 
     def wait(self, chunk: int, layer: int | None = None, *, timeout_s: float) -> None:
         """Waits for the board; for a chunk, in the read that was started last."""
@@ -44,10 +45,9 @@ class ArenaSlices:
             if reads.started:
                 reads.started[-1].wait_for(chunk, timeout_s=timeout_s)
             return
-        number = reads.number_of(layer)
-        if number < len(reads.started):
-            local = layer - reads.sections[number].first_layer
-            reads.started[number].wait_for(chunk, local, timeout_s=timeout_s)
+        if (found := reads.read_of(layer)) is not None:
+            read, local = found
+            read.wait_for(chunk, local, timeout_s=timeout_s)
 
     def view(self, layer: int, chunks: range) -> Tensor:
         """Aliases the arena."""

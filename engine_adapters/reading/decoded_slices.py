@@ -89,7 +89,7 @@ class DecodedSlices:
     def wait(self, chunk: int, layer: int | None = None, *, timeout_s: float) -> None:
         """Waits for the board, and then for the thread."""
         reads = self._reads
-        if layer is not None and reads.number_of(layer) >= len(reads.started):
+        if layer is not None and reads.read_of(layer) is None:
             return
         deadline_s = time.monotonic() + timeout_s
         self._arena.wait(chunk, layer, timeout_s=timeout_s)

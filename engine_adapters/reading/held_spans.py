@@ -9,11 +9,12 @@ class HeldSpans:
     """Spans in use, in order, and those given back whose reads are not over. Thread-safe.
 
     ``changed`` guards both; its holder may call any method. Only ``release_given_back`` waits for
-    the daemon.
+    the daemon. ``newest`` is the span that was added last, None once it was given back.
     """
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
+        self.newest: Span | None = None
         self._spans: list[Span] = []
         self._given_back: list[Span] = []
         self._released_bytes = (0, 0)
@@ -48,11 +49,14 @@ class HeldSpans:
         """The user may use a span from here on."""
         with self.changed:
             self._spans.append(span)
+            self.newest = span
 
     def give_back(self, span: Span) -> None:
         """The user needs a span no more: it is released now if its reads are over."""
         with self.changed:
             self._spans.remove(span)
+            if span is self.newest:
+                self.newest = None
             if span.is_finished:
                 self._release(span)
             else:
@@ -70,7 +74,7 @@ class HeldSpans:
         """The user needs no span any more."""
         with self.changed:
             self._given_back += self._spans
-            self._spans = []
+            self._spans, self.newest = [], None
 
     def release_given_back(self) -> None:
         """Waits until the daemon lets go of each span that was given back."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine_adapters.reading.section import Section
+from engine_adapters.reading.section_reads import CHUNKS_AHEAD
 from kvstored_client import Order
 
 
@@ -16,12 +17,17 @@ class ReadOptions:
     later one has at most twice as many (default: ``span_chunks`` each). ``first_layer`` is asked
     at each span: layers before it are not read. ``sections`` are those to read (default: all of
     the layout), with at most ``window_bytes`` of each read in flight (0: the daemon's choice).
+    ``reads_prefix``: the longest stored prefix is read as soon as it is known; otherwise what the
+    user names then. A read that brings chunk after chunk and lacks ``chunks_ahead`` of them leaves
+    the devices to the next one; it is asked on the thread that makes the calls.
     """
 
     order: Order
     span_chunks: int
     from_end: bool = False
+    reads_prefix: bool = True
     first_chunks: Callable[[int], int] | None = None
     first_layer: Callable[[], int] = lambda: 0
     sections: Sequence[Section] | None = None
     window_bytes: int = 0
+    chunks_ahead: Callable[[], int] = lambda: CHUNKS_AHEAD

@@ -65,12 +65,12 @@ class ReadPolicy:
         ``newest_lacks_reads`` whether its span has reads that were not started. The first is
         True and the second False where that span was given back.
         """
+        if not (newest_lacks_reads or self._runs):
+            return Step.END
         if not is_turn:
             return Step.AWAIT_TURN
         if newest_lacks_reads:
             return Step.START
-        if not self._runs:
-            return Step.END
         return Step.OPEN if in_flight < SPANS_IN_FLIGHT else Step.AWAIT_SPAN
 
     def reach(self, chunk: int) -> None:

@@ -44,6 +44,11 @@ class Section:
         )
 
 
+def whole_section(layout: StateLayout) -> Section:
+    """All layers of a layout in one read: each slice takes as much as the largest."""
+    return Section(first_layer=0, layer_count=layout.layer_count, slice_stride=layout.layer_stride)
+
+
 def first_stored_layer(layout: StateLayout) -> int:
     """The first layer that is not computed again.
 

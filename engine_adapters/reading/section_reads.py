@@ -59,22 +59,25 @@ class SectionReads:
         """Whether all are started and over: nothing lands in the region any more."""
         return self.are_all_started and all(read.finished for read in self.started)
 
-    @property
-    def is_nearly_over(self) -> bool:
-        """Whether the read that was started last leaves the devices to the next one."""
+    def is_nearly_over(self, chunks_ahead: int) -> bool:
+        """Whether the read that was started last leaves the devices to the next one.
+
+        One that brings chunk after chunk does so when it lacks ``chunks_ahead``.
+        """
         if not self.started:
             return True
         if self.order is Order.LAYER_FIRST:
             return self.started[-1].is_layer_settled(self._watched_layer)
-        return self.started[-1].is_chunk_settled(self._watched_chunk)
+        if chunks_ahead >= self.chunk_count:
+            return True
+        return self.started[-1].is_chunk_settled(self._watched_chunk(chunks_ahead))
 
-    def wait_nearly_over(self, timeout_s: float) -> bool:
-        """Blocks until ``is_nearly_over`` of the read that was started last; whether it is."""
+    def wait_nearly_over(self, chunks_ahead: int, timeout_s: float) -> None:
+        """Blocks until ``is_nearly_over`` of the read that was started last."""
         if self.order is Order.LAYER_FIRST:
             self.started[-1].wait_layer(self._watched_layer, timeout_s)
-        else:
-            self.started[-1].wait_for(self._watched_chunk, timeout_s=timeout_s)
-        return self.is_nearly_over
+        elif chunks_ahead < self.chunk_count:
+            self.started[-1].wait_for(self._watched_chunk(chunks_ahead), timeout_s=timeout_s)
 
     def start(self, timeout_ms: int) -> None:
         """Starts the read of the next section."""
@@ -119,6 +122,13 @@ class SectionReads:
             read.close()
         self.region.release()
 
+    def read_of(self, layer: int) -> tuple[Read, int] | None:
+        """The read of a stored layer and the layer's number in it; None before it was started."""
+        number = self.number_of(layer)
+        if number >= len(self.started):
+            return None
+        return self.started[number], layer - self.sections[number].first_layer
+
     def number_of(self, layer: int) -> int:
         """Which section a stored layer is in."""
         return next(n for n, part in enumerate(self.sections) if layer < part.stop_layer)
@@ -138,7 +148,6 @@ class SectionReads:
         layer_count = self.sections[len(self.started) - 1].layer_count
         return max(0, layer_count - 1 - LAYERS_AHEAD)
 
-    @property
-    def _watched_chunk(self) -> int:
-        last = min(CHUNKS_AHEAD, self.chunk_count - 1)
-        return self.chunk_count - 1 - last if self.order is Order.HEAD_FIRST else last
+    def _watched_chunk(self, chunks_ahead: int) -> int:
+        is_ascending = self.order is Order.HEAD_FIRST
+        return self.chunk_count - 1 - chunks_ahead if is_ascending else chunks_ahead

@@ -26,8 +26,5 @@ class SliceFormat(Protocol):
     def slice_shape(self, layer: int) -> tuple[int, ...]:
         """Shape of one slice of a stored layer, decoded."""
 
-    def span_bytes(self, chunk_count: int) -> int:
-        """Arena bytes of ``chunk_count`` chunks with all their stored layers."""
-
     def held_bytes(self, chunk_count: int) -> int:
         """What reading ``chunk_count`` chunks holds: of the arena, or decoded if that is more."""

@@ -67,14 +67,14 @@ class Span:
         return len(self.pieces)
 
     @property
-    def token_count(self) -> int:
-        """Tokens of all pieces."""
-        return sum(piece.token_count for piece in self.pieces)
-
-    @property
     def first_token(self) -> int:
         """The position of its first token."""
         return self.pieces[0].first_position
+
+    @property
+    def stop_token(self) -> int:
+        """The position after its last token."""
+        return self.pieces[-1].stop_position
 
     @property
     def first_layer(self) -> int:
@@ -109,7 +109,7 @@ class Span:
         """
         if not self._has_settled:
             self._has_settled = self.reads.are_finished and all(
-                map(self._is_settled, range(self.chunk_count))
+                self.state(chunk) is not SliceState.PENDING for chunk in range(self.chunk_count)
             )
         return self._has_settled
 
@@ -118,17 +118,13 @@ class Span:
         lost = (chunk for chunk in range(self.chunk_count) if self.is_lost(chunk))
         return next(lost, self.chunk_count)
 
-    def is_resident(self, chunk: int) -> bool:
-        """Whether all stored layers of a chunk of this span are there, counted from its first."""
-        return self._slices.state(chunk) is SliceState.RESIDENT
+    def state(self, chunk: int) -> SliceState:
+        """What became of all stored layers of a chunk of this span, as ``Slices.state``."""
+        return self._slices.state(chunk)
 
-    def is_lost(self, chunk: int) -> bool:
-        """Whether a chunk of this span will never be there as a whole."""
-        return self._slices.state(chunk) not in _MAY_COME
-
-    def is_layer_asked_for(self, layer: int) -> bool:
-        """Whether the read of a stored layer was started."""
-        return self.reads.number_of(layer) < len(self.reads.started)
+    def is_lost(self, chunk: int, layer: int | None = None) -> bool:
+        """Whether a chunk of this span, or one layer of it, will never be there as a whole."""
+        return self._slices.state(chunk, layer) not in _MAY_COME
 
     def is_layer_settled(self, layer: int) -> bool:
         """Whether waiting for a stored layer brings nothing new.
@@ -140,13 +136,9 @@ class Span:
             for chunk in range(self.chunk_count)
         )
 
-    def is_slice_lost(self, layer: int, chunk: int) -> bool:
-        """Whether a stored layer of a chunk will never be there."""
-        return self._slices.state(chunk, layer) not in _MAY_COME
-
-    def wait_chunk(self, chunk: int, timeout_s: float) -> None:
-        """Blocks until a chunk has settled in the read that was started last."""
-        self._slices.wait(chunk, timeout_s=timeout_s)
+    def wait(self, chunk: int, layer: int | None = None, *, timeout_s: float) -> None:
+        """Blocks until one layer of a chunk has settled, or all in the read started last."""
+        self._slices.wait(chunk, layer, timeout_s=timeout_s)
 
     def wait_layer(self, layer: int, timeout_s: float) -> int:
         """Blocks until a stored layer has settled; ``arrived_chunks`` of it then.
@@ -161,10 +153,6 @@ class Span:
                 break
         return self.arrived_chunks(layer)
 
-    def wait_slice(self, layer: int, chunk: int, timeout_s: float) -> None:
-        """Blocks until a stored layer of a chunk has settled."""
-        self._slices.wait(chunk, layer, timeout_s=timeout_s)
-
     def wait_end(self, timeout_s: float) -> None:
         """Blocks until one more of its reads, or of its chunks, has settled, or all have."""
         unfinished = next((read for read in self.reads.started if not read.finished), None)
@@ -172,7 +160,7 @@ class Span:
             unfinished.wait(timeout_s)
             return
         chunks = range(self.chunk_count)
-        pending = next((one for one in chunks if not self._is_settled(one)), None)
+        pending = next((one for one in chunks if self.state(one) is SliceState.PENDING), None)
         if pending is not None:
             self._slices.wait(pending, timeout_s=timeout_s)
 
@@ -213,36 +201,5 @@ class Span:
             sum(report.dram_bytes for report in reports),
         )
 
-    def _is_settled(self, chunk: int) -> bool:
-        return self._slices.state(chunk) is not SliceState.PENDING
-
     def _add_decoding(self, duration_s: float) -> None:
         self._decode_s += duration_s
-
-
-def open_span(
-    client: Client,
-    slice_format: SliceFormat,
-    region: Region,
-    *,
-    pieces: Sequence[Piece],
-    first_chunk: int,
-    order: Order,
-    sections: Sequence[Section] | None = None,
-    window_bytes: int = 0,
-) -> Span:
-    """A span whose region is given back where it cannot be made. Parameters as of ``Span``."""
-    try:
-        return Span(
-            client,
-            slice_format,
-            region,
-            pieces=pieces,
-            first_chunk=first_chunk,
-            order=order,
-            sections=sections,
-            window_bytes=window_bytes,
-        )
-    except BaseException:
-        region.release()
-        raise

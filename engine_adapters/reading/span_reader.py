@@ -6,19 +6,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from engine_adapters.reading.arena_share import LOOK_INTERVAL_S, ArenaShare
+from engine_adapters.reading.arena_share import ArenaShare
 from engine_adapters.reading.held_spans import HeldSpans
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.read_policy import ReadPolicy, Step
-from engine_adapters.reading.section import sections_from, sections_of
 from engine_adapters.reading.slice_format import SliceFormat
-from engine_adapters.reading.span import Span, open_span
+from engine_adapters.reading.span import Span
+from engine_adapters.reading.span_opener import SpanOpener
 from engine_adapters.reading.stored_pieces import Finder, StoredPieces
-from kvstored_client import Client, Region
+from kvstored_client import Client
 
 LOGGER = logging.getLogger(__name__)
 
 THREAD_NAME = "span-reader"
+
+TURN_INTERVAL_S = 0.01
+"""How often a reader asks how early the next read may begin."""
 
 ROOM_INTERVAL_S = 0.01
 """How often a reader that holds nothing looks for room: snapshots give it back untold."""
@@ -27,9 +30,9 @@ ROOM_INTERVAL_S = 0.01
 class SpanReader:
     """Makes every call to the store that one restoration needs.
 
-    It finds out which pieces are stored and keeps these from eviction (``is_stored``), reads those
-    that ``load`` names, and releases everything in the end. The user looks at the spans, which
-    never waits, gives them back one by one, and closes the reader.
+    It finds out which pieces are stored and keeps these from eviction (``is_stored``), reads the
+    longest stored prefix or what ``load`` names, and releases everything in the end. The user looks
+    at the spans, which never waits, gives them back one by one, and closes the reader.
 
     Once ``start`` was called a thread makes the calls, so that the user's makes none and never
     waits; the reader ends by itself after ``close``, and whatever fails ends the reading: nothing
@@ -52,29 +55,21 @@ class SpanReader:
         share: ArenaShare | None = None,
     ) -> None:
         """``remaining_s`` is the timeout of the next read; none starts when nothing remains."""
-        self._client = client
-        self._format = slice_format
+        self._opener = SpanOpener(client, slice_format, options)
         self._find = find
         self._options = options
         self._remaining_s = remaining_s
         self._share = share
-        sections = options.sections
-        self._sections = sections_of(slice_format.layout) if sections is None else sections
         self._held = HeldSpans()
-        self._changed = self._held.changed
         self._stored: StoredPieces | None = None
         self._policy: ReadPolicy | None = None
-        self._newest: Span | None = None
         self._reached_chunks = 0
         self._is_closed = False
         self._is_ended = False
-        self._news_count = self._news_seen = 0
+        self._has_news = False
         self._thread: threading.Thread | None = None
         self._room_until_s = 0.0
-        self._reads_prefix = False
         self._lacks_room = False
-        self._in_flight = 0
-        """Spans that nobody had given back when it was last decided what to do."""
 
     def start(self, *, room_timeout_s: float) -> Self:
         """Lets a thread make all calls; it waits so long for room in the arena, all in all."""
@@ -145,18 +140,9 @@ class SpanReader:
             first_chunks=options.first_chunks,
             from_end=options.from_end,
         )
-        with self._changed:
+        with self._held.changed:
             self._policy = policy
             self._tell()
-
-    def load_prefix(self) -> Self:
-        """Reads the longest stored prefix, as soon as it is known."""
-        with self._changed:
-            self._reads_prefix = True
-            stored = self._stored
-        if stored is not None:
-            self.load([range(stored.prefix_chunks)])
-        return self
 
     def reach(self, chunk: int) -> None:
         """Pieces before this one are not needed any more; those in flight are overtaken."""
@@ -166,7 +152,7 @@ class SpanReader:
 
     def give_back(self, span: Span) -> None:
         """The user has taken what it wants of a span; a reader with a thread never waits."""
-        with self._changed:
+        with self._held.changed:
             self._held.give_back(span)
             self._tell()
         if self._thread is None:
@@ -178,16 +164,16 @@ class SpanReader:
         Without a thread, until the next read may start.
         """
         if self._thread is None:
-            if self._newest is not None and self._newest in self._held.spans:
-                self._newest.reads.wait_nearly_over(timeout_s)
+            if self._held.newest is not None:
+                self._held.newest.reads.wait_nearly_over(self._options.chunks_ahead(), timeout_s)
             return
-        with self._changed:
-            self._changed.wait_for(lambda: self._news_count != self._news_seen, timeout_s)
-            self._news_seen = self._news_count
+        with self._held.changed:
+            self._held.changed.wait_for(lambda: self._has_news, timeout_s)
+            self._has_news = False
 
     def close(self) -> None:
         """Stops reading and releases everything: soon and by the thread, or now without one."""
-        with self._changed:
+        with self._held.changed:
             self._is_closed = True
             for span in self._held.spans:
                 span.reads.cancel()
@@ -204,11 +190,10 @@ class SpanReader:
     def open(self) -> None:
         """Learns which pieces are stored, and keeps them. The user's call without a thread."""
         stored = self._find()
-        with self._changed:
+        with self._held.changed:
             self._stored = stored
-            reads_prefix = self._reads_prefix
             self._tell()
-        if reads_prefix:
+        if self._options.reads_prefix:
             self.load([range(stored.prefix_chunks)])
 
     def advance(self) -> None:
@@ -217,28 +202,27 @@ class SpanReader:
             if self._stored is None:
                 self.open()
             if self._policy is not None:
-                step = self._work()
+                step, _ = self._work()
                 self._is_ended = step is Step.END
                 self._lacks_room = step is Step.AWAIT_ROOM and not self._held.spans
 
     def _tell(self) -> None:
         """Wakes both sides; called with the lock held."""
-        self._news_count += 1
-        self._changed.notify_all()
+        self._has_news = True
+        self._held.changed.notify_all()
 
     def _run(self) -> None:
         try:
             self.open()
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_closed or self._policy is not None)
-            if self._enter():
-                while (step := self._work()) is not Step.END:
-                    if not self._await(step):
-                        break
+            with self._held.changed:
+                self._held.changed.wait_for(lambda: self._is_closed or self._policy is not None)
+            is_wanted = self._enter()
+            while is_wanted:
+                is_wanted = self._await(*self._work())
         except Exception:
             LOGGER.exception("reading a history failed; what is missing is computed")
-            if self._newest is not None and self._newest in self._held.spans:
-                self._newest.reads.give_up()
+            if self._held.newest is not None:
+                self._held.newest.reads.give_up()
         finally:
             try:
                 self._end()
@@ -250,7 +234,7 @@ class SpanReader:
         chunk_count = 0 if self._policy is None else self._policy.held_chunks
         if self._share is None or not chunk_count:
             return bool(chunk_count)
-        byte_count = self._format.held_bytes(chunk_count)
+        byte_count = self._opener.held_bytes(chunk_count)
         return self._share.enter(self, byte_count, is_wanted=self._may_wait)
 
     def _leave(self) -> None:
@@ -259,109 +243,89 @@ class SpanReader:
         if self._stored is not None and self._stored.lease is not None:
             self._stored.lease.release()
 
-    def _work(self) -> Step:
-        """Does what may be done now; what there is to wait for."""
+    def _work(self) -> tuple[Step, int]:
+        """Does what may be done now; what there is to wait for, and how many spans are in use."""
         while True:
             self._held.release_given_back()
             policy = self._policy
             assert policy is not None
             policy.reach(self._reached_chunks)
-            with self._changed:
+            with self._held.changed:
                 if self._is_closed:
-                    return Step.END
-                self._in_flight = len(self._held.spans)
-                newest = self._newest if self._newest in self._held.spans else None
+                    return Step.END, 0
+                in_flight, newest = len(self._held.spans), self._held.newest
             step = policy.step(
-                in_flight=self._in_flight,
+                in_flight=in_flight,
                 newest_lacks_reads=newest is not None and not newest.reads.are_all_started,
-                is_turn=newest is None or newest.reads.is_nearly_over,
+                is_turn=newest is None or newest.reads.is_nearly_over(self._options.chunks_ahead()),
             )
             if step not in (Step.OPEN, Step.START):
-                return step
+                return step, in_flight
             timeout_ms = int(self._remaining_s() * 1000)
             if timeout_ms <= 0:
                 if step is Step.START and newest is not None:
                     newest.reads.give_up()
-                return Step.END
-            span = newest if step is Step.START else self._open(policy)
-            if span is None:
-                return Step.AWAIT_ROOM
-            self._start_read(span, timeout_ms)
+                return Step.END, in_flight
+            if step is Step.START:
+                assert newest is not None
+                self._start_read(newest, timeout_ms)
+            elif (span := self._open(policy)) is not None:
+                self._start_read(span, timeout_ms, is_new=True)
+            else:
+                return Step.AWAIT_ROOM, in_flight
 
     def _open(self, policy: ReadPolicy) -> Span | None:
-        """The next span, or as much of it as there is room for; None when there is none."""
         assert self._stored is not None
-        while (region := self._allocate(policy.next_span())) is None:
-            if not policy.refuse():
-                return None
-        chunks = policy.take()
-        return open_span(
-            self._client,
-            self._format,
-            region,
-            pieces=self._stored.pieces[chunks.start : chunks.stop],
-            first_chunk=chunks.start,
-            order=self._options.order,
-            sections=sections_from(self._sections, self._options.first_layer()),
-            window_bytes=self._options.window_bytes,
-        )
-
-    def _allocate(self, chunks: range) -> Region | None:
         # A thread connects nothing: the user of a store that is gone would wait for it.
-        return self._client.allocate(self._bytes_of(chunks), connects=self._thread is None)
+        return self._opener.open(policy, self._stored.pieces, connects=self._thread is None)
 
-    def _bytes_of(self, chunks: range) -> int:
-        return sum(section.region_bytes(len(chunks)) for section in self._sections)
-
-    def _start_read(self, span: Span, timeout_ms: int) -> None:
+    def _start_read(self, span: Span, timeout_ms: int, *, is_new: bool = False) -> None:
         """Starts the next read of a span, which loses what a failed one would bring."""
         try:
             span.reads.start(timeout_ms)
         except Exception:
             self._held.give_up(span)
             raise
-        with self._changed:
-            if span is not self._newest:
-                self._newest = span
+        with self._held.changed:
+            if is_new:
                 self._held.add(span)
             _reach(span, self._reached_chunks)
             self._tell()
 
-    def _await(self, step: Step) -> bool:
-        """Blocks until there may be more to do; False when it waited long enough for room."""
+    def _await(self, step: Step, in_flight: int) -> bool:
+        """Blocks until there may be more to do; False when there is nothing, or no room in time."""
+        if step is Step.END:
+            return False
         if step is Step.AWAIT_TURN:
-            newest = self._newest
-            assert newest is not None
-            newest.reads.wait_nearly_over(LOOK_INTERVAL_S)
+            if (newest := self._held.newest) is not None:
+                newest.reads.wait_nearly_over(self._options.chunks_ahead(), TURN_INTERVAL_S)
             return True
-        with self._changed:
-            if self._in_flight:
-                self._changed.wait_for(
+        with self._held.changed:
+            if in_flight:
+                self._held.changed.wait_for(
                     lambda: (
                         self._is_closed
                         or self._held.given_back
-                        or len(self._held.spans) < self._in_flight
+                        or len(self._held.spans) < in_flight
                     )
                 )
                 return True
-            self._changed.wait_for(lambda: self._is_closed, ROOM_INTERVAL_S)
-        # A client without a session has no arena until something connects it again.
-        is_possible = self._bytes_of(range(1)) <= self._client.region_bytes_max
-        return is_possible and self._client.epoch != 0 and self._may_wait()
+            self._held.changed.wait_for(lambda: self._is_closed, ROOM_INTERVAL_S)
+        return self._opener.may_find_room and self._may_wait()
 
     def _may_wait(self) -> bool:
         return not self._is_closed and time.monotonic() < self._room_until_s
 
     def _end(self) -> None:
         """Releases everything, each span when the user needs it no more."""
-        with self._changed:
+        with self._held.changed:
             self._is_ended = True
             self._tell()
         is_held = True
         while is_held:
             self._held.release_given_back()
-            with self._changed:
-                self._changed.wait_for(
+            with self._held.changed:
+                self._held.changed.wait_for(
                     lambda: self._is_closed or self._held.given_back or not self._held.spans
                 )
                 if self._is_closed:

@@ -48,18 +48,3 @@ def pinned(
         return StoredPieces(pieces=pieces, is_stored=is_stored, lease=lease)
 
     return find
-
-
-def matched(
-    client: Client, layout: StateLayout, token_ids: Sequence[int], *, lease_ms: int
-) -> Finder:
-    """The longest stored prefix of ``token_ids``, and nothing behind it."""
-    token_ids = tuple(token_ids)
-
-    def find() -> StoredPieces:
-        keys = client.prefix_keys(layout, token_ids)
-        match = client.match(layout, keys, lease_ms=lease_ms)
-        pieces = pieces_of(keys[: match.chunk_count], chunk_tokens=layout.chunk_tokens)
-        return StoredPieces(pieces=pieces, is_stored=(True,) * len(pieces), lease=match.lease)
-
-    return find

@@ -61,7 +61,8 @@ class TierStore:
         self._slice_bytes = token_bytes * chunk_tokens
         self.layout = StateLayout(
             model=fingerprint,
-            dtype="bytes",
+            # No other: under "bytes" slices of different chunks were mixed.
+            dtype="uint8",
             layers=(LayerState(StateKind.KV, token_bytes),) * slice_count,
             chunk_tokens=chunk_tokens,
             rotary=Rotary.ROTATED,
@@ -171,7 +172,7 @@ class TierStore:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Each slice's place in the region with its part of the host tier."""
         layout = self.layout
-        places = region.tensor(torch.uint8, (layout.layer_count, chunk_count, layout.layer_stride))
+        places = region.tensor(torch.uint8, (chunk_count, layout.layer_count, layout.layer_stride))
         for index, chunk in enumerate(chunk_ids):
             for number, part in enumerate(torch.split(self._rows[chunk], self._slice_bytes)):
-                yield places[number, index, : len(part)], part
+                yield places[index, number, : len(part)], part

@@ -293,17 +293,17 @@ def test_a_chunk_that_was_deleted_ends_the_history(case: Case, client: Client) -
 def test_a_chunk_that_goes_while_it_is_read(
     case: Case, client: Client, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the match, so that layers of later chunks arrive all the same."""
+    """After it was found, so that layers of later chunks arrive all the same."""
     gone = case.keys(client)[12]
-    match = client.match
+    pin = client.pin
 
-    def match_and_delete(*arguments: object, **options: object) -> object:
-        found = match(*arguments, **options)  # type: ignore[arg-type]
+    def pin_and_delete(*arguments: object, **options: object) -> object:
+        found = pin(*arguments, **options)  # type: ignore[arg-type]
         with Client(daemon.socket_path) as other:
             other.delete([gone])
         return found
 
-    monkeypatch.setattr(client, "match", match_and_delete)
+    monkeypatch.setattr(client, "pin", pin_and_delete)
     case.check_states(client, 12)
     restored = case.run(client)
     assert restored.restore.restored_tokens == 12 * CHUNK_TOKENS

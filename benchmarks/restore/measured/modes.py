@@ -90,7 +90,7 @@ class ModeRunner:
             known(pieces_of(keys, chunk_tokens=layout.chunk_tokens)),
             ReadOptions(order=Order.LAYER_FIRST, span_chunks=SPAN_TOKENS // layout.chunk_tokens),
             remaining_s=lambda: READ_TIMEOUT_S,
-        ).load_prefix()
+        )
         try:
             while (span := reader.first()) is not None:
                 for layer in range(layout.layer_count):

@@ -194,7 +194,7 @@ class TokenPartitionRestorer:
                     window_bytes=windows_bytes.get(one.source, 0),
                 ),
                 remaining_s=patience.remaining_s,
-            ).load_prefix()
+            )
             parts.append(
                 StoredPart(
                     one.part,

@@ -6,6 +6,8 @@ from kvstored_client.values import ReadReport
 from kvstored_client.verbs.held_board import HeldBoard
 from kvstored_contract.board import Board, BoardWord, SliceState
 
+_MAY_COME = bytes((SliceState.PENDING, SliceState.RESIDENT))
+
 
 class ReadProgress:
     """Everything about a read that needs no waiting. Thread-safe.
@@ -58,8 +60,9 @@ class ReadProgress:
             states = shown.states[chunk]
             if layer is not None:
                 return bool(states[layer] != SliceState.PENDING)
-            failed = (states != SliceState.PENDING) & (states != SliceState.RESIDENT)
-            return bool(failed.any() or (states == SliceState.RESIDENT).all())
+            # Engines look often: a tenth of what comparing arrays takes.
+            row = states.tobytes()
+            return row == self._row or bool(row.translate(None, _MAY_COME))
 
     def is_layer_settled(self, layer: int) -> bool:
         """Whether no chunk of the layer is pending."""

@@ -171,7 +171,7 @@ class ParallelRestorer:
                 sections=self._sections,
             ),
             remaining_s=self._remaining_s,
-        ).load_prefix()
+        )
         restored = 0
         try:
             for batch in batches:

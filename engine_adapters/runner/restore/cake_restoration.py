@@ -21,6 +21,7 @@ from engine_adapters.runner.restore.cake_costs import CakeCosts
 from engine_adapters.runner.restore.layer_loader import LayerLoader
 from engine_adapters.runner.restore.patience import Patience
 from engine_adapters.runner.states.state_format import StateFormat
+from kvstored_client import SliceState
 
 OPENING_SHARE = 1 / 16
 """Of computing everything: so long a request waits to hear what is stored before it computes, and
@@ -81,11 +82,13 @@ class CakeRestoration:
         self._observer = observer
         self._started_s = self._ended_s = clock()
         self._patience = Patience(opening_s_max, clock)
-        """Limits the wait until it is known what is stored; later ones the planner limits."""
+        """Adds up the time in which nothing can be computed because nothing has arrived.
+
+        It limits the wait until it is known what is stored; later ones the planner limits.
+        """
         self._opened_at = 0
         """Tokens that were computed before that was known."""
         self._patience.begin_wait()
-        self._is_waiting = True
         self._history = History(
             prompt_tokens=prompt_tokens,
             chunk_tokens=state_format.layout.chunk_tokens,
@@ -121,7 +124,7 @@ class CakeRestoration:
     @property
     def is_waiting(self) -> bool:
         """As ``Restoration``."""
-        return self._is_waiting
+        return self._patience.is_waiting
 
     @property
     def plan(self) -> CakePlan | None:
@@ -147,7 +150,10 @@ class CakeRestoration:
             decision = pointers.decide(token_budget)
             self._sample(decision.action)
             if decision.action is not Action.JUMP:
-                self._note_waiting(decision.action is Action.WAIT and token_budget > 0)
+                if decision.action is Action.WAIT and token_budget > 0:
+                    self._patience.begin_wait()
+                else:
+                    self._patience.end_wait()
                 return decision.tokens.token_count
             if self._meeting_token is None:
                 self._meeting_token = decision.tokens.first
@@ -190,7 +196,7 @@ class CakeRestoration:
         for span in self._reader.spans:
             chunk = self._last_awaited(span)
             if chunk is not None:
-                span.wait_chunk(chunk - span.first_chunk, min(timeout_s, WAIT_S_MAX))
+                span.wait(chunk - span.first_chunk, timeout_s=min(timeout_s, WAIT_S_MAX))
                 return
         self._reader.wait_news(min(timeout_s, WAIT_S_MAX))
 
@@ -254,7 +260,7 @@ class CakeRestoration:
         """
         if self._is_over or self._patience.remaining_s():
             return 0
-        self._note_waiting(False)
+        self._patience.end_wait()
         wanted = max(self._history.chunk_tokens, math.ceil(OPENING_SHARE * self._prompt_tokens))
         if self._opened_at + wanted >= self._prompt_tokens:
             self._finish()
@@ -281,9 +287,10 @@ class CakeRestoration:
                 lost |= awaited
                 continue
             for chunk in awaited - self._arrived:
-                if span.is_resident(chunk - span.first_chunk):
+                state = span.state(chunk - span.first_chunk)
+                if state is SliceState.RESIDENT:
                     arrived.add(chunk)
-                elif span.is_lost(chunk - span.first_chunk):
+                elif state is not SliceState.PENDING:
                     lost.add(chunk)
         if is_ended:
             lost |= self._awaited - in_spans
@@ -344,18 +351,10 @@ class CakeRestoration:
         return max(self._awaited.intersection(_chunks_of(span)), default=None)
 
     def _finish(self) -> None:
-        self._note_waiting(False)
+        self._patience.end_wait()
         self._loader.finish()
         self._ended_s = self._clock()
         self._is_over = True
-
-    def _note_waiting(self, is_waiting: bool) -> None:
-        """Adds up the time in which nothing could be computed because nothing had arrived."""
-        self._is_waiting = is_waiting
-        if is_waiting:
-            self._patience.begin_wait()
-        else:
-            self._patience.end_wait()
 
     def _sample(self, action: Action) -> None:
         self._observer(

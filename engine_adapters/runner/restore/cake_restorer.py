@@ -83,6 +83,7 @@ class CakeRestorer:
             order=Order.TAIL_FIRST,
             span_chunks=state_format.span_chunks(span_bytes=span_bytes, span_tokens=span_tokens),
             from_end=True,
+            reads_prefix=False,
         )
 
     @property

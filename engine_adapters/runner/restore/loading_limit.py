@@ -137,7 +137,7 @@ class LoadingLimit:
         self._charge()
         if self._stake is None:
             return Verdict.WAIT
-        stop = span.first_token + span.token_count
+        stop = span.stop_token
         return self._stake.verdict(position, stop, load_s=self._remaining_s(span))
 
     def affords(self, span: Span, position: int, *, share: float) -> bool:
@@ -145,7 +145,7 @@ class LoadingLimit:
         self._charge()
         if self._stake is None:
             return True
-        stop = span.first_token + span.token_count
+        stop = span.stop_token
         return share * self._stake.compute_s(position, stop) <= self._stake.left_s
 
     def _charge(self) -> None:

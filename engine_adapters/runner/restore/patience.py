@@ -16,6 +16,11 @@ class Patience:
         self._since_s: float | None = None
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether nothing can be done now."""
+        return self._since_s is not None
+
+    @property
     def waited_s(self) -> float:
         """Seconds so far."""
         if self._since_s is None:

@@ -8,7 +8,7 @@ from functools import partial
 from engine_adapters.reading.arena_share import ArenaShare
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.span_reader import SpanReader
-from engine_adapters.reading.stored_pieces import matched, pinned
+from engine_adapters.reading.stored_pieces import pinned
 from engine_adapters.restore import (
     LEAST_WAIT_S,
     ComputeCost,
@@ -126,18 +126,12 @@ class StateRestorer:
         if len(token_ids) <= self._format.layout.chunk_tokens:
             # Of less than a chunk nothing is stored.
             return None
-        reader = SpanReader(
-            self._client,
-            self._format,
-            pinned(self._client, self._format.layout, token_ids[:-1], lease_ms=self._lease_ms),
-            self._options,
-            remaining_s=lambda: self._timeout_s,
-            share=self._share,
-        ).load_prefix()
-        self._share.begin(reader.start(room_timeout_s=self._timeout_s))
         target = Target(token_ids=token_ids, cache=cache, first_slot=first_slot)
-        limit = self._limit(len(token_ids))
-        return self._restoration(reader, target, self._patience(), limit)
+        reader = self._reader(
+            token_ids, self._options, remaining_s=lambda: self._timeout_s, share=self._share
+        )
+        self._share.begin(reader.start(room_timeout_s=self._timeout_s))
+        return self._restoration(reader, target, self._patience())
 
     def restore(
         self,
@@ -155,7 +149,6 @@ class StateRestorer:
         """
         self._format.check_positions(first_position)
         started_s = self._clock()
-        limit = self._limit(len(token_ids))
         target = Target(
             token_ids=token_ids, cache=cache, first_slot=first_slot, first_position=first_position
         )
@@ -164,15 +157,8 @@ class StateRestorer:
         if first_position:
             # Layers are computed from the first position of a sequence on, or not at all.
             options = replace(options, first_layer=lambda: 0)
-        layout = self._format.layout
-        reader = SpanReader(
-            self._client,
-            self._format,
-            matched(self._client, layout, token_ids[:-1], lease_ms=self._lease_ms),
-            options,
-            remaining_s=patience.remaining_s,
-        ).load_prefix()
-        restoration = self._restoration(reader, target, patience, limit)
+        reader = self._reader(token_ids, options, remaining_s=patience.remaining_s)
+        restoration = self._restoration(reader, target, patience)
         try:
             reader.open()
             while not (restoration.is_over or restoration.is_computing):
@@ -187,9 +173,19 @@ class StateRestorer:
         """Ends all restorations that were begun and waits until they hold nothing any more."""
         self._share.close()
 
-    @property
-    def _lease_ms(self) -> int:
-        return int(self._timeout_s * 1000)
+    def _reader(
+        self,
+        token_ids: Sequence[int],
+        options: ReadOptions,
+        *,
+        remaining_s: Callable[[], float],
+        share: ArenaShare | None = None,
+    ) -> SpanReader:
+        layout, lease_ms = self._format.layout, int(self._timeout_s * 1000)
+        find = pinned(self._client, layout, token_ids[:-1], lease_ms=lease_ms)
+        return SpanReader(
+            self._client, self._format, find, options, remaining_s=remaining_s, share=share
+        )
 
     def _patience(self) -> Patience:
         return Patience(self._timeout_s, self._clock)
@@ -213,7 +209,7 @@ class StateRestorer:
         )
 
     def _restoration(
-        self, reader: SpanReader, target: Target, patience: Patience, limit: LoadingLimit
+        self, reader: SpanReader, target: Target, patience: Patience
     ) -> SpanRestoration:
         return SpanRestoration(
             reader,
@@ -223,6 +219,6 @@ class StateRestorer:
             target,
             step_tokens=self._step_tokens,
             patience=patience,
-            limit=limit,
+            limit=self._limit(len(target.token_ids)),
             clock=self._clock,
         )

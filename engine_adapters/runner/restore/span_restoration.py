@@ -79,7 +79,6 @@ class SpanRestoration:
         self._loaded_tokens = 0
         self._loaded_layers = 0
         self._compute_stop = 0
-        self._is_waiting = False
         self._is_computing = False
         self._is_over = False
         self._pieces = self._run()
@@ -111,7 +110,7 @@ class SpanRestoration:
     @property
     def is_waiting(self) -> bool:
         """As ``Restoration``."""
-        return self._is_waiting
+        return self._patience.is_waiting
 
     @property
     def is_computing(self) -> bool:
@@ -121,14 +120,13 @@ class SpanRestoration:
     def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
         """As ``Restoration``; asks for tokens only where loading them takes too long."""
         source, limit = self._source, self._limit
-        limit.begin_look(source, was_waiting=self._is_waiting)
+        limit.begin_look(source, was_waiting=self.is_waiting)
         room = piece_tokens * self._format.layout.layer_count
         work: int | None = 1
         while work is not None and work > 0 and room > 0:
             work = next(self._pieces, None)
             room -= work or 0
         limit.end_look()
-        self._is_waiting = work == 0
         self._is_computing = work == NEEDS_STEP
         if self._is_computing:
             # The step attends to all that was loaded before it.
@@ -201,7 +199,7 @@ class SpanRestoration:
             source.give_back(span)
             if not is_whole:
                 return
-            if self._position < span.first_token + span.token_count:
+            if self._position < span.stop_token:
                 yield from self._computing(self._dropped_stop(span))
 
     def _take(self, span: Span) -> Generator[int, None, bool]:
@@ -209,7 +207,7 @@ class SpanRestoration:
 
         Tokens of it behind ``position`` are still to be computed where it was given up.
         """
-        stop = span.first_token + span.token_count
+        stop = span.stop_token
         while self._position < stop:
             first_chunk = (self._position - span.first_token) // self._format.layout.chunk_tokens
             chunk_count, verdict = 0, (yield from self._afford(span))
@@ -232,7 +230,7 @@ class SpanRestoration:
         """
         stored_tokens = self._source.stored_chunks * self._format.layout.chunk_tokens
         step_stop = min(self._position + self._step_tokens, stored_tokens)
-        return max(span.first_token + span.token_count, step_stop)
+        return max(span.stop_token, step_stop)
 
     def _note_loaded(self, span: Span, chunk_count: int) -> None:
         """So many leading chunks of the span are in the cache."""
@@ -378,12 +376,12 @@ class SpanRestoration:
 
         For the end of all reads where no chunk of the layer can still come.
         """
-        if not span.is_layer_asked_for(layer):
+        if span.reads.read_of(layer) is None:
             self._source.wait_news(timeout_s)
             return
         arrived = span.arrived_chunks(layer)
-        if arrived < span.chunk_count and not span.is_slice_lost(layer, arrived):
-            span.wait_slice(layer, arrived, timeout_s)
+        if arrived < span.chunk_count and not span.is_lost(arrived, layer):
+            span.wait(arrived, layer, timeout_s=timeout_s)
         else:
             span.wait_end(timeout_s)
 
@@ -392,7 +390,7 @@ def _has_arrived(span: Span, layer: int, chunk_count: int) -> bool:
     """Whether so many leading chunks of a layer are there, or not all of them ever will be."""
     arrived = span.arrived_chunks(layer)
     # Of a session that is over nothing counts as there, and nothing more will come.
-    return arrived >= chunk_count or not span.is_current or span.is_slice_lost(layer, arrived)
+    return arrived >= chunk_count or not span.is_current or span.is_lost(arrived, layer)
 
 
 def _is_settled(span: Span) -> bool:

@@ -1,13 +1,12 @@
 """Brings what was loaded into the engine's blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from engine_adapters.vllm.blocks.block_rows import BlockRows
-from engine_adapters.vllm.blocks.chunk_memory import ChunkMemory
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.messages.block_span import BlockCopy
 from kvstored_client import StateKind, StateLayout
@@ -49,14 +48,22 @@ class BlockFiller:
         """Whether only the engine's thread may fill."""
         return self._projection is not None
 
-    def fill(self, memory: ChunkMemory, first_chunk: int, copies: Sequence[BlockCopy]) -> None:
-        """Fills blocks of some chunks; the slices of ``first_chunk`` lie first in ``memory``."""
+    def fill(
+        self,
+        slices_of: Callable[[int], Tensor],
+        first_chunk: int,
+        copies: Sequence[BlockCopy],
+    ) -> None:
+        """Fills blocks of some chunks.
+
+        ``slices_of`` gives the bytes of a layer: [chunks, slice_bytes], from ``first_chunk`` on.
+        """
         block_ids = [block for copy in copies for block in copy.block_ids]
         if self._rows is not None:
             self._rows.forget(block_ids)
         ids = torch.tensor(block_ids)
         for layer, state in enumerate(self._layout.layers):
-            slices = memory.slices(layer)
+            slices = slices_of(layer)
             unit = slices.shape[1] // (self._layout.chunk_tokens // self._block_tokens)
             parts = [
                 slices[copy.chunk - first_chunk, copy.first_block * unit : copy.stop_block * unit]

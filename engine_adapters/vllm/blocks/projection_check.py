@@ -1,10 +1,11 @@
 """Whether a model's layer inputs give the keys and values that the model has made itself."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
-from engine_adapters.vllm.blocks.chunk_memory import ChunkMemory
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.messages.block_span import BlockCopy
 from kvstored_client import StateKind, StateLayout
@@ -32,9 +33,12 @@ class ProjectionCheck:
             layer for layer, state in enumerate(layout.layers) if state.kind is StateKind.HIDDEN
         ]
 
-    def compare(self, memory: ChunkMemory, chunk: int, block_ids: tuple[int, ...]) -> None:
-        """Chunk number ``chunk`` of a request lies in its blocks and, as slices, in ``memory``.
+    def compare(
+        self, slices_of: Callable[[int], Tensor], chunk: int, block_ids: tuple[int, ...]
+    ) -> None:
+        """Chunk number ``chunk`` of a request lies in its blocks and, layer by layer, in slices.
 
+        ``slices_of`` gives the bytes of a layer: [chunks, slice_bytes], the chunk's first.
         Raises ProjectionError, or whatever the model's modules raise; the blocks have what they
         had in each case.
         """
@@ -42,7 +46,7 @@ class ProjectionCheck:
         computed = [self._blocks.take(layer, ids) for layer in range(self._layout.layer_count)]
         copy = BlockCopy(chunk, 0, len(block_ids), block_ids)
         try:
-            self._filler.fill(memory, chunk, [copy])
+            self._filler.fill(slices_of, chunk, [copy])
             projected = {layer: self._blocks.take(layer, ids) for layer in self._hidden}
         finally:
             for layer, blocks in enumerate(computed):

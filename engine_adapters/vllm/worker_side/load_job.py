@@ -2,24 +2,29 @@
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from itertools import takewhile
 
+from engine_adapters.reading.byte_format import ByteFormat
+from engine_adapters.reading.piece import pieces_of
+from engine_adapters.reading.read_options import ReadOptions
+from engine_adapters.reading.section import whole_section
+from engine_adapters.reading.section_reads import CHUNKS_AHEAD
+from engine_adapters.reading.span import Span
+from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.reading.stored_pieces import StoredPieces, known
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
-from engine_adapters.vllm.blocks.chunk_memory import ChunkMemory
 from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
 from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
-from kvstored_client import Client, Order, Read, Region, StateLayout
+from kvstored_client import Client, Order, SliceState, StateLayout
 
-READS_AHEAD = 2
-"""Reads of one load that are on their way at once."""
-CHUNKS_AHEAD = 2
 ASK_AHEAD_S = 0.02
-"""A read of an overtaken load is asked for when the one before lacks so many chunks, or will end
-so soon: the daemon serves all reads evenly, and what lies further ahead may never be wanted."""
+"""A read of an overtaken load is asked for when the one before will end so soon, if that lacks
+more chunks than a reader waits for: what lies further ahead may never be wanted."""
+CHUNK_S_MIN = 1e-6
+"""Chunks that were copied at the same time still took some."""
 PROJECTED_CHUNKS_MAX = 8
 """Chunks that are projected at once: between two steps, so others wait for it."""
 
@@ -32,46 +37,8 @@ class LoadPlace:
     layout: StateLayout
     filler: BlockFiller
     turn: EngineTurn
-    threads: Executor
     span_chunks: int
     timeout_s: float
-
-
-@dataclass(slots=True, kw_only=True)
-class OpenRead:
-    """A read on its way into a region, which is the daemon's until the read has finished."""
-
-    chunks: range
-    memory: ChunkMemory
-    asked: Future[Read]
-
-    @property
-    def read(self) -> Read | None:
-        """The read, when the daemon has taken it; raises what asking for it raised.
-
-        A read that was never asked for, because its threads have ended, raises CancelledError.
-        """
-        return self.asked.result() if self.asked.done() else None
-
-    @property
-    def begun(self) -> Read | None:
-        """The read, if the daemon has taken it. Raises nothing."""
-        if not self.asked.done() or self.asked.cancelled() or self.asked.exception() is not None:
-            return None
-        return self.asked.result()
-
-    def try_release(self) -> bool:
-        """Cancels the read; True when it has ended and the region is free again."""
-        # What no thread has begun to ask for never uses the region.
-        if not (self.asked.cancel() or self.asked.done()):
-            return False
-        if (read := self.begun) is not None:
-            if not read.finished:
-                read.cancel()
-                return False
-            read.close()
-        self.memory.region.release()
-        return True
 
 
 class LoadJob:
@@ -79,8 +46,8 @@ class LoadJob:
 
     An overtaken load goes from its last chunk down until computing claims the next one (Cake,
     section 4); any other goes up. What was copied is always the run of chunks from where it
-    began. ``step`` belongs to one thread; ``claim`` and ``cancel`` may be called from any, and
-    when they return no block that they name is written any more.
+    began. ``step`` belongs to one thread and waits for no read; ``claim`` and ``cancel`` may be
+    called from any, and when they return no block that they name is written any more.
     """
 
     def __init__(self, order: LoadOrder, place: LoadPlace) -> None:
@@ -89,16 +56,14 @@ class LoadJob:
         self._place = place
         self._turns = list(reversed(chunks)) if order.overtaken else list(chunks)
         self._next_turn = 0
-        self._next_read = 0
-        self._reads: deque[OpenRead] = deque()
+        self._reader = self._reader_of(order)
+        self._is_begun = False
         self._started_s = time.monotonic()
         self._first_copy_s = self._started_s
         self._lock = threading.Lock()
         self._claimed_chunks = 0
         self._is_cancelled = False
         self._loaded_blocks = 0
-        self._device_bytes = 0
-        self._dram_bytes = 0
         self.end: LoadEnd | None = None
         """What came of it, once nothing more is copied."""
 
@@ -123,121 +88,113 @@ class LoadJob:
             self._is_cancelled = True
 
     def step(self) -> bool:
-        """Asks for what comes next and copies what has arrived; whether anything moved."""
+        """Copies what has arrived; whether anything moved."""
         if self.end is not None:
             return False
+        if not self._is_begun:
+            # On the loader's thread, whose cores the reader's inherits.
+            self._is_begun = True
+            self._reader.start(room_timeout_s=self._place.timeout_s)
+        # In this order: what the reader has handed over before it ended is among the spans.
+        is_reading = not self._reader.is_ended
         moved = self._copy_arrived()
         if self.end is not None:
             return True
-        if self._next_turn == len(self._turns) or not self._is_wanted(self._turns[self._next_turn]):
+        is_late = time.monotonic() - self._started_s > self._place.timeout_s
+        if self._next_turn == len(self._turns) or not self._is_wanted(self._next_chunk):
             self._finish()
-        elif time.monotonic() - self._started_s > self._place.timeout_s:
+        elif is_late or not (is_reading or self._reader.spans):
             self._finish(lost=True)
-        elif not self._reads or (len(self._reads) < READS_AHEAD and self._is_nearly_over()):
-            moved |= self._ask()
         return moved or self.end is not None
+
+    def chunks_ahead(self) -> int:
+        """With so many missing chunks a read may share the devices with the next one."""
+        if not self.order.overtaken:
+            return self._place.span_chunks
+        if self._next_turn <= 1:
+            return CHUNKS_AHEAD
+        chunk_s = (time.monotonic() - self._first_copy_s) / (self._next_turn - 1)
+        return max(CHUNKS_AHEAD, int(ASK_AHEAD_S / max(CHUNK_S_MIN, chunk_s)))
 
     def abandon(self) -> None:
         """Ends the load where it is: what is not in its blocks is lost."""
         if self.end is None:
             self._finish(lost=True)
 
-    def release(self) -> bool:
-        """Gives back what the ended load holds; False while the daemon may still write there."""
-        self._reads = deque(reading for reading in self._reads if not reading.try_release())
-        return not self._reads
+    @property
+    def is_released(self) -> bool:
+        """Whether the ended load holds nothing any more: the daemon may write there until then."""
+        return not self._reader.is_running
+
+    def _reader_of(self, order: LoadOrder) -> SpanReader:
+        place, layout = self._place, self._place.layout
+
+        def find() -> StoredPieces:
+            keys = [rank_key(key, layout.layout_id) for key in order.chain_keys]
+            return known(pieces_of(keys, chunk_tokens=layout.chunk_tokens))()
+
+        return SpanReader(
+            place.client,
+            ByteFormat(layout),
+            find,
+            ReadOptions(
+                order=Order.TAIL_FIRST if order.overtaken else Order.HEAD_FIRST,
+                span_chunks=place.span_chunks,
+                from_end=order.overtaken,
+                sections=(whole_section(layout),),
+                chunks_ahead=self.chunks_ahead,
+            ),
+            remaining_s=lambda: place.timeout_s,
+        )
 
     def _is_wanted(self, chunk: int) -> bool:
         return not self._is_cancelled and chunk >= self._claimed_chunks
 
-    def _is_nearly_over(self) -> bool:
-        """Whether the next read may share the devices with the one that runs."""
-        if not self.order.overtaken:
-            return True
-        missing_chunks = self._next_read - self._next_turn
-        if missing_chunks <= CHUNKS_AHEAD or self._next_turn < 2:
-            return missing_chunks <= CHUNKS_AHEAD
-        chunk_s = (time.monotonic() - self._first_copy_s) / (self._next_turn - 1)
-        return missing_chunks * chunk_s <= ASK_AHEAD_S
-
-    def _ask(self) -> bool:
-        """Starts the next read; False when there is none to start, or no room for it."""
-        turns = self._turns[self._next_read : self._next_read + self._place.span_chunks]
-        if not turns or not self._is_wanted(turns[0]):
-            return False
-        layout, client = self._place.layout, self._place.client
-        chunks = range(min(turns), max(turns) + 1)
-        region: Region | None = client.allocate(
-            ChunkMemory.byte_count(layout, len(chunks)), connects=False
-        )
-        if region is None:
-            if client.epoch == 0:
-                self._finish(lost=True)
-            return False
-        memory = ChunkMemory(region, layout, len(chunks))
-        first = self.order.span.chunks.start
-        keys = [
-            rank_key(self.order.chain_keys[chunk - first], layout.layout_id) for chunk in chunks
-        ]
-        try:
-            asked = self._place.threads.submit(
-                client.read,
-                layout,
-                keys,
-                memory.placement,
-                order=Order.TAIL_FIRST if self.order.overtaken else Order.HEAD_FIRST,
-                timeout_ms=max(1, int(self._place.timeout_s * 1000)),
-            )
-        except RuntimeError:
-            # The threads have ended.
-            region.release()
-            self._finish(lost=True)
-            return False
-        self._reads.append(OpenRead(chunks=chunks, memory=memory, asked=asked))
-        self._next_read += len(chunks)
-        return True
+    def _first_chunk(self, span: Span) -> int:
+        """The number of a span's first chunk in the request."""
+        return self.order.span.chunks.start + span.first_chunk
 
     def _copy_arrived(self) -> bool:
         """Copies what lies in the arena, as far as the run of chunks goes on."""
         moved = False
-        while self._reads and (read := self._reads[0].read) is not None:
-            reading = self._reads[0]
-            if self._claimed_chunks > reading.chunks.start:
-                read.advance(min(self._claimed_chunks, reading.chunks.stop) - reading.chunks.start)
-            report = read.report()
-            while run := self._arrived_run(reading, report.resident):
-                if not self._copy(reading, run):
+        if self._claimed_chunks > self.order.span.chunks.start:
+            self._reader.reach(self._claimed_chunks - self.order.span.chunks.start)
+        for span in self._reader.spans:
+            while (state := self._state(span, self._next_chunk)) is SliceState.RESIDENT:
+                run = self._arrived_run(span)
+                if not self._copy(span, run):
                     return moved
                 if not self._next_turn:
                     self._first_copy_s = time.monotonic()
                 self._next_turn += len(run)
                 moved = True
-            if not report.finished:
+            if state is SliceState.PENDING:
                 break
-            if self._next_chunk in reading.chunks:
+            if state is not None:
                 self._finish(lost=self._is_wanted(self._next_chunk))
                 break
-            self._count_bytes(reading)
-            reading.try_release()
-            self._reads.popleft()
+            self._reader.give_back(span)
         return moved
+
+    def _state(self, span: Span, chunk: int) -> SliceState | None:
+        """What became of a chunk; None where it does not belong to the span."""
+        place = chunk - self._first_chunk(span)
+        return span.state(place) if 0 <= place < span.chunk_count else None
 
     @property
     def _next_chunk(self) -> int:
-        """The chunk whose turn it is; -1 behind the last."""
+        """The chunk whose turn it is; -1 after the last."""
         return self._turns[self._next_turn] if self._next_turn < len(self._turns) else -1
 
-    def _arrived_run(self, reading: OpenRead, resident: Sequence[bool]) -> list[int]:
+    def _arrived_run(self, span: Span) -> list[int]:
         """The next chunks that lie in the arena, as many as are brought into blocks at once."""
         at_once = PROJECTED_CHUNKS_MAX if self._place.filler.needs_engine else 1
-        run = []
-        for chunk in self._turns[self._next_turn : self._next_turn + at_once]:
-            if chunk not in reading.chunks or not resident[chunk - reading.chunks.start]:
-                break
-            run.append(chunk)
-        return run
+        chunks = self._turns[self._next_turn : self._next_turn + at_once]
+        return list(
+            takewhile(lambda chunk: self._state(span, chunk) is SliceState.RESIDENT, chunks)
+        )
 
-    def _copy(self, reading: OpenRead, chunks: Sequence[int]) -> bool:
+    def _copy(self, span: Span, chunks: Sequence[int]) -> bool:
         """Brings chunks into their blocks; False when they are not wanted any more."""
         copies = [self.order.span.copy_of(chunk) for chunk in chunks]
 
@@ -245,7 +202,11 @@ class LoadJob:
             with self._lock:
                 if not all(map(self._is_wanted, chunks)):
                     return False
-                self._place.filler.fill(reading.memory, reading.chunks.start, copies)
+                self._place.filler.fill(
+                    lambda layer: span.states(layer, span.chunk_count),
+                    self._first_chunk(span),
+                    copies,
+                )
             return True
 
         is_filled = self._place.turn.run(fill) if self._place.filler.needs_engine else fill()
@@ -253,20 +214,14 @@ class LoadJob:
             self._loaded_blocks += sum(len(copy.block_ids) for copy in copies)
         return is_filled
 
-    def _count_bytes(self, reading: OpenRead) -> None:
-        if (read := reading.begun) is not None:
-            report = read.report()
-            self._device_bytes += report.device_bytes
-            self._dram_bytes += report.dram_bytes
-
     def _finish(self, *, lost: bool = False) -> None:
-        for reading in self._reads:
-            self._count_bytes(reading)
+        device_bytes, dram_bytes = self._reader.read_bytes()
         self.end = LoadEnd(
             load_id=self.order.load_id,
             loaded_blocks=self._loaded_blocks,
-            lost_chunks=(self._turns[self._next_turn],) if lost else (),
-            device_bytes=self._device_bytes,
-            dram_bytes=self._dram_bytes,
+            lost_chunks=(self._next_chunk,) if lost else (),
+            device_bytes=device_bytes,
+            dram_bytes=dram_bytes,
             duration_s=time.monotonic() - self._started_s,
         )
+        self._reader.close()

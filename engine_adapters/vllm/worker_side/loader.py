@@ -56,6 +56,11 @@ class Loader:
             job.cancel()
 
     @property
+    def rank(self) -> int:
+        """That of the worker."""
+        return self._place.layout.shard.tensor_rank
+
+    @property
     def is_busy(self) -> bool:
         """Whether a load runs."""
         return bool(self._jobs)
@@ -132,7 +137,7 @@ class Loader:
                     return
                 jobs = list(self._jobs.values())
             moved = [self._step(job) for job in jobs]
-            self._ended = [job for job in self._ended if not job.release()]
+            self._ended = [job for job in self._ended if not job.is_released]
             if not any(moved):
                 time.sleep(POLL_S)
 

@@ -9,15 +9,24 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from engine_adapters.reading.section import whole_section
 from engine_adapters.vllm.blocks.block_rows import BlockRows
-from engine_adapters.vllm.blocks.chunk_memory import ChunkMemory
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
 from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.orders import SaveOrder
 from engine_adapters.vllm.messages.tally import Tally
 from engine_adapters.vllm.scheduler_side.disconnections import Disconnections
-from kvstored_client import Ack, Client, NewChunk, PutOutcome, PutReport, StateKind, StateLayout
+from kvstored_client import (
+    Ack,
+    Client,
+    NewChunk,
+    PutOutcome,
+    PutReport,
+    Region,
+    StateKind,
+    StateLayout,
+)
 from kvstored_contract.limits import NOTES_BYTES_PER_CALL_MAX
 
 LOGGER = logging.getLogger("vllm.kvstored")
@@ -34,7 +43,7 @@ DRAIN_S = 10.0
 class Snapshot:
     """Chunks that lie in the arena, ready to be put."""
 
-    memory: ChunkMemory
+    region: Region
     chunks: tuple[NewChunk, ...]
 
 
@@ -132,42 +141,46 @@ class Saver:
 
     def _snapshot(self, pieces: Sequence["_Piece"]) -> None:
         # No session, no call: connecting could block, and belongs to the thread.
-        region = None
+        section, region = whole_section(self._layout), None
         if self._client.epoch and self._queue.qsize() < QUEUED_MAX:
-            region = self._client.allocate(
-                ChunkMemory.byte_count(self._layout, len(pieces)), connects=False
-            )
+            region = self._client.allocate(section.region_bytes(len(pieces)), connects=False)
         if region is None:
             self._count("dropped_saves", len(pieces))
             return
-        memory = ChunkMemory(region, self._layout, len(pieces))
+        memory = region.tensor(
+            torch.uint8, (section.layer_count, len(pieces), section.slice_stride)
+        )
+
+        def slices_of(layer: int) -> Tensor:
+            return memory[layer, :, : self._layout.slice_bytes(layer)]
+
         ids = torch.tensor([block for piece in pieces for block in piece.block_ids])
         for layer, state in enumerate(self._layout.layers):
-            slices = memory.slices(layer)
+            slices = slices_of(layer)
             if state.kind is StateKind.KV:
                 self._blocks.gather(layer, ids, slices)
                 continue
             for target, piece in zip(slices, pieces, strict=True):
                 assert piece.rows is not None, "only complete chunks are taken"
                 target.copy_(piece.rows[self._hidden.index(layer)].view(torch.uint8).flatten())
-        if self._is_off or not self._passes(memory, pieces[0]):
+        if self._is_off or not self._passes(slices_of, pieces[0]):
             region.release()
             self._count("dropped_saves", len(pieces))
             return
         self._queue.put(
             Snapshot(
-                memory=memory,
+                region=region,
                 chunks=with_notes_that_fit([piece.chunk for piece in pieces]),
             )
         )
 
-    def _passes(self, memory: ChunkMemory, first: "_Piece") -> bool:
+    def _passes(self, slices_of: Callable[[int], Tensor], first: "_Piece") -> bool:
         """Whether what is stored can be restored: the first chunk of all is tried."""
         check, self._check = self._check, None
         if check is None:
             return True
         try:
-            check.compare(memory, first.index, first.block_ids)
+            check.compare(slices_of, first.index, first.block_ids)
         except Exception as error:
             # Whatever a model of another kind raises: nothing of it may be stored.
             self._is_off = True
@@ -197,7 +210,7 @@ class Saver:
                 LOGGER.exception("kvstored: a save failed and is dropped")
                 self._count("dropped_saves", len(snapshot.chunks))
             finally:
-                snapshot.memory.region.release()
+                snapshot.region.release()
                 self._queue.task_done()
 
     def _count_disconnections(self) -> None:
@@ -208,7 +221,7 @@ class Saver:
         report: PutReport = self._client.put(
             self._layout,
             snapshot.chunks,
-            snapshot.memory.placement,
+            whole_section(self._layout).placement(snapshot.region, 0, len(snapshot.chunks)),
             ack=Ack.STAGED,
             timeout_ms=PUT_TIMEOUT_MS,
         )

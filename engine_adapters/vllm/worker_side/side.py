@@ -1,15 +1,16 @@
 """What the connector does in a worker: carries out the orders of each step."""
 
 import logging
+import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
 
+from engine_adapters.reading.read_policy import SPANS_IN_FLIGHT
+from engine_adapters.reading.section import whole_section
 from engine_adapters.vllm.blocks.block_filler import BlockFiller, Projection
 from engine_adapters.vllm.blocks.block_rows import BlockRows
-from engine_adapters.vllm.blocks.chunk_memory import ChunkMemory
 from engine_adapters.vllm.blocks.decoder_layers import LayerShapeError, decoder_layers
 from engine_adapters.vllm.blocks.kv_blocks import BlockShapeError, KvBlocks
 from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
@@ -17,7 +18,7 @@ from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
 from engine_adapters.vllm.settings.options import AdapterOptions
 from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
-from engine_adapters.vllm.worker_side.load_job import READS_AHEAD, LoadPlace
+from engine_adapters.vllm.worker_side.load_job import LoadPlace
 from engine_adapters.vllm.worker_side.loader import Loader
 from engine_adapters.vllm.worker_side.saver import Saver
 from engine_adapters.vllm.worker_side.thread_cores import unbound_threads
@@ -26,7 +27,6 @@ from kvstored_client import Client, StateKind, StateLayout
 LOGGER = logging.getLogger("vllm.kvstored")
 IDLE_S = 0.001
 """How long a step that computes nothing leaves the interpreter to the loader."""
-READ_THREADS = 4
 NOTHING = WorkerReport()
 
 
@@ -57,12 +57,10 @@ class WorkerSide:
         self._hooked: tuple[nn.Module, LayerHooks] | None = None
         self._turn = EngineTurn()
         self._blocks: KvBlocks | None = None
-        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="kvstored-read")
         with unbound_threads():
             # By the time that the model is loaded there is a session.
-            self._threads.submit(client.available)
+            threading.Thread(target=client.available, name="kvstored-open", daemon=True).start()
         self._refused: list[LoadOrder] = []
-        self._rank = 0
         self._told_refusal = ""
         self._loader: Loader | None = None
         self._saver: Saver | None = None
@@ -135,7 +133,7 @@ class WorkerSide:
                 )
             )
         progress, ends = self._loader.progress(), self._loader.take_ends()
-        refusals = self._new_refusal()
+        refusals = self._new_refusal(self._loader.rank)
         # A worker that was refused is asked until it has said that it no longer is.
         is_idle = self._loader.is_settled and self._saver.is_settled
         self.is_settled = is_idle and not self._told_refusal
@@ -165,16 +163,15 @@ class WorkerSide:
             self._loader.close()
         if self._saver is not None:
             self._saver.drain()
-        self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def _new_refusal(self) -> dict[int, str]:
+    def _new_refusal(self, rank: int) -> dict[int, str]:
         """What the daemon says to this worker, by its rank, if it was not told yet."""
         refusal = self._client.refusal
         if refusal == self._told_refusal:
             return {}
         self._told_refusal = refusal
-        return {self._rank: refusal}
+        return {rank: refusal}
 
     def _take_no_inputs(self) -> None:
         if self._hooked is not None:
@@ -184,7 +181,10 @@ class WorkerSide:
         if self._blocks is None:
             return False
         layout = self._layout_of(fingerprint)
-        chunk_bytes, room_bytes = ChunkMemory.byte_count(layout, 1), self._client.region_bytes_max
+        chunk_bytes, room_bytes = (
+            whole_section(layout).region_bytes(1),
+            self._client.region_bytes_max,
+        )
         span_chunks = span_chunks_for(
             chunk_bytes, room_bytes=room_bytes, span_bytes=self._options.span_bytes
         )
@@ -223,7 +223,6 @@ class WorkerSide:
         self, layout: StateLayout, filler: BlockFiller, rows: BlockRows | None, span_chunks: int
     ) -> None:
         assert self._blocks is not None
-        self._rank = layout.shard.tensor_rank
         self._saver = Saver(
             self._client,
             layout,
@@ -240,7 +239,6 @@ class WorkerSide:
                 layout=layout,
                 filler=filler,
                 turn=self._turn,
-                threads=self._threads,
                 span_chunks=span_chunks,
                 timeout_s=self._options.load_timeout_s,
             )
@@ -275,4 +273,4 @@ def span_chunks_for(chunk_bytes: int, *, room_bytes: int, span_bytes: int) -> in
     """
     if room_bytes < chunk_bytes:
         return 0
-    return max(1, min(span_bytes, room_bytes // (READS_AHEAD + 1)) // chunk_bytes)
+    return max(1, min(span_bytes, room_bytes // (SPANS_IN_FLIGHT + 1)) // chunk_bytes)

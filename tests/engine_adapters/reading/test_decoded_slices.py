@@ -10,14 +10,14 @@ import torch
 
 from engine_adapters.reading.decoded_slices import THREAD_NAME, DecodedSlices
 from engine_adapters.reading.piece import pieces_of
-from engine_adapters.reading.span import Span, open_span
+from engine_adapters.reading.span import Span
 from engine_adapters.restore import LayerSchedule, Source
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.restorer import StateRestorer
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_client import Order
+from kvstored_client import Order, SliceState
 from kvstored_client.testing import MemoryClient
 from tests.engine_adapters.runner.arrivals import Arrivals, garbled
 from tests.engine_adapters.runner.memory import check_released, make_store
@@ -80,7 +80,11 @@ def opened(
     assert region is not None
     keys = client.prefix_keys(state_format.layout, prompt)[:CHUNKS]
     pieces = pieces_of(keys, chunk_tokens=CHUNK_TOKENS)
-    return open_span(client, state_format, region, pieces=pieces, first_chunk=0, order=order)
+    return Span(client, state_format, region, pieces=pieces, first_chunk=0, order=order)
+
+
+def is_there(span: Span, chunk: int) -> bool:
+    return span.state(chunk) is SliceState.RESIDENT
 
 
 def start_all(span: Span) -> None:
@@ -113,9 +117,9 @@ def test_states_are_those_that_were_computed(
     assert not span.is_layer_settled(0)
     assert span.wait_layer(0, 0.0) == 0
     start_all(span)
-    assert not any(map(span.is_resident, range(CHUNKS)))
+    assert not any(is_there(span, chunk) for chunk in range(CHUNKS))
     arrivals.deliver(1000)
-    wait_until(lambda: all(map(span.is_resident, range(CHUNKS))))
+    wait_until(lambda: all(is_there(span, chunk) for chunk in range(CHUNKS)))
     values = computed(model, prompt)._cache.values
     for layer in range(1, model.config.layer_count):
         assert span.wait_layer(layer, 0.0) == CHUNKS
@@ -141,7 +145,7 @@ def test_what_is_no_payload_is_missing(
     arrivals.deliver(1000)
     wait_until(lambda: span.is_finished)
     assert [span.is_lost(chunk) for chunk in range(CHUNKS)] == [False, False, False, True, False]
-    assert [span.is_resident(chunk) for chunk in range(CHUNKS)] == [True, True, True, False, True]
+    assert [is_there(span, chunk) for chunk in range(CHUNKS)] == [True, True, True, False, True]
     assert span.is_layer_settled(1)
     assert span.wait_layer(1, 0.0) == span.resident_chunks() == 3
     assert "is computed again" in caplog.text
@@ -155,8 +159,8 @@ def test_a_wait_ends_when_it_is_decoded(
     start_all(span)
     arrivals.deliver(1000)
     for chunk in reversed(range(CHUNKS)):
-        span.wait_chunk(chunk, 60.0)
-        assert span.is_resident(chunk)
+        span.wait(chunk, timeout_s=60.0)
+        assert is_there(span, chunk)
     span.release()
 
 
@@ -168,7 +172,7 @@ def test_what_was_reached_is_not_decoded(
     start_all(span)
     arrivals.deliver(1000)
     wait_until(lambda: span.is_finished)
-    assert [span.is_resident(chunk) for chunk in range(CHUNKS)] == [False, False, True, True, True]
+    assert [is_there(span, chunk) for chunk in range(CHUNKS)] == [False, False, True, True, True]
     span.release()
 
 

@@ -3,10 +3,13 @@
 In a reader that its caller drives.
 """
 
+from typing import Any
+
 import pytest
 
 from engine_adapters.reading.piece import pieces_of
 from engine_adapters.reading.read_options import ReadOptions
+from engine_adapters.reading.section import Section
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import known
 from engine_adapters.restore import LayerSchedule, Source
@@ -30,6 +33,12 @@ def read_layers(client: MemoryClient) -> list[tuple[int, int]]:
     return [(read.first_layer, read.layer_count) for read in client.store.reads]
 
 
+def format_of(model: Model) -> StateFormat:
+    """Hidden states of two layers, keys and values of the last."""
+    schedule = LayerSchedule.of((Source.HIDDEN, 2), (Source.KV, 1))
+    return StateFormat.of_model(model, "ahead", schedule=schedule, chunk_tokens=CHUNK_TOKENS)
+
+
 def reads_of(
     client: MemoryClient,
     model: Model,
@@ -37,20 +46,17 @@ def reads_of(
     order: Order = Order.LAYER_FIRST,
     remaining_s: float = 1.0,
     chunk_count: int = 9,
+    **options: Any,
 ) -> SpanReader:
-    """Spans of 3 chunks of 3 layers: hidden states of two, keys and values of the last."""
-    schedule = LayerSchedule.of((Source.HIDDEN, 2), (Source.KV, 1))
-    state_format = StateFormat.of_model(
-        model, "ahead", schedule=schedule, chunk_tokens=CHUNK_TOKENS
-    )
+    """Spans of 3 chunks."""
     keys = [bytes([number]) * 32 for number in range(chunk_count)]
     return SpanReader(
         client,
-        state_format,
+        format_of(model),
         known(pieces_of(keys, chunk_tokens=CHUNK_TOKENS)),
-        ReadOptions(order=order, span_chunks=3),
+        ReadOptions(order=order, **{"span_chunks": 3, **options}),
         remaining_s=lambda: remaining_s,
-    ).load_prefix()
+    )
 
 
 def test_one_read_after_the_other(model: Model) -> None:
@@ -123,7 +129,7 @@ def test_bytes_count_as_they_come(model: Model) -> None:
     """Bug: a look at a restoration of one span saw no bytes until all had come."""
     client = slow_client()
     reader = reads_of(client, model, chunk_count=3)
-    layout = reader._format.layout
+    layout = format_of(model).layout
     for number in range(3):
         client.store.chunks[bytes([number]) * 32] = StoredChunk(
             layout_id=layout.layout_id,
@@ -155,6 +161,50 @@ def test_reads_of_chunks_wait_until_the_last_chunks_are_coming(model: Model) -> 
     reader.close()
 
 
+@pytest.mark.parametrize("order", [Order.HEAD_FIRST, Order.TAIL_FIRST])
+def test_how_early_the_next_read_begins_may_change_while_one_runs(
+    model: Model, order: Order
+) -> None:
+    client = slow_client()
+    ahead = 0
+    reader = reads_of(
+        client,
+        model,
+        order=order,
+        chunks_ahead=lambda: ahead,
+        sections=[Section(first_layer=0, layer_count=3, slice_stride=4096)],
+    )
+    reader.first()
+    chunks = range(3) if order is Order.HEAD_FIRST else range(2, -1, -1)
+    client.store.reads[0].deliver(chunk=chunks[0])
+    client.store.reads[0].deliver(chunk=chunks[1])
+    reader.advance()
+    assert len(client.store.reads) == 1
+    ahead = 1
+    reader.advance()
+    assert len(client.store.reads) == 2
+    client.store.reads[1].deliver()
+    reader.advance()
+    assert len(client.store.reads) == 2, "two spans are in flight"
+    reader.close()
+    check_released(client.store)
+
+
+def test_a_read_may_share_the_devices_with_all_of_the_next_one(model: Model) -> None:
+    client = slow_client()
+    reader = reads_of(
+        client,
+        model,
+        order=Order.HEAD_FIRST,
+        chunks_ahead=lambda: 3,
+        sections=[Section(first_layer=0, layer_count=3, slice_stride=4096)],
+    )
+    reader.first()
+    assert len(client.store.reads) == 2
+    reader.close()
+    check_released(client.store)
+
+
 def test_a_layer_whose_read_never_started_is_not_there(model: Model) -> None:
     client = slow_client()
     reader = reads_of(client, model)
@@ -174,8 +224,7 @@ def test_no_read_without_time(model: Model) -> None:
 def test_a_small_arena_holds_smaller_spans(
     arena_spans: float, sizes: list[int], model: Model
 ) -> None:
-    probe = reads_of(slow_client(), model)
-    arena_bytes = int(probe._format.span_bytes(3) * arena_spans)
+    arena_bytes = int(format_of(model).span_bytes(3) * arena_spans)
     client = slow_client(arena_bytes)
     reader = reads_of(client, model)
     reader.first()

@@ -1,6 +1,13 @@
 import pytest
 
-from engine_adapters.reading.section import Section, first_stored_layer, sections_from, sections_of
+from engine_adapters.reading.byte_format import ByteFormat
+from engine_adapters.reading.section import (
+    Section,
+    first_stored_layer,
+    sections_from,
+    sections_of,
+    whole_section,
+)
 from kvstored_client import LayerState, Region, StateKind, StateLayout
 
 KINDS = {
@@ -49,6 +56,15 @@ def test_slices_take_whole_pages_and_no_more() -> None:
     assert hidden.slice_stride == 12 * 1024
     assert loaded.slice_stride == 20 * 1024
     assert hidden.region_bytes(7) == 2 * 7 * 12 * 1024
+
+
+def test_a_whole_layout_takes_one_read() -> None:
+    layout = layout_of("hhk")
+    section = whole_section(layout)
+    assert (section.first_layer, section.stop_layer) == (0, 3)
+    assert section.slice_stride == 20 * 1024
+    assert section.region_bytes(7) == ByteFormat(layout).held_bytes(7) == 3 * 7 * 20 * 1024
+    assert ByteFormat(layout).slice_shape(0) == (10 * 1024,)
 
 
 def test_slices_of_one_layer_lie_together() -> None:

@@ -90,7 +90,7 @@ def reader_of(
         client,
         state_format,
         pinned(client, state_format.layout, prompt[:-1], lease_ms=lease_ms),
-        ReadOptions(order=Order.LAYER_FIRST, span_chunks=span_chunks),
+        ReadOptions(order=Order.LAYER_FIRST, span_chunks=span_chunks, reads_prefix=False),
         remaining_s=lambda: timeout_s,
         share=ArenaShare.of_client(client),
     )

@@ -7,7 +7,9 @@ import pytest
 from torch import Tensor
 
 from engine_adapters.reading.piece import pieces_of
-from engine_adapters.reading.span import open_span
+from engine_adapters.reading.read_options import ReadOptions
+from engine_adapters.reading.read_policy import ReadPolicy
+from engine_adapters.reading.span_opener import SpanOpener
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.save.encoding_queue import EncodingQueue, OpenChunk
 from engine_adapters.runner.save.save_queue import SaveReport
@@ -195,18 +197,11 @@ def test_a_span_that_cannot_be_made_gives_its_region_back(
         raise MemoryError("no room")
 
     monkeypatch.setattr("engine_adapters.reading.decoded_slices.torch.empty", fail)
-    region = client.allocate(states.span_bytes(1))
-    assert region is not None
-    keys = client.prefix_keys(states.layout, make_tokens(CHUNK_TOKENS, 1))
+    pieces = pieces_of([bytes(32)], chunk_tokens=CHUNK_TOKENS)
+    options = ReadOptions(order=Order.HEAD_FIRST, span_chunks=1)
+    opener = SpanOpener(client, states, options)
     with pytest.raises(MemoryError):
-        open_span(
-            client,
-            states,
-            region,
-            pieces=pieces_of(keys, chunk_tokens=CHUNK_TOKENS),
-            first_chunk=0,
-            order=Order.HEAD_FIRST,
-        )
+        opener.open(ReadPolicy([range(1)], span_chunks=1), pieces, connects=True)
     assert client.store.regions_in_use == 0
 
 

@@ -321,14 +321,14 @@ def test_a_layer_is_made_as_its_leading_chunks_arrive(
         load(self, layer, states, **options)
 
     monkeypatch.setattr(LayerLoader, "load", logged)
-    wait_slice = Span.wait_slice
+    wait = Span.wait
 
-    def wait_for_pending(self: Span, layer: int, chunk: int, timeout_s: float) -> None:
+    def wait_for_pending(self: Span, chunk: int, layer: int, *, timeout_s: float) -> None:
         assert self.arrived_chunks(layer) <= chunk, "a busy loop"
-        assert not self.is_slice_lost(layer, chunk), "a busy loop"
-        wait_slice(self, layer, chunk, timeout_s)
+        assert not self.is_lost(chunk, layer), "a busy loop"
+        wait(self, chunk, layer, timeout_s=timeout_s)
 
-    monkeypatch.setattr(Span, "wait_slice", wait_for_pending)
+    monkeypatch.setattr(Span, "wait", wait_for_pending)
     restorer = StateRestorer(client, state_format, model)
     report = restorer.restore(tokens, cache=cache, first_slot=0)
     assert report.restored_tokens == restored_chunks * CHUNK_TOKENS

@@ -153,4 +153,4 @@ def test_ranks_restore_their_own_heads(
         for worker in workers:
             assert len(os.sched_getaffinity(worker)) == 1, "vLLM has bound what computes"
             unbound = [cores for cores in cores_of_python(worker) if len(cores) > 1]
-            assert len(unbound) >= 3, "one at least reads, one loads, one saves"
+            assert len(unbound) >= 2, "one loads, which starts those that read, and one saves"

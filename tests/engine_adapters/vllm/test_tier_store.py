@@ -48,6 +48,20 @@ def test_chunks_of_any_size_come_back(daemon: DaemonProcess, chunk_bytes: int) -
         assert torch.equal(host, wanted.flip(0))
 
 
+def test_chunks_that_were_put_together_were_no_chunks_of_their_own() -> None:
+    """Bug: the slices of a chunk lay apart in the arena and were put as those of its neighbours,
+    so that only the same chunks read together were what they had been."""
+    host = rows(4, (3 << 20) + 5)
+    wanted = host.clone()
+    with MemoryClient(MemoryStore(), arena_bytes="64MiB") as client:
+        store = store_of(client, host, span_bytes=32 << 20)
+        assert store.store(KEYS, [0, 1, 2, 3])
+        host.zero_()
+        for number, key in enumerate(KEYS):
+            assert store.load([key], [number]) == 1
+        assert torch.equal(host, wanted)
+
+
 def test_each_chunk_is_known_for_itself(daemon: DaemonProcess) -> None:
     """Bug: nothing behind the first chunk that is not stored was found."""
     host = rows(4, 4096)

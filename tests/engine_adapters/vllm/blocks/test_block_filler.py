@@ -5,11 +5,9 @@ from torch import Tensor
 
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.blocks.block_rows import BlockRows
-from engine_adapters.vllm.blocks.chunk_memory import ChunkMemory
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.messages.block_span import BlockSpan
 from kvstored_client import LayerState, StateKind, StateLayout
-from kvstored_client.testing import MemoryClient, MemoryStore
 
 BLOCK_TOKENS, CHUNK_BLOCKS, WIDTH, KV_BYTES = 4, 2, 8, 48
 CHUNK_TOKENS = BLOCK_TOKENS * CHUNK_BLOCKS
@@ -47,17 +45,16 @@ def test_each_layer_is_brought_in_by_its_kind() -> None:
         projection=projected,
         rows=rows,
     )
-    client = MemoryClient(MemoryStore(), arena_bytes="1MiB")
-    region = client.allocate(ChunkMemory.byte_count(LAYOUT, 2))
-    assert region is not None
-    memory = ChunkMemory(region, LAYOUT, 2)
     inputs = torch.arange(2 * CHUNK_TOKENS * WIDTH, dtype=torch.float32)
-    memory.slices(0).copy_(inputs.view(torch.uint8).view(2, -1))
     states = torch.arange(2 * CHUNK_TOKENS * KV_BYTES // 4, dtype=torch.float32)
-    memory.slices(1).copy_(states.view(torch.uint8).view(2, -1))
+    # Slices take whole pages.
+    slices = [
+        torch.nn.functional.pad(part.view(torch.uint8).view(2, -1), (0, 64))[:, :-64]
+        for part in (inputs, states)
+    ]
     # The span begins with the second block of chunk 3 and ends with chunk 4.
     span = BlockSpan(first_block=7, block_ids=(5, 2, 8), chunk_blocks=CHUNK_BLOCKS)
-    filler.fill(memory, 3, [span.copy_of(3), span.copy_of(4)])
+    filler.fill(slices.__getitem__, 3, [span.copy_of(3), span.copy_of(4)])
     ((layer, inputs_given, positions, slots),) = projected.calls
     assert filler.needs_engine
     assert rows.take([5]) is None, "those of another request"

@@ -7,11 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine_adapters.vllm.blocks.chunk_memory import ChunkMemory
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.blocks.projection_check import ProjectionCheck, ProjectionError
 from kvstored_client import LayerState, StateKind, StateLayout
-from kvstored_client.testing import MemoryClient, MemoryStore
 
 BLOCKS, CHUNK = (3, 1), 4
 LAYOUT = StateLayout(
@@ -29,8 +27,10 @@ class Filled:
         self._cache, self._change = cache, change
         self.copies: list[Any] = []
 
-    def fill(self, memory: ChunkMemory, first_chunk: int, copies: Sequence[Any]) -> None:
-        del memory
+    def fill(
+        self, slices_of: Callable[[int], Tensor], first_chunk: int, copies: Sequence[Any]
+    ) -> None:
+        del slices_of
         self.copies += [(first_chunk, *copy) for copy in copies]
         self._cache[list(BLOCKS)] = self._change(self._cache[list(BLOCKS)])
 
@@ -46,11 +46,8 @@ def compare(dtype: torch.dtype, change: Callable[[Tensor], Tensor]) -> Filled:
     cache = caches(dtype)
     filled = Filled(cache["hidden"], change)
     check = ProjectionCheck(KvBlocks(cache, list(cache)), cast("Any", filled), LAYOUT)
-    client = MemoryClient(MemoryStore(), arena_bytes="1MiB")
-    region = client.allocate(ChunkMemory.byte_count(LAYOUT, 1))
-    assert region is not None
     try:
-        check.compare(ChunkMemory(region, LAYOUT, 1), CHUNK, BLOCKS)
+        check.compare(lambda layer: cache["kv"], CHUNK, BLOCKS)
     finally:
         for name, before in caches(dtype).items():
             assert torch.equal(cache[name], before), "the engine goes on with its own"

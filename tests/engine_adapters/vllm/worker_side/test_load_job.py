@@ -1,23 +1,23 @@
 """One load of a store in memory: order, meeting, failures, and what it gives back."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
 
+from engine_adapters.reading.section_reads import CHUNKS_AHEAD
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.block_span import BlockSpan
-from engine_adapters.vllm.messages.orders import LoadOrder
+from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
 from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
 from engine_adapters.vllm.worker_side.load_job import ASK_AHEAD_S, LoadJob, LoadPlace
 from kvstored_client import LayerState, SliceState, StateKind, StateLayout
 from kvstored_client.testing import ServedRead
 from tests.engine_adapters.vllm.engine_client import ROOM_BYTES, EngineClient
+from tests.support.waiting import wait_until
 
 LAYERS, BLOCK_TOKENS, CHUNK_BLOCKS, CHUNKS = 2, 4, 2, 6
 TOKEN_BYTES = 1024
@@ -29,29 +29,6 @@ LAYOUT = StateLayout(
 )
 CHAIN = tuple(bytes([chunk]) * 32 for chunk in range(CHUNKS))
 BLOCK_IDS = tuple(range(3, 3 + CHUNKS * CHUNK_BLOCKS))
-
-
-class AtOnce(Executor):
-    """Runs what is submitted before it returns."""
-
-    def submit(self, task: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(task(*arguments, **named))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
-class Never(Executor):
-    """Its threads have no time for what is submitted."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Future[Any]] = []
-
-    def submit(self, task: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
-        self.waiting.append(Future())
-        return self.waiting[-1]
 
 
 def fill_of(chunk: int, layer: int) -> int:
@@ -79,7 +56,6 @@ class Bench:
         overtaken: bool,
         span_chunks: int = CHUNKS,
         timeout_s: float = 60.0,
-        threads: Executor | None = None,
     ) -> None:
         self.store = client.store
         self.cache = {
@@ -92,7 +68,6 @@ class Bench:
             layout=LAYOUT,
             filler=BlockFiller(blocks, LAYOUT, block_tokens=BLOCK_TOKENS, dtype=torch.float32),
             turn=EngineTurn(),
-            threads=AtOnce() if threads is None else threads,
             span_chunks=span_chunks,
             timeout_s=timeout_s,
         )
@@ -104,11 +79,24 @@ class Bench:
             overtaken=overtaken,
         )
         self.job = LoadJob(order, place)
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Steps until something is so, and once more."""
+
+        def look() -> bool:
+            self.job.step()
+            return until()
+
+        wait_until(look)
         self.job.step()
 
-    def run(self) -> None:
-        while self.job.step():
-            pass
+    def run_until_asked(self, read_count: int = 1) -> None:
+        self.run(lambda: len(self.reads) >= read_count)
+
+    def run_to_end(self) -> LoadEnd:
+        self.run(lambda: self.job.end is not None)
+        assert self.job.end is not None
+        return self.job.end
 
     @property
     def reads(self) -> list[ServedRead]:
@@ -140,24 +128,25 @@ class Bench:
 
 def test_load_that_is_waited_for_goes_up(client: EngineClient) -> None:
     bench = Bench(client, overtaken=False)
+    bench.run_until_asked()
     bench.bring(0, 1, 3)
-    bench.run()
+    bench.run(lambda: len(bench.filled) >= 4)
     assert bench.filled == {0, 1, 2, 3}
     bench.bring(2, 4, 5)
-    assert bench.reads[0].is_finished
-    bench.run()
+    end = bench.run_to_end()
     assert bench.filled == set(range(12))
-    assert bench.job.end is not None
-    assert bench.job.end.loaded_blocks == 12
-    assert bench.job.end.lost_chunks == ()
+    assert end.loaded_blocks == 12
+    assert end.lost_chunks == ()
+    assert end.dram_bytes == CHUNKS * LAYOUT.chunk_bytes()
     assert bench.job.missing_block_ids == []
 
 
 def test_overtaken_load_goes_down(client: EngineClient) -> None:
     bench = Bench(client, overtaken=True)
+    bench.run_until_asked()
     assert bench.job.first_loaded is None
     bench.bring(5, 4, 2)
-    bench.run()
+    bench.run(lambda: bench.job.first_loaded == 4)
     assert bench.job.first_loaded == 4
     assert bench.filled == {8, 9, 10, 11}
 
@@ -165,44 +154,47 @@ def test_overtaken_load_goes_down(client: EngineClient) -> None:
 def test_claimed_chunk_is_not_written(client: EngineClient) -> None:
     """Computing writes to these blocks in the step that runs."""
     bench = Bench(client, overtaken=True)
+    bench.run_until_asked()
     bench.job.claim(4)
     bench.bring(*range(CHUNKS))
-    bench.run()
+    assert bench.run_to_end().lost_chunks == ()
     assert bench.filled == {8, 9, 10, 11}
-    assert bench.job.end is not None
-    assert bench.job.end.lost_chunks == ()
     assert bench.reads[0].pointer == 4
 
 
 def test_nothing_is_written_after_a_cancel(client: EngineClient) -> None:
     bench = Bench(client, overtaken=False)
+    bench.run_until_asked()
     bench.job.cancel()
     bench.bring(*range(CHUNKS))
-    bench.run()
-    assert not bench.written
+    bench.job.step()
     assert bench.job.end is not None
+    assert not bench.written
 
 
 def test_lost_chunk_ends_the_load_and_names_its_blocks(client: EngineClient) -> None:
     bench = Bench(client, overtaken=False)
+    bench.run_until_asked()
     bench.bring(0, 1, 3, 4, 5)
     bench.reads[0].finish(SliceState.MISSING)
-    bench.run()
-    assert bench.job.end is not None
-    assert bench.job.end.lost_chunks == (2,)
+    assert bench.run_to_end().lost_chunks == (2,)
     assert bench.job.missing_block_ids == list(BLOCK_IDS[4:])
 
 
-def test_spans_are_read_one_behind_the_other(client: EngineClient) -> None:
-    bench = Bench(client, overtaken=True, span_chunks=2)
-    bench.run()
+@pytest.mark.parametrize("overtaken", [False, True])
+def test_spans_are_read_one_after_the_other(client: EngineClient, overtaken: bool) -> None:
+    bench = Bench(client, overtaken=overtaken, span_chunks=2)
+    bench.run_until_asked(2)
     assert len(bench.reads) == 2
     bench.bring(0, 1)
-    assert bench.reads[0].is_finished
-    bench.run()
-    assert bench.job.first_loaded == 4
-    assert len(bench.reads) == 3
-    assert bench.store.boards_in_use == 2, "the first is closed"
+    bench.run_until_asked(3)
+    assert bench.job.first_loaded == (4 if overtaken else 1)
+    bench.run(lambda: bench.store.boards_in_use == 2)
+    for read in bench.reads[1:]:
+        read.deliver()
+    assert bench.run_to_end().loaded_blocks == len(BLOCK_IDS)
+    wait_until(lambda: bench.job.is_released)
+    assert client.free_bytes == ROOM_BYTES
 
 
 def test_span_ahead_does_not_share_the_devices_with_the_one_that_comes_first(
@@ -212,81 +204,71 @@ def test_span_ahead_does_not_share_the_devices_with_the_one_that_comes_first(
     now = Mock(return_value=100.0)
     monkeypatch.setattr("engine_adapters.vllm.worker_side.load_job.time.monotonic", now)
     bench = Bench(client, overtaken=True, span_chunks=5)
-    bench.run()
-    bench.bring(4)
-    bench.run()
-    now.return_value += ASK_AHEAD_S
-    bench.bring(3)
-    bench.run()
-    assert len(bench.reads) == 1
-    bench.bring(2)
-    bench.run()
-    assert len(bench.reads) == 2
-
-
-def test_span_ahead_is_asked_for_when_the_one_before_ends_soon(
-    client: EngineClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the first of its chunks has been waited for."""
-    now = Mock(return_value=100.0)
-    monkeypatch.setattr("engine_adapters.vllm.worker_side.load_job.time.monotonic", now)
-    bench = Bench(client, overtaken=True, span_chunks=5)
+    bench.run_until_asked()
+    # Whatever the first of its chunks has been waited for.
     now.return_value += 1.0
     bench.bring(4)
-    bench.run()
-    assert len(bench.reads) == 1
-    now.return_value += ASK_AHEAD_S / 3
+    bench.run(lambda: bench.job.first_loaded == 5)
+    assert bench.job.chunks_ahead() == CHUNKS_AHEAD
+    now.return_value += ASK_AHEAD_S / 4
     bench.bring(3)
-    bench.run()
-    assert len(bench.reads) == 2
+    bench.run(lambda: bench.job.first_loaded == 4)
+    assert bench.job.chunks_ahead() == 4, "they come within the time"
+    now.return_value += ASK_AHEAD_S
+    assert bench.job.chunks_ahead() == CHUNKS_AHEAD
 
 
-def test_spans_that_are_waited_for_keep_the_devices_busy(client: EngineClient) -> None:
+def test_load_that_is_waited_for_keeps_the_devices_busy(client: EngineClient) -> None:
     bench = Bench(client, overtaken=False, span_chunks=3)
-    bench.run()
-    assert len(bench.reads) == 2
+    bench.run_until_asked(2)
+    assert not bench.written
 
 
 def test_late_load_is_lost(client: EngineClient) -> None:
-    bench = Bench(client, overtaken=False, timeout_s=0.0)
-    bench.run()
-    assert bench.job.end is not None
-    assert bench.job.end.lost_chunks == (0,)
+    bench = Bench(client, overtaken=False, timeout_s=0.05)
+    bench.run_until_asked()
+    assert bench.run_to_end().lost_chunks == (0,)
 
 
 def test_full_arena_is_waited_for(client: EngineClient) -> None:
-    bench = Bench(client, overtaken=False, span_chunks=3)
+    bench = Bench(client, overtaken=False)
     bench.store.faults.arena_is_full = True
-    bench.bring(0, 1, 2)
-    assert bench.reads[0].is_finished
-    bench.run()
+    bench.run(lambda: client.counters.get("allocate_failed", 0) > 2 * CHUNKS)
     assert bench.job.end is None
-    assert len(bench.reads) == 1
     bench.store.faults.arena_is_full = False
-    bench.run()
-    assert len(bench.reads) == 2
+    bench.run_until_asked()
 
 
 def test_lost_daemon_ends_the_load(client: EngineClient) -> None:
     bench = Bench(client, overtaken=False, span_chunks=3)
+    bench.run_until_asked(2)
     bench.bring(0, 1, 2)
     bench.store.kill()
-    bench.run()
-    assert bench.job.end is not None
-    assert bench.job.end.lost_chunks == (3,)
+    assert bench.run_to_end().lost_chunks == (3,)
+
+
+def test_read_that_raises_is_a_miss(client: EngineClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **named: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(client, "read", fail)
+    bench = Bench(client, overtaken=False)
+    assert bench.run_to_end().lost_chunks == (0,)
+    wait_until(lambda: bench.job.is_released)
+    assert client.free_bytes == ROOM_BYTES
 
 
 def test_region_is_kept_until_the_daemon_has_let_go(client: EngineClient) -> None:
     bench = Bench(client, overtaken=False)
-    read = bench.reads[0]
+    bench.run_until_asked()
+    (read,) = bench.reads
     bench.job.cancel()
-    bench.run()
-    assert not bench.job.release()
+    bench.run_to_end()
     assert read.is_cancelled
-    assert not bench.job.release()
+    assert not bench.job.is_released
     assert client.free_bytes < ROOM_BYTES
     read.finish()
-    assert bench.job.release()
+    wait_until(lambda: bench.job.is_released)
     assert bench.store.boards_in_use == 0
     assert client.free_bytes == ROOM_BYTES
 
@@ -298,40 +280,4 @@ def test_abandoned_load_ends_once(client: EngineClient) -> None:
     bench.job.abandon()
     assert bench.job.end is end
     assert not bench.job.step()
-
-
-def test_read_that_ended_threads_never_asked_for_kills_the_loader(client: EngineClient) -> None:
-    """Bug: CancelledError ended the loader's thread, and the region was never given back."""
-    threads = Never()
-    bench = Bench(client, overtaken=False, threads=threads)
-    (asked,) = threads.waiting
-    assert asked.cancel()
-    with pytest.raises(CancelledError):
-        bench.job.step()
-    bench.job.abandon()
-    assert bench.job.end is not None
-    assert bench.job.end.lost_chunks == (0,)
-    assert bench.job.release()
-    assert client.free_bytes == ROOM_BYTES
-
-
-def test_read_that_nobody_has_asked_for_yet_is_not_asked_for_behind_the_end(
-    client: EngineClient,
-) -> None:
-    threads = Never()
-    bench = Bench(client, overtaken=False, threads=threads)
-    bench.job.cancel()
-    bench.job.step()
-    assert bench.job.release()
-    assert threads.waiting[0].cancelled()
-    assert client.free_bytes == ROOM_BYTES
-
-
-def test_read_that_ended_threads_do_not_take_holds_nothing(client: EngineClient) -> None:
-    threads = ThreadPoolExecutor(1)
-    threads.shutdown()
-    bench = Bench(client, overtaken=False, threads=threads)
-    assert bench.job.end is not None
-    assert bench.job.end.lost_chunks == (0,)
-    assert bench.job.release()
-    assert client.free_bytes == ROOM_BYTES
+    assert bench.job.is_released

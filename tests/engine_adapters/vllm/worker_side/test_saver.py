@@ -1,13 +1,14 @@
 """Saves that find no room: they are counted, and hold nothing of the arena."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from engine_adapters.vllm.blocks.chunk_memory import ChunkMemory
+from engine_adapters.reading.section import whole_section
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.messages.orders import SaveOrder
 from engine_adapters.vllm.worker_side import saver as saver_module
@@ -26,7 +27,7 @@ LAYOUT = StateLayout(
     layers=(LayerState(StateKind.KV, TOKEN_BYTES),) * LAYERS,
     chunk_tokens=BLOCK_TOKENS * CHUNK_BLOCKS,
 )
-CHUNK_BYTES = ChunkMemory.byte_count(LAYOUT, 1)
+CHUNK_BYTES = whole_section(LAYOUT).region_bytes(1)
 FITTING = ROOM_BYTES // CHUNK_BYTES
 
 
@@ -142,8 +143,10 @@ class Check:
     def __init__(self) -> None:
         self.compared: list[tuple[int, tuple[int, ...]]] = []
 
-    def compare(self, memory: ChunkMemory, chunk: int, block_ids: tuple[int, ...]) -> None:
-        assert memory.chunk_count == 1
+    def compare(
+        self, slices_of: Callable[[int], Tensor], chunk: int, block_ids: tuple[int, ...]
+    ) -> None:
+        assert slices_of(1).shape == (1, LAYOUT.slice_bytes(1))
         self.compared.append((chunk, block_ids))
         raise TypeError("norms of this model give pairs")
 

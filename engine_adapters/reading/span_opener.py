@@ -1,0 +1,63 @@
+"""Takes room in the arena for the next span of a reader."""
+
+from collections.abc import Sequence
+
+from engine_adapters.reading.piece import Piece
+from engine_adapters.reading.read_options import ReadOptions
+from engine_adapters.reading.read_policy import ReadPolicy
+from engine_adapters.reading.section import sections_from, sections_of
+from engine_adapters.reading.slice_format import SliceFormat
+from engine_adapters.reading.span import Span
+from kvstored_client import Client
+
+
+class SpanOpener:
+    """Opens one span after the other, each as large as there is room for. One thread only."""
+
+    def __init__(self, client: Client, slice_format: SliceFormat, options: ReadOptions) -> None:
+        self._client = client
+        self._format = slice_format
+        self._options = options
+        sections = options.sections
+        self._sections = sections_of(slice_format.layout) if sections is None else sections
+
+    @property
+    def may_find_room(self) -> bool:
+        """Whether the arena will have room for one piece when others give theirs back."""
+        # A client without a session has no arena until something connects it again.
+        return self._bytes_of(1) <= self._client.region_bytes_max and self._client.epoch != 0
+
+    def held_bytes(self, chunk_count: int) -> int:
+        """What reading ``chunk_count`` chunks holds."""
+        return self._format.held_bytes(chunk_count)
+
+    def open(self, policy: ReadPolicy, pieces: Sequence[Piece], *, connects: bool) -> Span | None:
+        """The next span of ``pieces``, or as much of it as there is room for; None for none.
+
+        No read of it is started. A client without a session gets one if it ``connects``.
+        """
+        while True:
+            byte_count = self._bytes_of(len(policy.next_span()))
+            region = self._client.allocate(byte_count, connects=connects)
+            if region is not None:
+                break
+            if not policy.refuse():
+                return None
+        chunks = policy.take()
+        try:
+            return Span(
+                self._client,
+                self._format,
+                region,
+                pieces=pieces[chunks.start : chunks.stop],
+                first_chunk=chunks.start,
+                order=self._options.order,
+                sections=sections_from(self._sections, self._options.first_layer()),
+                window_bytes=self._options.window_bytes,
+            )
+        except BaseException:
+            region.release()
+            raise
+
+    def _bytes_of(self, chunk_count: int) -> int:
+        return sum(section.region_bytes(chunk_count) for section in self._sections)
