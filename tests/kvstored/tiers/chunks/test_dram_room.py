@@ -318,7 +318,7 @@ def run(tier: Tier, seed: int, steps: int, *, phases: bool) -> list[float]:
         number = (start + int(universe * generator.random() ** 3)) % universe // 8 * 8 + index
         if not tier.use(number):
             tier.put(number, classes[index])
-            if step > universe:
+            if step > universe and tier.evicted_max:
                 kept.append(tier.kept() if len(kept) % 16 == 0 else kept[-1])
     return kept
 
