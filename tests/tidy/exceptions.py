@@ -61,6 +61,16 @@ UNREACHED = {
     "engine_adapters.runner.ranks.collective_calls",
     "engine_adapters.runner.ranks.model_part",
     "engine_adapters.runner.ranks.parallel_restorer",
+    "kvstored.tiers.policy.expiry",
+    "kvstored.tiers.policy.fifo",
+    "kvstored.tiers.policy.hit_density",
+    "kvstored.tiers.policy.look_ahead",
+    "kvstored.tiers.policy.prefetch_plan",
+    "kvstored.tiers.policy.queue_places",
+    "kvstored.tiers.policy.quota",
+    "kvstored.tiers.policy.ranked_keys",
+    "kvstored.tiers.policy.s3_fifo",
+    "kvstored.tiers.policy.use_ages",
 }
 """Modules that only tests and benchmarks lead to."""
 
