@@ -30,49 +30,40 @@ class HitDensityPolicy(Generic[KeyT]):
     """
 
     def __init__(self) -> None:
-        self._once: StampedKeys[KeyT] = StampedKeys()
-        self._again: StampedKeys[KeyT] = StampedKeys()
+        self._keys: StampedKeys[KeyT] = StampedKeys()
+        """Those used once in twice their group, those used again in one more."""
         self._ages = (UseAges(), UseAges())
         """Of keys used once, and again."""
-        self._used: dict[KeyT, int] = {}
-        """When each key was used last."""
         self._gone: OrderedDict[KeyT, tuple[int, UseAges]] = OrderedDict()
         """When keys that left were used last, and what hears of their end."""
-        self._clock = 0
         self._events = 0
 
     def insert(self, key: KeyT, group: int) -> None:
         """Enters a key. One that left a while ago is used again now."""
-        if key in self._used:
-            self._use(key, group)
+        here = self._keys.group_of(key)
+        if here is not None:
+            self._use(key, here, group)
             return
         gone = self._gone.pop(key, None)
-        self._clock += 1
-        self._used[key] = self._clock
-        if gone is None:
-            self._once.append(key, group)
-        else:
+        if gone is not None:
             self._end(gone[1], gone[0], is_hit=True)
-            self._again.append(key, group)
+        self._keys.append(key, 2 * group + (gone is not None))
 
     def touch(self, keys: Sequence[KeyT]) -> None:
         """Makes keys of the tier keys that are used again."""
         for key in keys:
-            if key in self._used:
-                group = self._once.group_of(key)
-                group = self._again.group_of(key) if group is None else group
-                assert group is not None
-                self._use(key, group)
+            here = self._keys.group_of(key)
+            if here is not None:
+                self._use(key, here, here // 2)
 
     def remove(self, key: KeyT) -> None:
         """Remembers a key that left, if it was in the tier."""
-        used = self._used.pop(key, None)
-        if used is None:
+        here = self._keys.group_of(key)
+        if here is None:
             return
-        ages = self._ages[not self._once.remove(key)]
-        self._again.remove(key)
-        self._gone[key] = (used, ages)
-        while len(self._gone) > len(self._used) + 1:
+        self._gone[key] = (self._keys.stamp(key), self._ages[here % 2])
+        self._keys.remove(key)
+        while len(self._gone) > len(self._keys) + 1:
             _, (used, ages) = self._gone.popitem(last=False)
             self._end(ages, used, is_hit=False)
 
@@ -81,35 +72,38 @@ class HitDensityPolicy(Generic[KeyT]):
 
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys in the order in which they would go, if nothing were used any more."""
-        queues = (self._once.keys(group), self._again.keys(group))
-        heads = [next(queue, None) for queue in queues]
-        while heads[0] is not None or heads[1] is not None:
-            kind = self._poorer(heads[0], heads[1])
-            key = heads[kind]
-            assert key is not None
-            yield key
-            heads[kind] = next(queues[kind], None)
+        once, again = self._queue(group, 0), self._queue(group, 1)
+        key_once, key_again = next(once, None), next(again, None)
+        while key_once is not None or key_again is not None:
+            if key_again is None or (key_once is not None and self._is_once(key_once, key_again)):
+                assert key_once is not None
+                yield key_once
+                key_once = next(once, None)
+            else:
+                yield key_again
+                key_again = next(again, None)
 
-    def _poorer(self, once: KeyT | None, again: KeyT | None) -> int:
-        """Which of two keys goes first: 0 or 1."""
-        if once is None or again is None:
-            return 0 if again is None else 1
-        used_once, used_again = self._used[once], self._used[again]
-        density_once = self._ages[0].density(self._clock - used_once)
-        density_again = self._ages[1].density(self._clock - used_again)
-        if used_once < used_again:
-            return int(density_again * CLEARLY < density_once)
-        return int(density_again <= density_once * CLEARLY)
+    def _queue(self, group: int | None, kind: int) -> Iterator[KeyT]:
+        if group is not None:
+            return self._keys.keys(2 * group + kind)
+        return self._keys.keys_of([one for one in self._keys.groups if one % 2 == kind])
 
-    def _use(self, key: KeyT, group: int) -> None:
-        was_once = self._once.remove(key)
-        self._clock += 1
-        self._end(self._ages[not was_once], self._used[key], is_hit=True)
-        self._used[key] = self._clock
-        self._again.append(key, group)
+    def _is_once(self, key_once: KeyT, key_again: KeyT) -> bool:
+        """Whether of two keys that used once goes first."""
+        once, again = self._keys.stamp(key_once), self._keys.stamp(key_again)
+        clock = self._keys.clock
+        density_once = self._ages[0].density(clock - once)
+        density_again = self._ages[1].density(clock - again)
+        if once < again:
+            return density_once <= density_again * CLEARLY
+        return density_once * CLEARLY < density_again
+
+    def _use(self, key: KeyT, here: int, group: int) -> None:
+        self._end(self._ages[here % 2], self._keys.stamp(key), is_hit=True)
+        self._keys.append(key, 2 * group + 1)
 
     def _end(self, ages: UseAges, used: int, *, is_hit: bool) -> None:
-        ages.end(self._clock - used, is_hit=is_hit)
+        ages.end(self._keys.clock - used, is_hit=is_hit)
         self._events += 1
         if self._events % LOOK_EVENTS == 0:
             for each in self._ages:

@@ -1,9 +1,8 @@
 """Keys of groups in the order in which they came."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from heapq import merge
-from itertools import count
 from operator import itemgetter
 from typing import Generic, TypeVar
 
@@ -20,7 +19,8 @@ class StampedKeys(Generic[KeyT]):
     def __init__(self) -> None:
         self._groups: dict[int, OrderedDict[KeyT, int]] = {}
         self._group_of: dict[KeyT, int] = {}
-        self._stamps = count()
+        self.clock = 0
+        """The stamp of the key that came last; they grow by one."""
 
     def __contains__(self, key: KeyT) -> bool:
         """Whether a key is there."""
@@ -45,12 +45,17 @@ class StampedKeys(Generic[KeyT]):
 
     def append(self, key: KeyT, group: int) -> None:
         """Makes a key the last one, wherever it was."""
+        self.clock += 1
+        if self._group_of.get(key) == group:
+            keys = self._groups[group]
+            keys[key] = self.clock
+            keys.move_to_end(key)
+            return
         self.remove(key)
         self._group_of[key] = group
-        keys = self._groups.get(group)
-        if keys is None:
-            keys = self._groups[group] = OrderedDict()
-        keys[key] = next(self._stamps)
+        if group not in self._groups:
+            self._groups[group] = OrderedDict()
+        self._groups[group][key] = self.clock
 
     def remove(self, key: KeyT) -> bool:
         """Takes a key out; False when it is not there."""
@@ -70,9 +75,11 @@ class StampedKeys(Generic[KeyT]):
 
     def keys(self, group: int | None = None) -> Iterator[KeyT]:
         """The keys of a group, or of all, the first first."""
-        if group is not None:
-            return iter(self._groups.get(group, ()))
-        if len(self._groups) == 1:
-            return iter(*self._groups.values())
-        entries = merge(*(keys.items() for keys in self._groups.values()), key=itemgetter(1))
-        return (key for key, _ in entries)
+        return self.keys_of(list(self._groups) if group is None else [group])
+
+    def keys_of(self, groups: Sequence[int]) -> Iterator[KeyT]:
+        """The keys of some groups, the first first."""
+        if len(groups) == 1:
+            return iter(self._groups.get(groups[0], ()))
+        queues = (self._groups[group].items() for group in groups)
+        return (key for key, _ in merge(*queues, key=itemgetter(1)))

@@ -31,7 +31,7 @@ class UseAges:
     def __init__(self) -> None:
         self._hits = [0.0] * BUCKET_COUNT
         self._ends = [0.0] * BUCKET_COUNT
-        self._densities = [_GROWTH**-bucket for bucket in range(BUCKET_COUNT)]
+        self._densities: list[float] = [_GROWTH**-bucket for bucket in range(BUCKET_COUNT)]
 
     def end(self, age: int, *, is_hit: bool) -> None:
         """Hears that a key of this age was used again, or was given up for good."""
