@@ -232,3 +232,11 @@ class _Replay:
             is_late = key not in self._dram and ahead * interval_s < busy_s
             if key in self._kept and not is_late:
                 yield WaitingSequence(chunks=(key,), chunk_bytes=self._kept.size(key))
+
+    def _read(self, key: int, now_s: float) -> float:
+        """Reads a conversation's tokens from the disks; when it is done."""
+        byte_count = self._tokens[key] * self._setting.model.token_bytes
+        self._disk_free_s = (
+            max(self._disk_free_s, now_s) + byte_count / self._setting.disk_bytes_per_s
+        )
+        return self._disk_free_s

@@ -71,9 +71,11 @@ class S3FifoPolicy(Generic[KeyT]):
 
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys as the queues would give them up; of several groups the one that came first."""
-        if group is not None:
-            return (key for _, key in self._victims(group))
-        groups = dict.fromkeys(self._small.groups + self._main.groups)
+        groups = [group] if group is not None else self._small.groups
+        if group is None and groups != self._main.groups:
+            groups = list(dict.fromkeys(groups + self._main.groups))
+        if len(groups) == 1:
+            return (key for _, key in self._victims(groups[0]))
         entries = merge(*(self._victims(one) for one in groups), key=itemgetter(0))
         return (key for _, key in entries)
 

@@ -46,12 +46,14 @@ class StampedKeys(Generic[KeyT]):
     def append(self, key: KeyT, group: int) -> None:
         """Makes a key the last one, wherever it was."""
         self.clock += 1
-        if self._group_of.get(key) == group:
+        here = self._group_of.get(key)
+        if here == group:
             keys = self._groups[group]
             keys[key] = self.clock
             keys.move_to_end(key)
             return
-        self.remove(key)
+        if here is not None:
+            del self._groups[here][key]
         self._group_of[key] = group
         if group not in self._groups:
             self._groups[group] = OrderedDict()

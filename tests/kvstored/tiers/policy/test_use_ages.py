@@ -38,3 +38,15 @@ def test_what_was_seen_fades() -> None:
         ages.look()
     young = ages.density(0)
     assert young > ages.density(50) > ages.density(5000)
+
+
+def test_hits_of_long_ago_do_not_count() -> None:
+    ages = UseAges()
+    for _ in range(100):
+        ages.end(100, is_hit=True)
+    for _ in range(300):
+        ages.look()
+    for _ in range(10):
+        ages.end(100, is_hit=False)
+    ages.look()
+    assert ages.density(50) < 0.0001
