@@ -4,6 +4,8 @@ import pytest
 
 from kvstored.tiers.policy import hit_density
 from kvstored.tiers.policy.hit_density import HitDensityPolicy
+from kvstored.tiers.policy.lru import LruPolicy
+from kvstored.tiers.policy.protocol import EvictionPolicy
 from tests.kvstored.tiers.policy.eviction_conformance import (
     EvictionConformance,
     LeastRecentlyUsedConformance,
@@ -24,7 +26,7 @@ class TestWhileItLearns(EvictionConformance):
         return PlainTier(HitDensityPolicy())
 
 
-def hits(policy: HitDensityPolicy[int], uses: list[int], capacity: int) -> int:
+def hits(policy: EvictionPolicy[int], uses: list[int], capacity: int) -> int:
     stored: set[int] = set()
     count = 0
     for key in uses:
@@ -57,3 +59,11 @@ def test_memory_of_what_left_is_bounded() -> None:
     policy: HitDensityPolicy[int] = HitDensityPolicy()
     hits(policy, list(range(1000)), 10)
     assert len(policy._gone) <= 12
+
+
+def test_keys_that_return_once_outlive_those_that_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every key is used again after 40 others, and then never; 50 of 80 in between fit."""
+    monkeypatch.setattr(hit_density, "LOOK_EVENTS", 100)
+    uses = [key for number in range(2000) for key in (number, number - 40)]
+    assert hits(LruPolicy(), uses, 50) == 0
+    assert hits(HitDensityPolicy(), uses, 50) > 1200
