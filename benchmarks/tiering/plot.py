@@ -10,6 +10,7 @@ from benchmarks.benchmark import BenchmarkError
 
 _INCHES = (9.0, 5.0)
 _DOTS_PER_INCH = 110
+_COLOURS = (*(f"C{number}" for number in range(10)), "black", "gold")
 
 
 def plot_hits(
@@ -22,9 +23,16 @@ def plot_hits(
         raise BenchmarkError(f"the pictures need matplotlib: {error}") from None
     figure = Figure(figsize=_INCHES, layout="constrained")
     axes = figure.subplots()
-    for name, values in hits.items():
-        is_bound = name == "belady"
-        axes.plot(capacities, values, "k--" if is_bound else ".-", label=name, linewidth=1.2)
+    for number, (name, values) in enumerate(hits.items()):
+        style = "--" if name == "belady" else ".:" if name.startswith("look-ahead") else ".-"
+        axes.plot(
+            capacities,
+            values,
+            style,
+            color=_COLOURS[number % len(_COLOURS)],
+            label=name,
+            linewidth=1.2,
+        )
     axes.set_xscale("log", base=2)
     axes.set_xlabel("capacity, blocks of 512 tokens")
     axes.set_ylabel("blocks found, % of all asked for")
