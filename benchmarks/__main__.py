@@ -73,6 +73,7 @@ def _measure(options: argparse.Namespace, console: Console, provenance: Provenan
         models=tuple(options.model),
         plots=None if options.json is None else options.json.parent,
         peer_python=options.peer_python,
+        traces=tuple(options.trace),
     )
     benchmark = find_benchmark(options.name)
     promised = benchmark.promised(settings.parts)
@@ -142,6 +143,15 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="PATH",
         help="peers: the interpreter of an environment that has LMCache",
+    )
+    result.add_argument(
+        "--trace",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="tiering: replay these requests (JSON lines in Mooncake's format); may be given "
+        "several times",
     )
     result.add_argument("--seed", type=int, help="repeat the order and payload of an earlier run")
     return result

@@ -23,7 +23,8 @@ class Settings:
     every order and every payload. Progress goes to ``console``. ``parts`` are those that
     were chosen; none are all. ``platforms`` and ``models`` are what the simulation of
     restorations was asked to show besides the paper's. Pictures go to ``plots``, if anywhere.
-    ``peer_python`` is the interpreter of an environment that has the peer of ``peers``.
+    ``peer_python`` is the interpreter of an environment that has the peer of ``peers``. ``traces``
+    are files of requests that ``tiering`` replays.
     """
 
     quick: bool
@@ -35,6 +36,7 @@ class Settings:
     models: tuple[str, ...] = ()
     plots: Path | None = None
     peer_python: Path | None = None
+    traces: tuple[Path, ...] = ()
 
     def random(self) -> random.Random:
         """A generator that starts from the seed."""

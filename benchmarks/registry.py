@@ -17,6 +17,7 @@ MODULES = {
     "peers": "benchmarks.peers",
     "restore": "benchmarks.restore",
     "storage": "benchmarks.storage",
+    "tiering": "benchmarks.tiering",
     "vllm": "benchmarks.vllm",
 }
 """Every module has a ``BENCHMARK``."""
@@ -42,6 +43,7 @@ CODE = {
     "restore": ("benchmarks/restore", *_KIT, *_RUNNER, *_STORE),
     "restore simulate": ("benchmarks/restore", "engine_adapters/restore"),
     "storage": ("benchmarks/storage", *_KIT, "benchmarks/store_session.py", *_STORE),
+    "tiering": ("benchmarks/tiering", "kvstored/tiers/policy"),
     "vllm": ("benchmarks/vllm", *_KIT, "engine_adapters/restore", "engine_adapters/vllm", *_STORE),
     "examples.conversation": ("examples/conversation", *_RUNNER, *_STORE),
     "tests.faults.clients": ("tests/faults/clients", *_STORE),

@@ -1,6 +1,6 @@
-"""The protocol of an eviction policy: the same for DRAM and for the devices."""
+"""The protocol of an eviction policy: the same for DRAM, for the devices and for simulations."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -23,6 +23,14 @@ class EvictionPolicy(Protocol[KeyT]):
 
     def remove(self, key: KeyT) -> None:
         """Hears of a key that left the tier; one that is not there is ignored."""
+
+    def hint(self, places: Mapping[KeyT, int | None]) -> None:
+        """Hears which keys have another place in the queue of waiting requests than before.
+
+        The smaller a place, the sooner the key is used; None is for those that wait no longer.
+        Places need not follow each other, so nobody moves when the head leaves. A key may be
+        queued before it enters the tier, or after it left. A policy may ignore all of it.
+        """
 
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys of one group, or of all, the first to go first.

@@ -1,6 +1,6 @@
 """Least recently used, for the chunks of a table that keeps the times itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from kvstored.format.identity import ChunkId
@@ -36,6 +36,9 @@ class TableLru:
 
     def remove(self, key: ChunkId) -> None:
         """Does nothing: a row without a chunk is no victim."""
+
+    def hint(self, places: Mapping[ChunkId, int | None]) -> None:
+        """Does nothing: only what was used counts."""
 
     def victims(self, group: int | None = None) -> Iterator[ChunkId]:
         """Chunks in the order of their last use, the oldest first."""

@@ -37,6 +37,11 @@ CHUNK_TOKENS = LAYOUT.chunk_tokens
 """Of both layouts."""
 
 
+def layout_of(layout_id: bytes) -> StateLayout:
+    """Every id but one is that of the same layout, so that fuzzing gets further."""
+    return ENCODED if layout_id == ENCODED.layout_id else LAYOUT
+
+
 @dataclass(slots=True)
 class SessionStandIn:
     """The part of a session that requests are read against."""
@@ -52,10 +57,7 @@ class SessionStandIn:
     )
     is_open: Any = field(default=lambda: True)
     bell: Any = field(default_factory=lambda: SimpleNamespace(ring=lambda: None))
-
-    def layout(self, layout_id: bytes) -> StateLayout:
-        """Every id but one is that of the same layout, so that fuzzing gets further."""
-        return ENCODED if layout_id == ENCODED.layout_id else LAYOUT
+    layouts: Any = field(default_factory=lambda: SimpleNamespace(find=layout_of))
 
 
 SESSION = cast("Session", SessionStandIn())

@@ -70,6 +70,60 @@ class EvictionConformance:
         assert seen == seen[:1] * 3
         assert set(tier.policy.victims()) == set(CHUNKS)
 
+    @pytest.mark.parametrize("seed", range(20))
+    def test_keys_are_those_of_the_tier_whatever_happens(self, tier: Tier, seed: int) -> None:
+        """With uses, hints and evictions in any order; every victim is one of its group."""
+        dice = random.Random(seed)
+        here: set[int] = set()
+        for _ in range(150):
+            number = dice.randrange(KEY_COUNT)
+            match dice.choice(["enter", "touch", "touch", "leave", "hint", "evict", "evict"]):
+                case "enter":
+                    tier.enter(number)
+                    here.add(number)
+                case "leave":
+                    tier.leave(number)
+                    here.discard(number)
+                case "touch":
+                    tier.policy.touch([CHUNKS[number], CHUNKS[dice.randrange(KEY_COUNT)]])
+                case "hint":
+                    place = dice.choice([None, dice.randrange(100)])
+                    tier.policy.hint({CHUNKS[number]: place})
+                case _:
+                    group = dice.choice([None, *GROUPS])
+                    first = next(tier.policy.victims(group), None)
+                    of_group = {n for n in here if group in (None, group_of(n))}
+                    assert (first is None) == (not of_group)
+                    if first is not None:
+                        assert CHUNKS.index(first) in of_group
+                        tier.leave(CHUNKS.index(first))
+                        here.discard(CHUNKS.index(first))
+            for group in (None, *GROUPS):
+                expected = sorted(n for n in here if group in (None, group_of(n)))
+                found = [CHUNKS.index(key) for key in tier.policy.victims(group)]
+                assert sorted(found) == expected
+
+    def test_hints_for_keys_that_are_not_there_enter_nothing(self, tier: Tier) -> None:
+        tier.policy.hint({CHUNKS[0]: 3, CHUNKS[1]: None})
+        assert list(tier.policy.victims()) == []
+        tier.enter(0)
+        tier.leave(0)
+        tier.policy.hint({CHUNKS[0]: None})
+        assert list(tier.policy.victims()) == []
+
+
+class PlainTier:
+    """An owner that keeps nothing of its own."""
+
+    def __init__(self, policy: EvictionPolicy[ChunkId]) -> None:
+        self.policy = policy
+
+    def enter(self, number: int) -> None:
+        self.policy.insert(CHUNKS[number], group_of(number))
+
+    def leave(self, number: int) -> None:
+        self.policy.remove(CHUNKS[number])
+
 
 class LeastRecentlyUsedConformance(EvictionConformance):
     """Those that evict what was not used for the longest time agree on the order too."""

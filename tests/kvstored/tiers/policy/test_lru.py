@@ -1,31 +1,16 @@
 import pytest
 
-from kvstored.format.identity import ChunkId
 from kvstored.tiers.policy.lru import LruPolicy
 from tests.kvstored.tiers.policy.eviction_conformance import (
-    CHUNKS,
     LeastRecentlyUsedConformance,
-    group_of,
+    PlainTier,
 )
-
-
-class PlainTier:
-    """An owner that keeps nothing of its own."""
-
-    def __init__(self) -> None:
-        self.policy: LruPolicy[ChunkId] = LruPolicy()
-
-    def enter(self, number: int) -> None:
-        self.policy.insert(CHUNKS[number], group_of(number))
-
-    def leave(self, number: int) -> None:
-        self.policy.remove(CHUNKS[number])
 
 
 class TestLruPolicy(LeastRecentlyUsedConformance):
     @pytest.fixture
     def tier(self) -> PlainTier:
-        return PlainTier()
+        return PlainTier(LruPolicy())
 
     def test_a_key_may_move_to_another_group(self) -> None:
         policy: LruPolicy[str] = LruPolicy()

@@ -1,0 +1,110 @@
+"""Evicts what brings the fewest uses for the room that it takes, as far as the past tells."""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from kvstored.tiers.policy.stamped_keys import StampedKeys
+from kvstored.tiers.policy.use_ages import UseAges
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+LOOK_EVENTS = 4000
+"""After so many uses and losses the densities are learned again."""
+
+
+CLEARLY = 2.0
+"""The newer of two keys goes first only if the other one's density is so many times its own.
+
+Densities are estimates; where they say little, the oldest key goes, as always.
+"""
+
+
+class HitDensityPolicy(Generic[KeyT]):
+    """Implements ``EvictionPolicy``: least recently used, but keys used once go sooner or later.
+
+    The oldest of these, as most blocks of a prompt are, is compared with the oldest of those used
+    again, as in a conversation that goes on. The older one goes, unless its density of hits at
+    its age is clearly better. Age is counted in uses of any key. Keys that left are remembered,
+    as many as are in the tier: so it learns what returns later than a key stays now.
+    """
+
+    def __init__(self) -> None:
+        self._keys: StampedKeys[KeyT] = StampedKeys()
+        """Those used once in twice their group, those used again in one more."""
+        self._ages = (UseAges(), UseAges())
+        """Of keys used once, and again."""
+        self._gone: OrderedDict[KeyT, tuple[int, UseAges]] = OrderedDict()
+        """When keys that left were used last, and what hears of their end."""
+        self._events = 0
+
+    def insert(self, key: KeyT, group: int) -> None:
+        """Enters a key. One that left a while ago is used again now."""
+        here = self._keys.group_of(key)
+        if here is not None:
+            self._use(key, here, group)
+            return
+        gone = self._gone.pop(key, None)
+        if gone is not None:
+            self._end(gone[1], gone[0], is_hit=True)
+        self._keys.append(key, 2 * group + (gone is not None))
+
+    def touch(self, keys: Sequence[KeyT]) -> None:
+        """Makes keys of the tier keys that are used again."""
+        for key in keys:
+            here = self._keys.group_of(key)
+            if here is not None:
+                self._use(key, here, here // 2)
+
+    def remove(self, key: KeyT) -> None:
+        """Remembers a key that left, if it was in the tier."""
+        here = self._keys.group_of(key)
+        if here is None:
+            return
+        self._gone[key] = (self._keys.stamp(key), self._ages[here % 2])
+        self._keys.remove(key)
+        while len(self._gone) > len(self._keys) + 1:
+            _, (used, ages) = self._gone.popitem(last=False)
+            self._end(ages, used, is_hit=False)
+
+    def hint(self, places: Mapping[KeyT, int | None]) -> None:
+        """Does nothing."""
+
+    def victims(self, group: int | None = None) -> Iterator[KeyT]:
+        """Keys in the order in which they would go, if nothing were used any more."""
+        once, again = self._queue(group, 0), self._queue(group, 1)
+        key_once, key_again = next(once, None), next(again, None)
+        while key_once is not None or key_again is not None:
+            if key_again is None or (key_once is not None and self._is_once(key_once, key_again)):
+                assert key_once is not None
+                yield key_once
+                key_once = next(once, None)
+            else:
+                yield key_again
+                key_again = next(again, None)
+
+    def _queue(self, group: int | None, kind: int) -> Iterator[KeyT]:
+        if group is not None:
+            return self._keys.keys(2 * group + kind)
+        return self._keys.keys_of([one for one in self._keys.groups if one % 2 == kind])
+
+    def _is_once(self, key_once: KeyT, key_again: KeyT) -> bool:
+        """Whether of two keys that used once goes first."""
+        once, again = self._keys.stamp(key_once), self._keys.stamp(key_again)
+        clock = self._keys.clock
+        density_once = self._ages[0].density(clock - once)
+        density_again = self._ages[1].density(clock - again)
+        if once < again:
+            return density_once <= density_again * CLEARLY
+        return density_once * CLEARLY < density_again
+
+    def _use(self, key: KeyT, here: int, group: int) -> None:
+        self._end(self._ages[here % 2], self._keys.stamp(key), is_hit=True)
+        self._keys.append(key, 2 * group + 1)
+
+    def _end(self, ages: UseAges, used: int, *, is_hit: bool) -> None:
+        ages.end(self._keys.clock - used, is_hit=is_hit)
+        self._events += 1
+        if self._events % LOOK_EVENTS == 0:
+            for each in self._ages:
+                each.look()

@@ -1,0 +1,68 @@
+"""The places of chunks in a queue, from the places of the sequences that wait in it."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import Generic, TypeVar
+
+NameT = TypeVar("NameT", bound=Hashable)
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class QueuePlaces(Generic[NameT, KeyT]):
+    """Turns changes of a queue into what ``EvictionPolicy.hint`` takes.
+
+    A chunk of several waiting sequences has the place of the first of them. Queues of several
+    engines are merged by their places. A change costs logarithmic time for each of its chunks,
+    however long the queue is.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[NameT, tuple[int, Sequence[KeyT]]] = {}
+        """By name, the number of its entries and its keys."""
+        self._heaps: dict[KeyT, list[tuple[int, int, NameT]]] = {}
+        """By key, places with numbers of entries; the first one is of a sequence that waits."""
+        self._numbers = count(1)
+
+    def __len__(self) -> int:
+        """Sequences that wait."""
+        return len(self._waiting)
+
+    def enter(self, name: NameT, place: int, keys: Sequence[KeyT]) -> dict[KeyT, int | None]:
+        """Queues a sequence with its keys; the changed places. Raises ValueError if it waits."""
+        if name in self._waiting:
+            raise ValueError(f"{name!r} waits already")
+        number = next(self._numbers)
+        self._waiting[name] = (number, keys)
+        changed: dict[KeyT, int | None] = {}
+        for key in keys:
+            heap = self._heaps.setdefault(key, [])
+            heappush(heap, (place, number, name))
+            if heap[0][1] == number:
+                changed[key] = place
+        return changed
+
+    def leave(self, names: Iterable[NameT]) -> dict[KeyT, int | None]:
+        """Takes sequences out, if they wait; the changed places, None for keys without one."""
+        changed: dict[KeyT, int | None] = {}
+        for name in names:
+            _, keys = self._waiting.pop(name, (0, ()))
+            for key in keys:
+                self._pass(key, changed)
+        return changed
+
+    def _pass(self, key: KeyT, changed: dict[KeyT, int | None]) -> None:
+        """Notes a key's next place, if the one that it had is gone."""
+        heap = self._heaps.get(key, [])
+        before = len(heap)
+        while heap and not self._waits(heap[0]):
+            heappop(heap)
+        if not heap:
+            changed[key] = None
+            self._heaps.pop(key, None)
+        elif len(heap) < before:
+            changed[key] = heap[0][0]
+
+    def _waits(self, entry: tuple[int, int, NameT]) -> bool:
+        known = self._waiting.get(entry[2])
+        return known is not None and known[0] == entry[1]

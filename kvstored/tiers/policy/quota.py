@@ -1,0 +1,79 @@
+"""Whose chunks make room: shares of a tier that namespaces are sure of, and limits."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+NamespaceT = TypeVar("NamespaceT", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """Of one namespace in one tier. ``guaranteed_bytes`` are nobody else's to take.
+
+    It never has more than ``limit_bytes``, None for as much as there is.
+    """
+
+    guaranteed_bytes: int = 0
+    limit_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.guaranteed_bytes < 0:
+            raise ValueError("a guaranteed share is not below 0")
+        if self.limit_bytes is not None and self.limit_bytes < self.guaranteed_bytes:
+            raise ValueError("a limit is not below the guaranteed share")
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas(Generic[NamespaceT]):
+    """The quotas of all namespaces; those without one have ``Quota()``."""
+
+    quotas: Mapping[NamespaceT, Quota]
+
+    def of(self, namespace: NamespaceT) -> Quota:
+        """The quota of a namespace."""
+        return self.quotas.get(namespace, Quota())
+
+    def givers(
+        self, used_bytes: Mapping[NamespaceT, int], taker: NamespaceT, wanted_bytes: int
+    ) -> Iterator[NamespaceT]:
+        """Namespaces whose victims may make room for ``taker``, the first to ask first.
+
+        At its limit only ``taker`` itself gives. Else those above their guaranteed share, the
+        furthest above first; then ``taker`` with what it has. Nobody else gives of its share.
+        """
+        limit = self.of(taker).limit_bytes
+        taken_bytes = used_bytes.get(taker, 0)
+        if limit is None or taken_bytes + wanted_bytes <= limit:
+            above = {
+                namespace: used - self.of(namespace).guaranteed_bytes
+                for namespace, used in used_bytes.items()
+                if used > self.of(namespace).guaranteed_bytes
+            }
+            yield from sorted(above, key=lambda namespace: -above[namespace])
+            if taker in above:
+                return
+        if taken_bytes:
+            yield taker
+
+    def protected(
+        self,
+        namespace: NamespaceT,
+        queue: Sequence[tuple[KeyT, int]],
+        capacity_bytes: int,
+    ) -> Sequence[tuple[KeyT, int]]:
+        """The head of a namespace's queue, of keys and their bytes, whose hints count.
+
+        They fit its limit; without one, its guaranteed share and what nobody else is sure of. So
+        hints for everything keep nobody else's share out.
+        """
+        limit = self.of(namespace).limit_bytes
+        if limit is None:
+            others = (quota for name, quota in self.quotas.items() if name != namespace)
+            limit = capacity_bytes - sum(quota.guaranteed_bytes for quota in others)
+        for position, (_, byte_count) in enumerate(queue):
+            limit -= byte_count
+            if limit < 0:
+                return queue[:position]
+        return queue

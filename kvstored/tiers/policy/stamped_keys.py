@@ -1,0 +1,87 @@
+"""Keys of groups in the order in which they came."""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from heapq import merge
+from operator import itemgetter
+from typing import Generic, TypeVar
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class StampedKeys(Generic[KeyT]):
+    """The last that came is the last of its group, and of all.
+
+    Linked dicts: the first entry of a plain one is found by a walk over those that are gone.
+    Invariant: the stamps of each group ascend in the order of its dict.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[int, OrderedDict[KeyT, int]] = {}
+        self._group_of: dict[KeyT, int] = {}
+        self.clock = 0
+        """The stamp of the key that came last; they grow by one."""
+
+    def __contains__(self, key: KeyT) -> bool:
+        """Whether a key is there."""
+        return key in self._group_of
+
+    def __len__(self) -> int:
+        """Keys of all groups."""
+        return len(self._group_of)
+
+    @property
+    def groups(self) -> list[int]:
+        """Groups that had a key."""
+        return list(self._groups)
+
+    def group_of(self, key: KeyT) -> int | None:
+        """The group of a key, if it is there."""
+        return self._group_of.get(key)
+
+    def count(self, group: int) -> int:
+        """Keys of a group."""
+        return len(self._groups.get(group, ()))
+
+    def append(self, key: KeyT, group: int) -> None:
+        """Makes a key the last one, wherever it was."""
+        self.clock += 1
+        here = self._group_of.get(key)
+        if here == group:
+            keys = self._groups[group]
+            keys[key] = self.clock
+            keys.move_to_end(key)
+            return
+        if here is not None:
+            del self._groups[here][key]
+        self._group_of[key] = group
+        if group not in self._groups:
+            self._groups[group] = OrderedDict()
+        self._groups[group][key] = self.clock
+
+    def remove(self, key: KeyT) -> bool:
+        """Takes a key out; False when it is not there."""
+        group = self._group_of.pop(key, None)
+        if group is None:
+            return False
+        del self._groups[group][key]
+        return True
+
+    def first(self, group: int) -> KeyT | None:
+        """The first key of a group, None when that is empty."""
+        return next(iter(self._groups.get(group, ())), None)
+
+    def stamp(self, key: KeyT) -> int:
+        """When a key that is there came: larger than those of all before it."""
+        return self._groups[self._group_of[key]][key]
+
+    def keys(self, group: int | None = None) -> Iterator[KeyT]:
+        """The keys of a group, or of all, the first first."""
+        return self.keys_of(list(self._groups) if group is None else [group])
+
+    def keys_of(self, groups: Sequence[int]) -> Iterator[KeyT]:
+        """The keys of some groups, the first first."""
+        if len(groups) == 1:
+            return iter(self._groups.get(groups[0], ()))
+        queues = (self._groups[group].items() for group in groups)
+        return (key for key, _ in merge(*queues, key=itemgetter(1)))

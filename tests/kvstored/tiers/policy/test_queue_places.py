@@ -1,0 +1,50 @@
+import random
+
+import pytest
+
+from kvstored.tiers.policy.queue_places import QueuePlaces
+
+
+@pytest.fixture
+def places() -> QueuePlaces[str, str]:
+    return QueuePlaces()
+
+
+def test_a_shared_key_has_the_place_of_the_first_that_waits(
+    places: QueuePlaces[str, str],
+) -> None:
+    assert places.enter("x", 5, "ab") == {"a": 5, "b": 5}
+    assert places.enter("y", 7, "bc") == {"c": 7}
+    assert places.enter("z", 3, "c") == {"c": 3}
+    assert places.leave(["x"]) == {"a": None, "b": 7}
+    assert places.leave(["y"]) == {"b": None}
+    assert places.leave(["z", "unknown"]) == {"c": None}
+    assert len(places) == 0
+
+
+def test_a_name_waits_once(places: QueuePlaces[str, str]) -> None:
+    places.enter("x", 5, "a")
+    with pytest.raises(ValueError, match="waits already"):
+        places.enter("x", 6, "a")
+    places.leave(["x"])
+    assert places.enter("x", 6, "a") == {"a": 6}
+    assert places.leave(["x"]) == {"a": None}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_places_are_those_of_a_walk_over_the_queue(seed: int) -> None:
+    dice = random.Random(seed)
+    places: QueuePlaces[int, int] = QueuePlaces()
+    waiting: dict[int, tuple[int, list[int]]] = {}
+    known: dict[int, int | None] = {}
+    for _ in range(200):
+        name = dice.randrange(8)
+        if name in waiting:
+            del waiting[name]
+            known |= places.leave([name])
+        else:
+            waiting[name] = (dice.randrange(20), dice.sample(range(6), 3))
+            known |= places.enter(name, *waiting[name])
+        for key in range(6):
+            of_key = [place for place, keys in waiting.values() if key in keys]
+            assert known.get(key) == (min(of_key) if of_key else None)

@@ -1,0 +1,16 @@
+from kvstored.tiers.policy.stamped_keys import StampedKeys
+
+
+def test_order_within_and_across_groups() -> None:
+    keys: StampedKeys[str] = StampedKeys()
+    assert list(keys.keys()) == list(keys.keys(1)) == []
+    for key, group in (("a", 1), ("b", 2), ("c", 1), ("a", 2)):
+        keys.append(key, group)
+    assert list(keys.keys()) == ["b", "c", "a"]
+    assert list(keys.keys(2)) == ["b", "a"]
+    assert (keys.first(1), keys.first(3), keys.count(2), keys.count(3)) == ("c", None, 2, 0)
+    assert (keys.group_of("a"), keys.group_of("z"), len(keys), "z" in keys) == (2, None, 3, False)
+    assert keys.stamp("b") < keys.stamp("c") < keys.stamp("a")
+    assert keys.groups == [1, 2]
+    assert (keys.remove("b"), keys.remove("b")) == (True, False)
+    assert list(keys.keys()) == ["c", "a"]
