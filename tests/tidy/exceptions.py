@@ -55,7 +55,7 @@ UNREACHED = {
     "kvstored.tiers.policy.s3_fifo",
     "kvstored.tiers.policy.use_ages",
 }
-"""Modules that only tests and benchmarks lead to."""
+"""Modules that only tests and benchmarks lead to: policies, until the daemon takes hints."""
 
 PURE_BY_WORD_ONLY = {
     "engine_adapters.reading.section",
