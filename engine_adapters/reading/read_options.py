@@ -19,7 +19,9 @@ class ReadOptions:
     the layout), with at most ``window_bytes`` of each read in flight (0: the daemon's choice).
     ``reads_prefix``: the longest stored prefix is read as soon as it is known; otherwise what the
     user names then. A read that brings chunk after chunk and lacks ``chunks_ahead`` of them leaves
-    the devices to the next one; it is asked on the thread that makes the calls.
+    the devices to the next one; it is asked on the thread that makes the calls. That thread sleeps
+    until the daemon reports progress, or with ``is_polling`` for a while: many readers of one
+    session would all be woken by each report.
     """
 
     order: Order
@@ -31,3 +33,4 @@ class ReadOptions:
     sections: Sequence[Section] | None = None
     window_bytes: int = 0
     chunks_ahead: Callable[[], int] = lambda: CHUNKS_AHEAD
+    is_polling: bool = False

@@ -13,6 +13,9 @@ Two reads at once would share the devices evenly, and the first layers would com
 CHUNKS_AHEAD = 2
 """The same for reads that bring chunk after chunk."""
 
+AT_ONCE = 1 << 30
+"""So many chunks ahead let the next read begin with the one before it, however long that is."""
+
 
 class SectionReads:
     """Starts the reads of a span in order and tells those who wait for one.
@@ -68,7 +71,7 @@ class SectionReads:
             return True
         if self.order is Order.LAYER_FIRST:
             return self.started[-1].is_layer_settled(self._watched_layer)
-        if chunks_ahead >= self.chunk_count:
+        if chunks_ahead >= AT_ONCE:
             return True
         return self.started[-1].is_chunk_settled(self._watched_chunk(chunks_ahead))
 
@@ -76,7 +79,7 @@ class SectionReads:
         """Blocks until ``is_nearly_over`` of the read that was started last."""
         if self.order is Order.LAYER_FIRST:
             self.started[-1].wait_layer(self._watched_layer, timeout_s)
-        elif chunks_ahead < self.chunk_count:
+        elif chunks_ahead < AT_ONCE:
             self.started[-1].wait_for(self._watched_chunk(chunks_ahead), timeout_s=timeout_s)
 
     def start(self, timeout_ms: int) -> None:
@@ -149,5 +152,6 @@ class SectionReads:
         return max(0, layer_count - 1 - LAYERS_AHEAD)
 
     def _watched_chunk(self, chunks_ahead: int) -> int:
-        is_ascending = self.order is Order.HEAD_FIRST
-        return self.chunk_count - 1 - chunks_ahead if is_ascending else chunks_ahead
+        # Of a short span the first chunk that comes: it has the devices for itself until then.
+        last = min(chunks_ahead, self.chunk_count - 1)
+        return self.chunk_count - 1 - last if self.order is Order.HEAD_FIRST else last

@@ -179,8 +179,10 @@ class SpanReader:
                 span.reads.cancel()
             self._tell()
         if self._thread is None:
-            self._end()
-            self._leave()
+            try:
+                self._end()
+            finally:
+                self._leave()
 
     def join(self) -> None:
         """Waits until the thread has released everything: every call has a deadline."""
@@ -297,8 +299,12 @@ class SpanReader:
         if step is Step.END:
             return False
         if step is Step.AWAIT_TURN:
-            if (newest := self._held.newest) is not None:
+            newest = self._held.newest
+            if newest is not None and not self._options.is_polling:
                 newest.reads.wait_nearly_over(self._options.chunks_ahead(), TURN_INTERVAL_S)
+                return True
+            with self._held.changed:
+                self._held.changed.wait_for(lambda: self._is_closed, TURN_INTERVAL_S)
             return True
         with self._held.changed:
             if in_flight:

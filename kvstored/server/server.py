@@ -86,11 +86,13 @@ class Server:
                     grpc_target=grpc_target(options.grpc_socket),
                     epoch=options.epoch,
                 )
-                await self._serve(stop, sockets)
-                listening.close()
-                await self._drain(services.calls)
-                await sockets.close()
-                await self._sessions.close_all()
+                try:
+                    await self._serve(stop, sockets)
+                finally:
+                    listening.close()
+                    await self._drain(services.calls)
+                    await sockets.close()
+                    await self._sessions.close_all()
             finally:
                 await grpc_server.stop(None)
                 await self._sessions.shut_down()

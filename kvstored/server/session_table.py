@@ -173,7 +173,12 @@ class SessionTable:
 
     async def _close(self, session: Session) -> None:
         session.begin_close()
-        await self.give_back(session.leases.clear())
+        try:
+            await self.give_back(session.leases.clear())
+        finally:
+            await self._release(session)
+
+    async def _release(self, session: Session) -> None:
         # Transfers end on threads that know no event loop.
         while not session.is_idle():  # noqa: ASYNC110
             await asyncio.sleep(CLOSE_POLL_S)

@@ -57,7 +57,11 @@ class ThreadShare:
         no thread in time, or when closed.
         """
         future = await self._begun(deadline, executor, function, *args, **kwargs)
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            # An error keeps this frame, which would keep the error and what the function was given.
+            del future, function, args, kwargs
 
     async def run_until(
         self,
@@ -72,7 +76,10 @@ class ThreadShare:
         It goes on then, and its thread counts until it has returned.
         """
         future = await self._begun(deadline, executor, function, *args, **kwargs)
-        return await outcome(future, deadline)
+        try:
+            return await outcome(future, deadline)
+        finally:
+            del future, function, args, kwargs
 
     async def _begun(
         self,
@@ -121,8 +128,9 @@ def _submitted(executor: Executor, function: Callable[[], ResultT]) -> Future[Re
     A pool that cannot start a thread raises, and keeps what it was given for later.
     """
     future: Future[ResultT] = Future()
+    handed: list[tuple[Future[ResultT], Callable[[], ResultT]]] = [(future, function)]
     try:
-        executor.submit(_run, future, function)
+        executor.submit(_run, handed)
     except BaseException:
         # A thread that became idle meanwhile may have begun it.
         if future.cancel():
@@ -130,13 +138,15 @@ def _submitted(executor: Executor, function: Callable[[], ResultT]) -> Future[Re
     return future
 
 
-def _run(future: "Future[ResultT]", function: Callable[[], ResultT]) -> None:
-    """Runs ``function`` for ``future``, unless that was cancelled.
+def _run(handed: "list[tuple[Future[ResultT], Callable[[], ResultT]]]") -> None:
+    """Runs the function that was handed over for its future, unless that was cancelled.
 
-    What the function held goes with its end, also when it raises: an error keeps the frames
-    that it went through, and they would keep a view of the arena, and with it the memory and a
-    descriptor of a session that has ended, until the next collection.
+    What the function was given and held goes with its end, also when it raises: an error keeps
+    the frames that it went through, and they would keep a call's message and a view of the arena,
+    and with it the memory and a descriptor of a session that has ended, until the next
+    collection. So the frame below, the pool's, holds no more than an empty list.
     """
+    future, function = handed.pop()
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -152,7 +162,12 @@ def _run(future: "Future[ResultT]", function: Callable[[], ResultT]) -> None:
 
 def _forget_locals(error: BaseException) -> None:
     """Clears the frames that an error, and those that it came from, went through."""
-    each: BaseException | None = error
-    while each is not None:
-        traceback.clear_frames(each.__traceback__)
-        each = each.__cause__ or each.__context__
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        each = pending.pop()
+        if each is not None and id(each) not in seen:
+            # Errors may be each other's cause and context.
+            seen.add(id(each))
+            traceback.clear_frames(each.__traceback__)
+            pending += (each.__cause__, each.__context__)

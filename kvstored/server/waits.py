@@ -24,13 +24,17 @@ async def outcome(future: "Future[ResultT]", deadline: float) -> ResultT:
 
     What the future stands for goes on then, as it does when the caller is cancelled.
     """
-    if not await is_done_by(future, deadline):
-        refuse(
-            Reason.DEADLINE,
-            "the call was not done at its deadline and goes on; look at what became of it, or "
-            "call again with more time",
-        )
-    return future.result()
+    try:
+        if not await is_done_by(future, deadline):
+            refuse(
+                Reason.DEADLINE,
+                "the call was not done at its deadline and goes on; look at what became of it, or "
+                "call again with more time",
+            )
+        return future.result()
+    finally:
+        # An error keeps this frame, which would keep the error.
+        del future
 
 
 async def is_done_by(future: "Future[Any]", deadline: float) -> bool:

@@ -14,12 +14,12 @@ from kvstored_contract.board import Board, BoardWord, SliceState, Watch, board_b
 
 
 class HeldBoard:
-    """Gives the board to one thread at a time (``with held as board``). Thread-safe.
+    """Where the board is now. Thread-safe; ``shown`` needs ``lock``.
 
-    What the daemon did before the session was lost is settled whenever somebody is given it.
+    A plain lock, taken by ``with``: a signal that raises in the midst of a look leaves it free.
     """
 
-    __slots__ = ("_board", "_lock", "_presence", "_region")
+    __slots__ = ("_board", "_presence", "_region", "lock")
 
     def __init__(
         self, board: Board, *, region: Region | None = None, presence: Presence | None = None
@@ -27,7 +27,7 @@ class HeldBoard:
         self._board = board
         self._region = region
         self._presence = presence
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     @classmethod
     def start(
@@ -54,14 +54,14 @@ class HeldBoard:
         """The board of a finished read that found nothing; also of one of no chunks."""
         return cls(_missing_board(chunk_count, layer_count))
 
-    def __enter__(self) -> Board:
-        self._lock.acquire()
+    def shown(self) -> Board:
+        """The board; call it, and use what it returns, with ``lock`` held.
+
+        What the daemon did before the session was lost is settled first.
+        """
         if self._presence is not None and self._presence.lost:
             self._keep_copy()
         return self._board
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
     @property
     def offset(self) -> int | None:
@@ -83,23 +83,24 @@ class HeldBoard:
 
     def advance(self, pointer: int) -> None:
         """Tells the daemon that the engine computes the first ``pointer`` chunks itself."""
-        with self as board:
-            board.words[BoardWord.POINTER] = pointer
+        with self.lock:
+            self.shown().words[BoardWord.POINTER] = pointer
 
     def cancel(self) -> None:
         """Tells the daemon to stop; what is resident stays, the rest becomes SKIPPED."""
-        with self as board:
-            board.words[BoardWord.CANCEL] = 1
+        with self.lock:
+            self.shown().words[BoardWord.CANCEL] = 1
 
     def watch(self, watch: Watch) -> None:
         """Asks the daemon for reports from now on; to be called before the look that may wait."""
-        with self as board:
-            words = board.words
+        with self.lock:
+            words = self.shown().words
             words[BoardWord.WATCHED] = max(words.item(BoardWord.WATCHED), watch)
 
     def settle(self) -> None:
         """Frees the board of a finished read; the outcome stays readable."""
-        with self as board:
+        with self.lock:
+            board = self.shown()
             if self._region is not None and board.words[BoardWord.FINISHED]:
                 self._keep_copy()
 

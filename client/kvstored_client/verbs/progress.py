@@ -23,12 +23,14 @@ class ReadProgress:
     def __init__(self, board: HeldBoard, *, limit: float = 0.0) -> None:
         self.board = board
         self.limit = limit
-        with board as shown:
+        with board.lock:
+            shown = board.shown()
             self._row = bytes([SliceState.RESIDENT]) * shown.states.shape[1]
 
     def state(self, chunk: int, layer: int) -> SliceState:
         """State of one slice."""
-        with self.board as shown:
+        with self.board.lock:
+            shown = self.board.shown()
             _check(shown, chunk, layer)
             return SliceState(shown.states.item(chunk, layer))
 
@@ -37,7 +39,8 @@ class ReadProgress:
 
         A load from shared memory: about a microsecond, no system call.
         """
-        with self.board as shown:
+        with self.board.lock:
+            shown = self.board.shown()
             _check(shown, chunk, layer)
             if layer is None:
                 row = shown.states[chunk].tobytes()
@@ -46,7 +49,8 @@ class ReadProgress:
 
     def slice_bytes(self, chunk: int, layer: int) -> int | None:
         """Bytes of a resident slice; None where it is not, or the layout has no codec."""
-        with self.board as shown:
+        with self.board.lock:
+            shown = self.board.shown()
             _check(shown, chunk, layer)
             # The state is loaded first: it is written after the length.
             is_resident = shown.states.item(chunk, layer) == SliceState.RESIDENT
@@ -55,7 +59,8 @@ class ReadProgress:
 
     def is_chunk_settled(self, chunk: int, layer: int | None = None) -> bool:
         """Whether waiting for the slice, or for the chunk, can bring nothing new."""
-        with self.board as shown:
+        with self.board.lock:
+            shown = self.board.shown()
             _check(shown, chunk, layer)
             states = shown.states[chunk]
             if layer is not None:
@@ -66,13 +71,15 @@ class ReadProgress:
 
     def is_layer_settled(self, layer: int) -> bool:
         """Whether no chunk of the layer is pending."""
-        with self.board as shown:
+        with self.board.lock:
+            shown = self.board.shown()
             _check(shown, None, layer)
             return bool((shown.states[:, layer] != SliceState.PENDING).all())
 
     def is_layer_resident(self, layer: int) -> bool:
         """Whether every chunk of the layer lies verified at its destination."""
-        with self.board as shown:
+        with self.board.lock:
+            shown = self.board.shown()
             _check(shown, None, layer)
             return bool((shown.states[:, layer] == SliceState.RESIDENT).all())
 
@@ -84,12 +91,14 @@ class ReadProgress:
 
     def is_finished(self) -> bool:
         """As ``finished``, without looking whether the daemon still lives."""
-        with self.board as shown:
+        with self.board.lock:
+            shown = self.board.shown()
             return bool(shown.words[BoardWord.FINISHED])
 
     def report(self) -> ReadReport:
         """How far the read is now."""
-        with self.board as shown:
+        with self.board.lock:
+            shown = self.board.shown()
             words = shown.words
             # FINISHED is loaded before the states: it is written after them.
             finished = bool(words[BoardWord.FINISHED])

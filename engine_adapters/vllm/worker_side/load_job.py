@@ -3,14 +3,14 @@
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from engine_adapters.reading.byte_format import ByteFormat
 from engine_adapters.reading.piece import pieces_of
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.section import whole_section
-from engine_adapters.reading.section_reads import CHUNKS_AHEAD
+from engine_adapters.reading.section_reads import AT_ONCE, CHUNKS_AHEAD
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import StoredPieces, known
@@ -110,11 +110,12 @@ class LoadJob:
     def chunks_ahead(self) -> int:
         """With so many missing chunks a read may share the devices with the next one."""
         if not self.order.overtaken:
-            return self._place.span_chunks
-        if self._next_turn <= 1:
-            return CHUNKS_AHEAD
-        chunk_s = (time.monotonic() - self._first_copy_s) / (self._next_turn - 1)
-        return max(CHUNKS_AHEAD, int(ASK_AHEAD_S / max(CHUNK_S_MIN, chunk_s)))
+            return AT_ONCE
+        chunks = CHUNKS_AHEAD
+        if self._next_turn > 1:
+            chunk_s = (time.monotonic() - self._first_copy_s) / (self._next_turn - 1)
+            chunks = max(chunks, int(ASK_AHEAD_S / max(CHUNK_S_MIN, chunk_s)))
+        return chunks if chunks < self._place.span_chunks else AT_ONCE
 
     def abandon(self) -> None:
         """Ends the load where it is: what is not in its blocks is lost."""
@@ -143,6 +144,7 @@ class LoadJob:
                 from_end=order.overtaken,
                 sections=(whole_section(layout),),
                 chunks_ahead=self.chunks_ahead,
+                is_polling=True,
             ),
             remaining_s=lambda: place.timeout_s,
         )
@@ -215,13 +217,14 @@ class LoadJob:
         return is_filled
 
     def _finish(self, *, lost: bool = False) -> None:
-        device_bytes, dram_bytes = self._reader.read_bytes()
+        is_partial = self._next_turn < len(self._turns)
+        # An end in any case, also where the reader cannot say what it read.
         self.end = LoadEnd(
             load_id=self.order.load_id,
             loaded_blocks=self._loaded_blocks,
-            lost_chunks=(self._next_chunk,) if lost else (),
-            device_bytes=device_bytes,
-            dram_bytes=dram_bytes,
+            lost_chunks=(self._next_chunk,) if lost and is_partial else (),
             duration_s=time.monotonic() - self._started_s,
         )
         self._reader.close()
+        device_bytes, dram_bytes = self._reader.read_bytes()
+        self.end = replace(self.end, device_bytes=device_bytes, dram_bytes=dram_bytes)

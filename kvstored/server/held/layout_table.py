@@ -8,7 +8,10 @@ LAYOUTS_PER_SESSION_MAX = 256
 
 
 class LayoutTable:
-    """At most ``LAYOUTS_PER_SESSION_MAX`` layouts by their ids. Belongs to the event loop."""
+    """At most ``LAYOUTS_PER_SESSION_MAX`` layouts by their ids.
+
+    The event loop adds; any thread may find.
+    """
 
     def __init__(self) -> None:
         self._layouts: dict[bytes, StateLayout] = {}

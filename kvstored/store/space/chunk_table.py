@@ -55,6 +55,7 @@ class ChunkTable:
         slabs: SlabCensus | None = None,
         generator: np.random.Generator | None = None,
     ) -> None:
+        assert (columns is None) == (slabs is None)
         self.geometry = geometry
         self.clock = 1
         self.columns = ChunkColumns() if columns is None else columns

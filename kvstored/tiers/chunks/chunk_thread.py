@@ -34,7 +34,9 @@ class ChunkThread:
         self._thread.start()
 
     def offer(self, source: StoredChunk) -> bool:
-        """Has a chunk wait for its turn; False where too many wait. Never blocks."""
+        """Has a chunk wait for its turn; False where too many wait or it closes. Never blocks."""
+        if self._is_closing:
+            return False
         try:
             self._queue.put_nowait(source)
         except queue.Full:

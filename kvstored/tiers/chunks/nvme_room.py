@@ -251,8 +251,9 @@ class NvmeRoom:
                 can_be_empty = self._table.slabs.chunk_count(number) == (
                     store.extents.allocator.used_count(*slab)
                 )
-                claims = self._table.claims_in_slab(number) if can_be_empty else []
-            chunks = [chunk for chunk, _, _ in claims]
+                columns = self._table.columns
+                rows = columns.rows_in_slab(number) if can_be_empty else []
+                chunks = [columns.chunk(row) for row in rows]
             if chunks and not any(map(store.pins.is_pinned, chunks)):
                 return chunks
             looked_at += can_be_empty

@@ -10,6 +10,7 @@ import pytest
 from engine_adapters.reading.piece import pieces_of
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.section import Section
+from engine_adapters.reading.section_reads import AT_ONCE
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import known
 from engine_adapters.restore import LayerSchedule, Source
@@ -196,7 +197,7 @@ def test_a_read_may_share_the_devices_with_all_of_the_next_one(model: Model) -> 
         client,
         model,
         order=Order.HEAD_FIRST,
-        chunks_ahead=lambda: 3,
+        chunks_ahead=lambda: AT_ONCE,
         sections=[Section(first_layer=0, layer_count=3, slice_stride=4096)],
     )
     reader.first()
@@ -272,5 +273,25 @@ def test_what_was_not_asked_for_in_time_is_lost(model: Model) -> None:
     reader.advance()
     assert reader.is_ended
     assert span.is_layer_settled(2)
+    reader.close()
+    check_released(client.store)
+
+
+@pytest.mark.parametrize("order", [Order.HEAD_FIRST, Order.TAIL_FIRST])
+def test_a_short_span_shared_the_devices_with_the_next_one(model: Model, order: Order) -> None:
+    """Bug: with as many chunks as a reader may lack, the next read began with it at once."""
+    client = slow_client()
+    reader = reads_of(
+        client,
+        model,
+        order=order,
+        span_chunks=2,
+        sections=[Section(first_layer=0, layer_count=3, slice_stride=4096)],
+    )
+    reader.first()
+    assert len(client.store.reads) == 1
+    client.store.reads[0].deliver(chunk=0 if order is Order.HEAD_FIRST else 1)
+    reader.advance()
+    assert len(client.store.reads) == 2
     reader.close()
     check_released(client.store)

@@ -4,7 +4,7 @@ Each fails in the code as it was before its bug was mended (seen: the descriptor
 stay until the deadline of the put; the refused layout is in the index), and when
 
 * ``SequenceTable.create`` does not ask for the limit (seen: a fourth sequence);
-* ``Session.check_layout_limit`` refuses nothing (seen: the layout beyond the limit is registered);
+* ``LayoutTable.check_limit`` refuses nothing (seen: the layout beyond the limit is registered);
 * ``TieredStore`` clears no known layouts (seen: four where three may be);
 * ``Notifier`` sends without a timeout (seen: the message to the manager never returns).
 """

@@ -191,6 +191,23 @@ async def test_a_session_whose_end_fails_gives_its_memory_back(unpinned: Unpinne
     await table.shut_down()
 
 
+async def test_a_session_whose_pins_cannot_be_returned_kept_its_memory() -> None:
+    """Bug: the limits counted its arena for ever."""
+
+    def fail(_: Iterable[ChunkId]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=8192, sessions_max=2)
+    table = SessionTable(limits, unpin=fail, cancel=lambda _: None, end=lambda _: None)
+    session = await opened(table, 8192)
+    session.add_lease(Lease(chunks=(CHUNK,), expires_at=1e18))
+    with pytest.raises(RuntimeError, match="new thread"):
+        await table.close(session)
+    session = await opened(table, 8192)
+    await table.close(session)
+    await table.shut_down()
+
+
 async def test_an_end_that_takes_long_holds_nobody_up(unpinned: Unpinned) -> None:
     """Bug: it had one of the few threads that arenas are made on."""
     may_end = threading.Event()

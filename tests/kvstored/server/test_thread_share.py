@@ -6,7 +6,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -219,3 +219,44 @@ async def test_what_a_function_held_goes_when_it_raises(
     await asyncio.gather(call, return_exceptions=True)
     await until(lambda: share.is_idle)
     assert views[0]() is None
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("way", [ThreadShare.run, ThreadShare.run_until], ids=["run", "run_until"])
+async def test_what_a_function_was_given_goes_when_it_raises(
+    executor: ThreadPoolExecutor, way: Callable[..., Awaitable[None]]
+) -> None:
+    """*Bug:* messages of refused calls stayed in memory: 8 MiB each, as long as nobody collected.
+
+    The error kept the frames of those that waited for it, and that of the pool's thread.
+    """
+
+    def put(message: View) -> None:
+        refuse(Reason.LAYOUT_UNKNOWN, f"{type(message)}")
+
+    message = View()
+    given = weakref.ref(message)
+    share = ThreadShare(SHARE)
+    with pytest.raises(RefusedError):
+        await way(share, math.inf, executor, put, message)
+    del message
+    await until(lambda: share.is_idle)
+    # The pool's thread lets go of its last task a moment after it has ended.
+    await until(lambda: given() is None)
+
+
+async def test_an_error_that_came_from_itself_ended_no_call(executor: ThreadPoolExecutor) -> None:
+    """*Bug:* a kept error that was raised again, from one that it had caused, kept its thread."""
+    kept = OSError("first")
+
+    def put() -> None:
+        try:
+            try:
+                raise kept
+            except OSError as error:
+                raise RuntimeError("second") from error
+        except RuntimeError:
+            raise kept  # noqa: B904
+
+    with pytest.raises(OSError, match="first"):
+        await ThreadShare(SHARE).run_until(time.monotonic() + PATIENCE_S, executor, put)

@@ -1,3 +1,5 @@
+import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -158,3 +160,34 @@ def test_lengths_are_kept_when_the_daemon_dies() -> None:
 def test_a_raw_slice_has_no_length_of_its_own(side: Side) -> None:
     side.board.states[1, 1] = SliceState.RESIDENT
     assert side.progress.slice_bytes(1, 1) is None
+
+
+def poll(progress: ReadProgress) -> None:
+    while True:
+        progress.is_resident(1)
+
+
+class InterruptError(Exception):
+    """What a signal raises."""
+
+
+def test_an_interrupted_look_left_nobody_able_to_look_again(side: Side) -> None:
+    """Bug: after Ctrl-C in the midst of a poll the end of the read waited for ever."""
+
+    def interrupt(*_: object) -> None:
+        raise InterruptError
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        for number in range(100):
+            interruption = threading.Timer(
+                0.001 + number * 1e-6, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1)
+            )
+            interruption.start()
+            with pytest.raises(InterruptError):
+                poll(side.progress)
+            interruption.join()
+            assert not side.progress.board.lock.locked()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not side.progress.is_finished()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from engine_adapters.reading.section_reads import CHUNKS_AHEAD
+from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.identity.chunk_keys import rank_key
@@ -16,6 +17,7 @@ from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
 from engine_adapters.vllm.worker_side.load_job import ASK_AHEAD_S, LoadJob, LoadPlace
 from kvstored_client import LayerState, SliceState, StateKind, StateLayout
 from kvstored_client.testing import ServedRead
+from kvstored_contract.board import BoardWord
 from tests.engine_adapters.vllm.engine_client import ROOM_BYTES, EngineClient
 from tests.support.waiting import wait_until
 
@@ -281,3 +283,49 @@ def test_abandoned_load_ends_once(client: EngineClient) -> None:
     assert bench.job.end is end
     assert not bench.job.step()
     assert bench.job.is_released
+
+
+def test_a_load_of_which_nobody_knew_its_bytes_never_ended(
+    client: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the failure came again when the load was given up, and ended the loader's thread."""
+    bench = Bench(client, overtaken=False)
+    monkeypatch.setattr(SpanReader, "read_bytes", Mock(side_effect=OSError("lost")))
+    bench.run_until_asked()
+    bench.bring(*range(CHUNKS))
+    with pytest.raises(OSError, match="lost"):
+        bench.run_to_end()
+    assert bench.job.end is not None
+    assert bench.job.end.loaded_blocks == len(BLOCK_IDS)
+    bench.job.abandon()
+    wait_until(lambda: bench.job.is_released)
+
+
+def test_a_failure_after_the_last_chunk_lost_one_that_does_not_exist(
+    client: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: chunk -1 was reported, and the scheduler saved from there on."""
+    bench = Bench(client, overtaken=False)
+    monkeypatch.setattr(SpanReader, "give_back", Mock(side_effect=OSError("lost")))
+    bench.run_until_asked()
+    bench.bring(*range(CHUNKS))
+    with pytest.raises(OSError, match="lost"):
+        bench.run_to_end()
+    bench.job.abandon()
+    assert bench.job.end is not None
+    assert bench.job.end.lost_chunks == ()
+    assert bench.job.end.loaded_blocks == len(BLOCK_IDS)
+    wait_until(lambda: bench.job.is_released)
+
+
+def test_overtaken_loads_woke_each_other(client: EngineClient) -> None:
+    """Bug: each report of the daemon woke the reader of every load, which took the interpreter."""
+    bench = Bench(client, overtaken=True, span_chunks=4)
+    bench.run_until_asked()
+    bench.bring(3)
+    bench.run(lambda: bench.job.first_loaded is not None)
+    assert not bench.reads[0]._board.words[BoardWord.WATCHED]
+    bench.bring(2, 1, 0)
+    bench.run_until_asked(2)
+    bench.reads[1].deliver()
+    bench.run_to_end()
