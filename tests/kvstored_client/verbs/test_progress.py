@@ -1,5 +1,6 @@
 import signal
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -162,13 +163,20 @@ def test_a_raw_slice_has_no_length_of_its_own(side: Side) -> None:
     assert side.progress.slice_bytes(1, 1) is None
 
 
-def poll(progress: ReadProgress) -> None:
+class InterruptError(Exception):
+    """What a signal raises."""
+
+
+def poll(progress: ReadProgress, polling: threading.Event) -> None:
+    polling.set()
     while True:
         progress.is_resident(1)
 
 
-class InterruptError(Exception):
-    """What a signal raises."""
+def interrupt_after(polling: threading.Event, delay_s: float, thread_id: int) -> None:
+    polling.wait()
+    time.sleep(delay_s)
+    signal.pthread_kill(thread_id, signal.SIGUSR1)
 
 
 def test_an_interrupted_look_left_nobody_able_to_look_again(side: Side) -> None:
@@ -180,12 +188,12 @@ def test_an_interrupted_look_left_nobody_able_to_look_again(side: Side) -> None:
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         for number in range(100):
-            interruption = threading.Timer(
-                0.001 + number * 1e-6, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1)
-            )
+            polling = threading.Event()
+            arguments = (polling, 0.001 + number * 1e-6, threading.get_ident())
+            interruption = threading.Thread(target=interrupt_after, args=arguments)
             interruption.start()
             with pytest.raises(InterruptError):
-                poll(side.progress)
+                poll(side.progress, polling)
             interruption.join()
             assert not side.progress.board.lock.locked()
     finally:
