@@ -17,6 +17,7 @@ from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.registry import MODULES, find_benchmark
 from benchmarks.report import Report
 from benchmarks.results import list_results
+from engine_adapters.processor import avoid_broken_tiles
 from kvstored.evidence import Provenance, gather_provenance
 from kvstored_client import StoreError
 
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().error("--platform and --model say what to simulate; add --simulate")
     if options.part and options.name == RESULTS:
         parser().error("results has no parts")
+    avoid_broken_tiles()
     console = Console(width=None if sys.stdout.isatty() else TEXT_WIDTH)
     # As the run begins: it may take hours.
     provenance = gather_provenance(shlex.join(["python", "-m", "benchmarks", *words]))

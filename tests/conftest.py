@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from engine_adapters import file_digests
+from engine_adapters.processor import avoid_broken_tiles
 from tests.support import marked_files, seeds
 from tests.support.daemon import DaemonProcess
 
@@ -15,6 +16,9 @@ settings.register_profile(
     "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("patient")
+
+# Before a test computes; engines that tests start inherit it.
+avoid_broken_tiles()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from engine_adapters.codecs.registry import CODEC_NAMES
+from engine_adapters.processor import avoid_broken_tiles
 from engine_adapters.restore import LEAST_WAIT_S, Mode
 from engine_adapters.runner import calibrate_command, inspect_command
 from engine_adapters.runner.calibrate.read_costs import CalibrationError
@@ -191,6 +192,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main() -> int:
     """Exit status 0, or 2 with one sentence for what cannot be run."""
+    avoid_broken_tiles()
     try:
         if sys.argv[1:2] == ["calibrate"]:
             calibrate_command.run(sys.argv[2:])

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks.benchmark import BenchmarkError
+from engine_adapters.processor import avoid_broken_tiles
 from engine_adapters.restore import Mode
 from engine_adapters.runner.model.errors import ModelError
 from examples.conversation import both_ends
@@ -150,6 +151,7 @@ def main() -> int:
         mode=arguments.mode,
         codec=arguments.codec,
     )
+    avoid_broken_tiles()
     # As the run begins.
     provenance = gather_provenance(started_as())
     console = Console()

@@ -22,6 +22,7 @@ from tests.support.template import DAEMON
 
 FILES_SHOWN = 25
 FIXTURES_SHOWN = 12
+PHASES = ("setup", "call", "teardown")
 FOLDER_DEPTH = 3
 """Of the folders whose tests are summed: tests, product, room."""
 
@@ -103,7 +104,9 @@ class Writer:
         self._costs: dict[str, TestCost] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Takes one phase of one test."""
+        """Takes one phase of one test; the report of a process that died names no phase."""
+        if report.when not in PHASES:
+            return
         cost = self._costs.setdefault(report.nodeid, TestCost(report.nodeid))
         setattr(cost, f"{report.when}_s", report.duration)
         if report.when == "teardown":
