@@ -21,7 +21,7 @@ CHURN_KILLS = Lab(
     file="faults/kill/test_random_kills.py",
     cases="kills under load",
     smoke=6,
-    quick=80,
+    quick=120,
     long=300,
 )
 EVICTING_KILLS = Lab(
@@ -29,7 +29,7 @@ EVICTING_KILLS = Lab(
     file="faults/kill/test_random_kills.py",
     cases="kills of a full store",
     smoke=4,
-    quick=50,
+    quick=80,
     long=200,
 )
 CALL_KILLS = Lab(
@@ -72,6 +72,22 @@ CLIENT_KILLS = Lab(
     quick=40,
     long=1000,
 )
+TIMED_STARTS = Lab(
+    promise="SIGKILL of the daemon at any moment",
+    file="faults/kill/test_times.py",
+    cases="kills with starts that are timed",
+    smoke=3,
+    quick=20,
+    long=None,
+)
+TIMED_RETURNS = Lab(
+    promise="client killed at any point",
+    file="faults/kill/test_times.py",
+    cases="random moments with timed returns",
+    smoke=3,
+    quick=20,
+    long=None,
+)
 WALKED_KILLS = Lab(
     promise="SIGKILL of the daemon at any moment",
     file="system/test_open_sequences.py",
@@ -102,7 +118,7 @@ POWER_STATES = Lab(
     file="faults/power/test_power.py",
     cases="states that a cut leaves",
     smoke=200,
-    quick=5_000,
+    quick=10_000,
     long=15_000,
 )
 BREAKAGES = Lab(

@@ -27,6 +27,7 @@ from tests.faults.clients.witness import Witness
 from tests.faults.memory.process import process_state, processor_s
 from tests.support.daemon import MIB, DaemonProcess
 from tests.support.scale import Scale, at
+from tests.support.sharing import ALONE
 
 COST_S_MAX = 3.0
 """Far above what requests and witness cost the daemon meanwhile, far below what they did cost.
@@ -34,6 +35,8 @@ COST_S_MAX = 3.0
 In time of a processor, so that other load on the machine does not count: who has none of that
 left holds up nobody.
 """
+WITNESS_S_MAX = 1.0
+"""A read of a few hundred KiB that takes longer was held up by somebody."""
 CALLS_AT_ONCE = 8
 KEY = b"slow".ljust(32, b".")
 
@@ -80,14 +83,14 @@ def test_a_put_of_chunks_of_many_lengths(served: DaemonProcess) -> None:
     check_log(served)
 
 
-def test_a_read_in_pieces_of_one_byte(served: DaemonProcess) -> None:
-    """Bug: a read of 2 MiB from DRAM was copied on the event loop, one byte after the other."""
+def ask_in_pieces_of_one_byte(daemon: DaemonProcess) -> Witness:
+    """Reads of 2 MiB from DRAM, one byte after the other; the witness that was beside them."""
     layout = StateLayout(
         model="m", dtype="f", layers=(LayerState(StateKind.KV, 64),) * 7, chunk_tokens=4096
     )
     with (
-        RawSession(served.socket_path, arena_bytes=4 * MIB) as session,
-        Witness(served.socket_path),
+        RawSession(daemon.socket_path, arena_bytes=4 * MIB) as session,
+        Witness(daemon.socket_path) as witness,
     ):
         register(session, layout)
         must(session.call(STORE + "Put", put_of([KEY], layout=layout)))
@@ -97,10 +100,21 @@ def test_a_read_in_pieces_of_one_byte(served: DaemonProcess) -> None:
             board_offset=4 * MIB - 4096,
             block_offsets=range(0, 2 * BLOCKS_PER_CALL_MAX, 2),
         )
-        with bounded_cost(served):
+        with bounded_cost(daemon):
             answers = all_at_once(session, STORE + "Read", request)
         assert {answer.reason for answer in answers} == {Reason.ARENA_RANGE.name}, answers
-    check_log(served)
+    check_log(daemon)
+    return witness
+
+
+def test_a_read_in_pieces_of_one_byte(served: DaemonProcess) -> None:
+    """Bug: a read of 2 MiB from DRAM was copied on the event loop, one byte after the other."""
+    ask_in_pieces_of_one_byte(served)
+
+
+@ALONE
+def test_who_reads_beside_it_does_not_wait(served: DaemonProcess) -> None:
+    assert ask_in_pieces_of_one_byte(served).slowest_s < WITNESS_S_MAX
 
 
 def test_leases_on_the_same_chunk_are_bounded(served: DaemonProcess) -> None:

@@ -22,15 +22,14 @@ LAYOUT = StateLayout(
     model="witness", dtype="float32", layers=(LayerState(StateKind.KV, 256),) * 4, chunk_tokens=64
 )
 CHUNK_COUNT = 4
-READ_S_MAX = 10.0
-"""A read of a few hundred KiB that takes longer was held up by somebody."""
 
 
 class Witness:
     """Stores a few chunks and reads them on a thread until the body of ``with`` has ended.
 
-    Leaving the body fails when any read was wrong, missed or late, or when none was made
-    during it.
+    Leaving the body fails when any read was wrong or missed, or did not end by its deadline, or
+    when none was made during it. ``slowest_s`` is what the slowest one took, for a test that runs
+    alone.
     """
 
     def __init__(self, path: Path, *, salt: bytes = b"witness") -> None:
@@ -100,7 +99,5 @@ class Witness:
         self._is_over.set()
         self._thread.join()
         self._client.close()
-        if kind is None:
-            if self._failure is not None:
-                raise AssertionError("the witness was harmed") from self._failure
-            assert self.slowest_s < READ_S_MAX, f"the witness waited {self.slowest_s:.1f} s"
+        if kind is None and self._failure is not None:
+            raise AssertionError("the witness was harmed") from self._failure

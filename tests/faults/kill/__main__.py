@@ -42,6 +42,7 @@ def main() -> int:
                 Template(DOOMED.partition(":")[0]) as template,
             ):
                 outcome = run(Path(folder), template, plan)
+            outcome.judge_starts()
         except ViolationError as error:
             sys.stdout.write(f"{kind}, seed {chosen}: {error}\n")
             return 1

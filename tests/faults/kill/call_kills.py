@@ -157,7 +157,6 @@ class Lab:
         self.outcome.checks += 1
         self.outcome.verified_chunks = self._ledger.verified_count
         self.outcome.verified_tails = self._conversations.verified_tails
-        self.daemon.judge_starts()
         self.outcome.starts = self.daemon.starts
         self.outcome.slow_starts = self.daemon.slow_starts
         self.outcome.ready_s_max = self.daemon.ready_s_max

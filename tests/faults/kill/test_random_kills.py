@@ -14,8 +14,7 @@ when a deletion is acked and its record stays (``IndexChange()`` for
 ``IndexChange(deletes=(chunk,))``; seen: a chunk fails its checksum, because its extent
 was used again), when recovery forgets one extent in use of each slab
 (``places[start + 1 : end]`` in ``Recovery._allocator``; seen at kill 4 of the evicting
-load: "acked generation {1} is not readable"), and when starts take too long (a sleep in
-``run_daemon``; seen: "starts took longer than 2.0 s"). Of sequences: when ``Sequences.flush``
+load: "acked generation {1} is not readable"). Of sequences: when ``Sequences.flush``
 keeps the new state and does not store it (seen at kill 28: "sequence b: 0 tokens are left, not 2
 to 2"), and when a record names a flushed tail behind fewer chunks than it stands behind
 (``flushed`` for ``durable_tail`` in ``SequenceState.record``; seen at kill 41: "65 tokens are
