@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.tables README.md docs/*.md`` fills every stretch between
 ``<!-- results NAME PATTERN... -->`` and ``<!-- end -->`` with the figures of
-``results/NAME.json`` and those other series whose keys match a pattern. It also writes into
-each link to a result which commit that measured.
+``results/NAME.json`` and those other series whose keys match a pattern. Of a run of the tests the
+patterns are names of tables (``benchmarks/suite_tables.py``). It also writes into each link to a
+result which commit that measured.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Any
 
 from benchmarks.quotes import with_ages
 from benchmarks.results import age_of
+from benchmarks.suite_tables import suite_tables
 
 _STRETCH = re.compile(r"(<!-- results (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD = "| | value | median | min | max | samples |\n|---|---|---|---|---|---|\n"
@@ -41,7 +43,13 @@ def results_folder(document: Path) -> Path:
 
 
 def table(results: dict[str, Any], age: str, patterns: list[str]) -> str:
-    """Command and age, the figures, and then what else matches, in the order measured."""
+    """Command and age, and what ``patterns`` choose."""
+    chosen = suite_tables if "suite" in results else _series
+    return f"\nMade by `{results['command']}`, {age}:\n\n{chosen(results, patterns)}\n"
+
+
+def _series(results: dict[str, Any], patterns: list[str]) -> str:
+    """The figures, and then what else matches, in the order measured."""
     figures, samples = results["figures"], results["samples"]
     others = [
         key
@@ -50,7 +58,7 @@ def table(results: dict[str, Any], age: str, patterns: list[str]) -> str:
     ]
     rows = [_row(f"**`{key}`**", samples[key], figures[key]) for key in figures]
     rows += [_row(f"`{key}`", samples[key], None) for key in others]
-    return f"\nMade by `{results['command']}`, {age}:\n\n{_HEAD}{''.join(rows)}\n"
+    return f"{_HEAD}{''.join(rows)}"
 
 
 def _row(name: str, samples: list[float], value: float | None) -> str:

@@ -3,8 +3,8 @@
 ``python -m tests.stages test`` says first what it will do, then how far it is, and in the end how
 long each stage took. It goes on after a stage that failed and exits with 1 then. Stages of one
 step run beside each other; the output of all but the last of a step is shown when they end.
-``--json FILE`` writes these times, and what the tests of each folder cost, as a result that says
-from which commit and which machine it is.
+``--json FILE`` writes these times, and what the tests of each folder and file cost, as a result
+that says from which commit and which machine it is.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests.faults.result_file import write_result
-from tests.support.costs import FOLDER_DEPTH, grouped, read, summed
+from tests.support.costs import read, summary_of
 from tests.support.marked_files import alone_files, lab_files
 from tests.support.pure_tests import pure_test_files
 
@@ -170,15 +170,14 @@ def summary(ends: Sequence[Ended], total_s: float) -> str:
 
 
 def result(suite: Suite, ends: Sequence[Ended], total_s: float) -> dict[str, object]:
-    """What a result file says of a run: each stage, and the tests of each folder."""
+    """What a result file says of a run: each stage, and where the time of the tests went."""
     paths = [costs_of(end.stage.name) for end in ends]
     costs = read(path for path in paths if path.exists())
-    folders = grouped(costs, FOLDER_DEPTH)
     return {
         "suite": suite.value,
         "s": total_s,
         "stages": {end.stage.name: {"status": end.status, "s": end.seconds} for end in ends},
-        "tests": {folder: summed(folders[folder]) for folder in sorted(folders)},
+        "tests": summary_of(costs),
     }
 
 

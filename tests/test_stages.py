@@ -11,13 +11,21 @@ from tests.stages import Ended, Stage, Suite, result
 from tests.support.costs import TestCost
 
 
-def test_a_result_has_each_stage_and_the_tests_of_each_folder(
+def test_a_result_has_each_stage_and_what_tests_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stages that ran no tests, and those that were cut off, have left no costs."""
     monkeypatch.setattr(stages, "ROOT", tmp_path)
     costs = [
-        TestCost("tests/kvstored/io/test_a.py::test_one", 1.0, 2.0, 3.0, cpu_s=4.0, daemons=1),
+        TestCost(
+            "tests/kvstored/io/test_a.py::test_one",
+            1.0,
+            2.0,
+            3.0,
+            cpu_s=4.0,
+            daemons=1,
+            fixtures_s={"tests::daemon": 0.126},
+        ),
         TestCost("tests/kvstored/io/test_b.py::test_two[x/y]", call_s=1.0),
         TestCost("tests/test_tidy.py::test_three", call_s=5.0),
     ]
@@ -33,13 +41,28 @@ def test_a_result_has_each_stage_and_the_tests_of_each_folder(
         "s": 15.0,
         "stages": {"tests": {"status": 1, "s": 12.0}, "lint": {"status": 0, "s": 3.0}},
         "tests": {
-            "tests": {"tests": 1, "s": 5.0, "cpu_s": 0, "setup_and_teardown_s": 0, "daemons": 0},
-            "tests/kvstored/io": {
-                "tests": 2,
-                "s": 7.0,
-                "cpu_s": 4.0,
-                "setup_and_teardown_s": 4.0,
-                "daemons": 1,
+            "all": cost(3, 12.0, 4.0, 4.0, 1),
+            "folders": {
+                "tests": cost(1, 5.0),
+                "tests/kvstored/io": cost(2, 7.0, 4.0, 4.0, 1),
             },
+            "files": {
+                "tests/kvstored/io/test_a.py": cost(1, 6.0, 4.0, 4.0, 1),
+                "tests/kvstored/io/test_b.py": cost(1, 1.0),
+                "tests/test_tidy.py": cost(1, 5.0),
+            },
+            "fixtures": {"tests::daemon": {"setups": 1, "s": 0.13}},
         },
+    }
+
+
+def cost(
+    tests: int, s: float, cpu_s: float = 0, setup_and_teardown_s: float = 0, daemons: int = 0
+) -> dict[str, float]:
+    return {
+        "tests": tests,
+        "s": s,
+        "cpu_s": cpu_s,
+        "setup_and_teardown_s": setup_and_teardown_s,
+        "daemons": daemons,
     }

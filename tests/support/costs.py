@@ -1,8 +1,8 @@
 """What each test costs: a pytest plugin that writes it down, and a command that prints tables.
 
 ``python -m pytest -p tests.support.costs --costs FILE`` writes one JSON line for each test.
-``python -m tests.support.costs FILE ...`` prints the tables of docs/development.md. Works with
-pytest-xdist: the controlling process writes the file. CPU time of daemons and engines that a
+``python -m tests.support.costs FILE ...`` prints tables of such files. Works with pytest-xdist: the
+controlling process writes the file. CPU time of daemons and engines that a
 template forks is not in it.
 """
 
@@ -22,6 +22,8 @@ from tests.support.template import DAEMON
 
 FILES_SHOWN = 25
 FIXTURES_SHOWN = 12
+DECIMALS = 2
+"""Of seconds, in sums."""
 PHASES = ("setup", "call", "teardown")
 FOLDER_DEPTH = 3
 """Of the folders whose tests are summed: tests, product, room."""
@@ -165,10 +167,25 @@ def summed(costs: Sequence[TestCost]) -> dict[str, float]:
     """What a group of tests costs, by the columns of a table."""
     return {
         "tests": len(costs),
-        "s": total_s(costs),
-        "cpu_s": sum(cost.cpu_s for cost in costs),
-        "setup_and_teardown_s": sum(cost.setup_s + cost.teardown_s for cost in costs),
+        "s": round(total_s(costs), DECIMALS),
+        "cpu_s": round(sum(cost.cpu_s for cost in costs), DECIMALS),
+        "setup_and_teardown_s": round(
+            sum(cost.setup_s + cost.teardown_s for cost in costs), DECIMALS
+        ),
         "daemons": sum(cost.daemons for cost in costs),
+    }
+
+
+def summary_of(costs: Sequence[TestCost]) -> dict[str, Any]:
+    """What a result file has of a run: all tests, by folder, by file, and the fixtures."""
+    groups = {"folders": grouped(costs, FOLDER_DEPTH), "files": grouped(costs, None)}
+    return {
+        "all": summed(costs),
+        **{
+            kind: {name: summed(group) for name, group in sorted(of_kind.items())}
+            for kind, of_kind in groups.items()
+        },
+        "fixtures": dict(sorted(fixtures_of(costs).items())),
     }
 
 
@@ -188,18 +205,25 @@ def grouped(costs: Iterable[TestCost], depth: int | None) -> dict[str, list[Test
     return groups
 
 
-def fixture_table(costs: Iterable[TestCost]) -> Iterator[str]:
-    """The fixtures that took longest, all their set-ups together."""
-    spent_s: dict[str, float] = defaultdict(float)
-    count: dict[str, int] = defaultdict(int)
+def fixtures_of(costs: Iterable[TestCost]) -> dict[str, dict[str, float]]:
+    """Of each fixture the set-ups, and what all of them took."""
+    spent_s: dict[str, list[float]] = defaultdict(list)
     for cost in costs:
         for name, fixture_s in cost.fixtures_s.items():
-            spent_s[name] += fixture_s
-            count[name] += 1
+            spent_s[name].append(fixture_s)
+    return {
+        name: {"setups": len(times_s), "s": round(sum(times_s), DECIMALS)}
+        for name, times_s in spent_s.items()
+    }
+
+
+def fixture_table(costs: Iterable[TestCost]) -> Iterator[str]:
+    """The fixtures that took longest, all their set-ups together."""
     yield "| fixture | set-ups | s |"
     yield "|---|---|---|"
-    for name in sorted(spent_s, key=lambda name: -spent_s[name])[:FIXTURES_SHOWN]:
-        yield f"| {name} | {count[name]} | {spent_s[name]:.1f} |"
+    dearest = sorted(fixtures_of(costs).items(), key=lambda pair: -pair[1]["s"])
+    for name, cost in dearest[:FIXTURES_SHOWN]:
+        yield f"| {name} | {cost['setups']} | {cost['s']:.1f} |"
 
 
 def report(costs: list[TestCost]) -> Iterator[str]:
