@@ -8,8 +8,8 @@ from benchmarks.restore.measured import run as measured
 
 PARTS = {
     "measure": measured.FIGURES,
-    "contention": measured.FIGURES_CONTENDED,
-    "compute_rich": measured.FIGURES_COMPUTE_RICH,
+    "contention": measured.FIGURES_SOME,
+    "compute_rich": measured.FIGURES_SOME,
     "split": measured.FIGURES_SPLIT,
     "ablation": ablation.FIGURES,
     "slow_store": slow_store.FIGURES,

@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import fmean
 
-from engine_adapters.restore import LayerCosts, LayerSchedule, Source
+from benchmarks.restore.measured.restored_layers import RestoredLayers
+from engine_adapters.restore import LayerCosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,19 +24,18 @@ class BesideCosts:
     project_beside_hidden_s: float
     compute_slowdown: float
 
-    def duration_s(self, schedule: LayerSchedule, costs: LayerCosts) -> float:
-        """The longer side of a schedule where both are always busy; no pipeline is shorter.
+    def duration_s(self, layers: RestoredLayers, costs: LayerCosts) -> float:
+        """The longer side of a restoration where both are always busy; no pipeline is shorter.
 
         Reads run beside computing first, then beside projecting.
         """
-        hidden = schedule.count(Source.HIDDEN)
-        computed_s = schedule.count(Source.COMPUTE) * costs.compute_s * self.compute_slowdown
-        first = min(float(hidden), computed_s / self.hidden_beside_compute_s)
+        computed_s = layers.computed * costs.compute_s * self.compute_slowdown
+        first = min(layers.hidden, computed_s / self.hidden_beside_compute_s)
         reads_s = first * self.hidden_beside_compute_s
-        reads_s += (hidden - first) * self.hidden_beside_project_s
-        reads_s += schedule.count(Source.KV) * self.kv_beside_project_s
-        made_s = computed_s + hidden * self.project_beside_hidden_s
-        made_s += schedule.count(Source.KV) * costs.load_s
+        reads_s += (layers.hidden - first) * self.hidden_beside_project_s
+        reads_s += layers.kv * self.kv_beside_project_s
+        made_s = computed_s + layers.hidden * self.project_beside_hidden_s
+        made_s += layers.kv * costs.load_s
         return max(reads_s, made_s)
 
 

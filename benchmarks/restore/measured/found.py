@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from benchmarks.interleave import ratios
 from benchmarks.restore.measured.beside import BesideCosts
+from benchmarks.restore.measured.restored_layers import RestoredLayers
 from benchmarks.restore.measured.scale import MeasuredSetting
 from engine_adapters.restore import (
     LAYER_MODES,
@@ -15,7 +16,6 @@ from engine_adapters.restore import (
     Mode,
     best_bounded,
     bound_s,
-    computing_s,
 )
 
 Costs = TypeVar("Costs", LayerCosts, BesideCosts)
@@ -26,8 +26,10 @@ SINGLE = (Mode.RECOMPUTE, Mode.KV, Mode.HIDDEN)
 class Found:
     """Seconds of each mode and the costs of one layer, one for each round.
 
-    ``waited_s`` is the part of those of ``hcache`` in which it could compute nothing,
-    ``recomputed_layers`` how many layers it recomputed.
+    ``schedules`` is what was planned, and ``restored`` what each restoration made its layers
+    from: it decides by its own rates how many it recomputes. ``recompute`` has one sample for all
+    rounds: it is several times as slow as any other mode. ``waited_s`` is the part of the seconds
+    of ``hcache`` in which it could compute nothing.
     ``device_bytes_per_s`` is what the device was limited to, ``planned_project_s`` C_H when
     that was set. ``tokens_equal`` says whether all modes went on with the same tokens.
     """
@@ -36,7 +38,7 @@ class Found:
     schedules: Mapping[Mode, LayerSchedule]
     seconds: Mapping[Mode, tuple[float, ...]]
     waited_s: tuple[float, ...]
-    recomputed_layers: tuple[float, ...]
+    restored: Mapping[Mode, tuple[RestoredLayers, ...]]
     costs: tuple[LayerCosts, ...]
     beside: tuple[BesideCosts, ...]
     device_bytes_per_s: float
@@ -62,18 +64,16 @@ class Found:
 
     def over_bound(self, mode: Mode) -> tuple[float, ...]:
         """Seconds over the bound of the same round."""
-        return ratios(self.seconds[mode], self.bounds_s)
+        return ratios(self._round_s(mode), self.bounds_s)
 
-    @property
-    def hcache_vs_bound(self) -> float:
+    def vs_bound(self, mode: Mode) -> float:
         """The median of the rounds."""
-        return statistics.median(self.over_bound(Mode.HCACHE))
+        return statistics.median(self.over_bound(mode))
 
     def over_beside(self) -> tuple[float, ...]:
-        """Seconds of ``hcache`` over what its schedule takes where each side slows the other."""
-        schedule = self.schedules[Mode.HCACHE]
-        pairs = zip(self.beside, self.costs, strict=True)
-        durations = [beside.duration_s(schedule, costs) for beside, costs in pairs]
+        """Seconds of ``hcache`` over what its layers take where each side slows the other."""
+        rounds = zip(self.restored[Mode.HCACHE], self.beside, self.costs, strict=True)
+        durations = [beside.duration_s(layers, costs) for layers, beside, costs in rounds]
         return ratios(self.seconds[Mode.HCACHE], durations)
 
     def waited_over_bound(self) -> tuple[float, ...]:
@@ -82,32 +82,35 @@ class Found:
 
     def worked_over_costs(self) -> tuple[float, ...]:
         """What ``hcache`` did not wait, over what computing takes by the costs of the round."""
-        schedule = self.schedules[Mode.HCACHE]
-        worked = (
+        worked = tuple(
             all_s - waited_s
             for all_s, waited_s in zip(self.seconds[Mode.HCACHE], self.waited_s, strict=True)
         )
-        return ratios(tuple(worked), [computing_s(schedule, costs) for costs in self.costs])
+        rounds = zip(self.restored[Mode.HCACHE], self.costs, strict=True)
+        return ratios(worked, [layers.computing_s(costs) for layers, costs in rounds])
 
     def over(self, mode: Mode, peer: Mode) -> float:
         """Seconds over those of another mode: the median of the rounds."""
-        return statistics.median(ratios(self.seconds[mode], self.seconds[peer]))
+        return statistics.median(ratios(self._round_s(mode), self._round_s(peer)))
 
-    def over_best_single(self) -> float:
-        """``hcache`` over the best mode of one source.
+    def over_best_single(self, mode: Mode) -> float:
+        """A mode over the best one of a single source, each as it was measured.
 
-        1 against one with the same schedule: both do the same work, and what is measured of
-        it is noise (``noise``).
+        Where both did the same work, what differs is noise (``noise``).
         """
-        return max(1.0 if self._is_alike(peer) else self.over(Mode.HCACHE, peer) for peer in SINGLE)
+        return max(self.over(mode, peer) for peer in SINGLE)
 
     def noise(self) -> tuple[float, ...]:
-        """``hcache`` over each mode that has its schedule, in every round; empty without one."""
+        """``hcache`` over other modes in all rounds in which both made their layers alike."""
+        hcache_s, ours = self.seconds[Mode.HCACHE], self.restored[Mode.HCACHE]
         return tuple(
-            ratio
+            our_s / peer_s
             for peer in LAYER_MODES
-            if peer is not Mode.HCACHE and self._is_alike(peer)
-            for ratio in ratios(self.seconds[Mode.HCACHE], self.seconds[peer])
+            if peer not in {Mode.HCACHE, Mode.RECOMPUTE}
+            for our_s, peer_s, our, theirs in zip(
+                hcache_s, self.seconds[peer], ours, self.restored[peer], strict=True
+            )
+            if our == theirs
         )
 
     def drift(self) -> tuple[float, ...]:
@@ -120,8 +123,12 @@ class Found:
             self.hidden_bytes / costs.io_hidden_s / self.device_bytes_per_s for costs in self.costs
         )
 
-    def _is_alike(self, peer: Mode) -> bool:
-        return self.schedules[peer] == self.schedules[Mode.HCACHE]
+    def _round_s(self, mode: Mode) -> tuple[float, ...]:
+        """Seconds in each round."""
+        if mode is Mode.RECOMPUTE:
+            (seconds,) = self.seconds[mode]
+            return (seconds,) * len(self.costs)
+        return self.seconds[mode]
 
 
 def rounds_of(kind: type[Costs], rounds: Mapping[str, Sequence[float]]) -> tuple[Costs, ...]:

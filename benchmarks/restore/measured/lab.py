@@ -14,6 +14,7 @@ from benchmarks.restore.measured.beside import BesideCosts, beside
 from benchmarks.restore.measured.found import Found, rounds_of
 from benchmarks.restore.measured.machine import SettingMachine
 from benchmarks.restore.measured.modes import READ_SOURCES, ModeRunner
+from benchmarks.restore.measured.restored_layers import RestoredLayers
 from benchmarks.restore.measured.scale import MeasuredSetting, Scale
 from engine_adapters.restore import (
     LAYER_MODES,
@@ -25,9 +26,12 @@ from engine_adapters.restore import (
     with_faster_reads,
 )
 from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.restorer import SPAN_TOKENS
 from kvstored_client import Client
 
-RECOMPUTED = "hcache_recomputed"
+STORING_MODES = tuple(mode for mode in LAYER_MODES if mode is not Mode.RECOMPUTE)
+"""Those that are restored in every round. Recomputing is timed once, since it takes most of the
+time and is never near the best; what a layer of it costs is timed in every round."""
 
 
 class SettingLab:
@@ -69,6 +73,7 @@ class SettingLab:
         bytes_per_s = machine.bytes_per_s(computing)
         with machine.restoring(bytes_per_s) as device:
             samples = self._interleaved(device, runner)
+            recompute_s = runner.restore(device.client, Mode.RECOMPUTE).duration_s
             equal = all(
                 runner.continuation(device.client, mode) == plain
                 for mode in LAYER_MODES
@@ -77,9 +82,21 @@ class SettingLab:
         return Found(
             setting=self._setting,
             schedules=schedules,
-            seconds={mode: samples[mode] for mode in LAYER_MODES},
+            seconds={
+                **{mode: samples[mode] for mode in STORING_MODES},
+                Mode.RECOMPUTE: (recompute_s,),
+            },
             waited_s=samples[_waited(Mode.HCACHE)],
-            recomputed_layers=samples[RECOMPUTED],
+            restored={
+                **{
+                    mode: tuple(
+                        RestoredLayers.of(stored[mode], count)
+                        for count in samples[_recomputed(mode)]
+                    )
+                    for mode in STORING_MODES
+                },
+                Mode.RECOMPUTE: (RestoredLayers.of(stored[Mode.RECOMPUTE], self._layers),),
+            },
             costs=rounds_of(LayerCosts, samples),
             beside=rounds_of(BesideCosts, samples),
             device_bytes_per_s=bytes_per_s,
@@ -92,40 +109,28 @@ class SettingLab:
         self, device: SlowDevice, runner: ModeRunner
     ) -> Mapping[str, tuple[float, ...]]:
         """Seconds by mode and by the names of costs, one for each round."""
-        client, rounds_begun = device.client, 0
+        client = device.client
 
         def begin_round() -> None:
-            nonlocal rounds_begun
-            rounds_begun += 1
             # Nothing is read twice in one round.
             device.forget()
             # What a daemon and a session do once, at their first request, is no restoration's.
             runner.ask_for_nothing(client)
 
         def restore(mode: Mode) -> Measured:
-            recomputed = runner.recomputed_layers(mode) if mode is Mode.HCACHE else 0
             report = runner.restore(client, mode)
-            measured = {mode: report.duration_s, _waited(mode): report.waited_s}
-            if mode is Mode.HCACHE:
-                measured[RECOMPUTED] = recomputed
-            return measured
-
-        def recompute() -> Measured:
-            # The first round warms up. Saving has done so for this, and long ones take minutes.
-            is_counted = rounds_begun > 1
-            seconds = runner.restore(client, Mode.RECOMPUTE).duration_s if is_counted else 0.0
-            return {Mode.RECOMPUTE: seconds, "compute_s": seconds / self._layers}
+            return {
+                mode: report.duration_s,
+                _waited(mode): report.waited_s,
+                _recomputed(mode): report.recomputed_layer_tokens / len(self._history),
+            }
 
         def read(source: Source) -> Measured:
             return {f"io_{source}_s": runner.read(client, source)}
 
-        group = [
-            Alternative(run=partial(restore, mode))
-            for mode in LAYER_MODES
-            if mode is not Mode.RECOMPUTE
-        ]
+        group = [Alternative(run=partial(restore, mode)) for mode in STORING_MODES]
         group += [Alternative(run=partial(read, source)) for source in READ_SOURCES]
-        group += [Alternative(run=recompute)]
+        group += [Alternative(run=lambda: {"compute_s": self._machine.recomputing_s()})]
         group += [Alternative(run=lambda: asdict(self._machine.computing()))]
         group += [Alternative(run=lambda: asdict(self._beside(client, runner)))]
 
@@ -141,13 +146,13 @@ class SettingLab:
         )
 
     def _beside(self, client: Client, runner: ModeRunner) -> BesideCosts:
-        """Three reads of the whole history, each beside work of one kind."""
+        """Three reads of one span of the history, each beside work of one kind."""
         projecting, first_step = self._machine.projecting(), self._machine.first_step()
         first_step()
         alone_s = first_step()
 
         def read(source: Source) -> Callable[[], float]:
-            return partial(runner.read, client, source)
+            return partial(runner.read, client, source, token_count=SPAN_TOKENS)
 
         hidden_s, project_s = beside(read(Source.HIDDEN), projecting)
         kv_s, _ = beside(read(Source.KV), projecting)
@@ -170,3 +175,7 @@ def history_of(setting: MeasuredSetting, model: Model, settings: Settings) -> li
 
 def _waited(mode: Mode) -> str:
     return f"{mode}_waited_s"
+
+
+def _recomputed(mode: Mode) -> str:
+    return f"{mode}_recomputed"

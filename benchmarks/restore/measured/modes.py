@@ -42,7 +42,6 @@ class ModeRunner:
         """``schedules`` say what is stored; modes that balance ``costs`` begin with these."""
         self._model = model
         self._history = history
-        self._schedules = schedules
         layers = model.config.layer_count
         self._saved = SavedHistory(
             model,
@@ -78,12 +77,16 @@ class ModeRunner:
         self._saved.check(report)
         return report
 
-    def read(self, client: Client, source: Source) -> float:
-        """Reads all layers from one source and makes nothing of it; seconds of one layer."""
+    def read(self, client: Client, source: Source, *, token_count: int | None = None) -> float:
+        """Reads all layers from one source and makes nothing of it; seconds of one layer.
+
+        With ``token_count`` only so many tokens are read, and the time of all is told from them.
+        """
         state_format = self._saved.format(_reading(source))
         layout = state_format.layout
         started_s = time.perf_counter()
-        keys = client.prefix_keys(layout, self._history)
+        tokens = self._history[:token_count]
+        keys = client.prefix_keys(layout, tokens)
         reader = SpanReader(
             client,
             state_format,
@@ -100,7 +103,8 @@ class ModeRunner:
                 reader.give_back(span)
         finally:
             reader.close()
-        return (time.perf_counter() - started_s) / layout.layer_count
+        share = len(tokens) / len(self._history)
+        return (time.perf_counter() - started_s) / layout.layer_count / share
 
     def continuation(self, client: Client, mode: Mode) -> tuple[int, ...]:
         """Greedy tokens behind the history of a mode that stores anything, and a token 0."""
@@ -141,10 +145,6 @@ class ModeRunner:
             layer_rates=self._rates.get(mode),
         )
 
-    def recomputed_layers(self, mode: Mode) -> int:
-        """How many layers the next restoration recomputes, by what the last ones measured."""
-        return self._rates[mode].recomputed_layers(self._schedules[mode])
-
     def _recompute(self) -> RestoreReport:
         started_s = time.perf_counter()
         for first in range(0, len(self._history), TOKEN_BUDGET):
@@ -157,7 +157,10 @@ class ModeRunner:
                 first_slot=0,
             )
             self._model.forward(part, [segment], cache=self._cache, sink=NullSink(), logit_rows=())
-        return RestoreReport(duration_s=time.perf_counter() - started_s)
+        return RestoreReport(
+            duration_s=time.perf_counter() - started_s,
+            recomputed_layer_tokens=len(self._history) * self._model.config.layer_count,
+        )
 
 
 def _reading(source: Source) -> str:

@@ -1,5 +1,6 @@
 """All settings one after the other, and the figures that come out of them."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from benchmarks.kit.scratch_model import scratch_model, torch_threads
 from benchmarks.report import Series, Summary
 from benchmarks.restore.measured.found import Found
 from benchmarks.restore.measured.lab import SettingLab
+from benchmarks.restore.measured.restored_layers import RestoredLayers
 from benchmarks.restore.measured.scale import FULL, QUICK, Balance, Scale
 from benchmarks.restore.measured.show import show_found
 from benchmarks.restore.measured.storage import kv_over_stored
@@ -18,18 +20,20 @@ from engine_adapters.restore import LAYER_MODES, LayerSchedule, Mode, Source
 FIGURES = (
     "hcache_vs_bound_max",
     "hcache_vs_best_single_max",
+    "auto_vs_best_single_max",
     "hcache_vs_kv_balanced_x",
     "storage_per_token_kv_over_hcache_min",
     "storage_per_token_kv_over_hcache_max",
     "tokens_equal",
 )
-FIGURES_COMPUTE_RICH = ("hcache_vs_bound_max", "hcache_vs_best_single_max", "tokens_equal")
-FIGURES_SPLIT = (
-    "split_hcache_vs_bound_max",
-    "split_hcache_vs_best_single_max",
-    "split_tokens_equal",
+FIGURES_SOME = (
+    "hcache_vs_bound_max",
+    "hcache_vs_best_single_max",
+    "auto_vs_best_single_max",
+    "tokens_equal",
 )
-FIGURES_CONTENDED = ("hcache_vs_bound_max", "hcache_vs_best_single_max", "tokens_equal")
+"""Of a part that has some of the settings."""
+FIGURES_SPLIT = tuple(f"split_{key}" for key in FIGURES_SOME)
 SCRATCH_BYTES = 9_000_000_000
 COSTS = ("io_hidden", "io_kv", "compute", "project", "load")
 
@@ -89,12 +93,20 @@ def figures_of(found: list[Found], stored: dict[str, float]) -> list[Series]:
     ]
     ratios = tuple(stored.values())
     rows = (
-        ("hcache_vs_bound_max", "ratio", [one.hcache_vs_bound for one in found], Summary.MOST),
         (
-            "hcache_vs_best_single_max",
+            "hcache_vs_bound_max",
             "ratio",
-            [one.over_best_single() for one in found],
+            [one.vs_bound(Mode.HCACHE) for one in found],
             Summary.MOST,
+        ),
+        *(
+            (
+                f"{mode}_vs_best_single_max",
+                "ratio",
+                [one.over_best_single(mode) for one in found],
+                Summary.MOST,
+            )
+            for mode in (Mode.HCACHE, Mode.AUTO)
         ),
         ("hcache_vs_kv_balanced_x", "ratio", balanced, Summary.LEAST),
         ("storage_per_token_kv_over_hcache_min", "ratio", ratios, Summary.LEAST),
@@ -116,12 +128,14 @@ def details_of(found: Found) -> list[Series]:
         speeds = tuple(token_count / seconds for seconds in found.seconds[mode])
         samples.append((mode, "tokens/s", speeds))
         samples.append((f"{mode}_vs_bound", "ratio", found.over_bound(mode)))
-        samples += _layers(mode, (found.schedules[mode],))
+        samples += _layers(f"{mode}_planned", (found.schedules[mode],))
+        samples += _layers(mode, found.restored[mode])
+    for mode in (Mode.HCACHE, Mode.AUTO):
+        samples.append((f"{mode}_vs_best_single", "ratio", (found.over_best_single(mode),)))
     samples.append(("bound", "tokens/s", tuple(token_count / each for each in found.bounds_s)))
     samples += _layers("bound", found.bounds)
     samples += [
         ("hcache_vs_beside", "ratio", found.over_beside()),
-        ("hcache_recomputed_layers", "layers", found.recomputed_layers),
         ("hcache_waited_vs_bound", "ratio", found.waited_over_bound()),
         ("hcache_worked_vs_costs", "ratio", found.worked_over_costs()),
     ]
@@ -156,7 +170,7 @@ def _slower(found: Found) -> list[tuple[str, str, tuple[float, ...]]]:
 
 
 def _layers(
-    name: str, schedules: tuple[LayerSchedule, ...]
+    name: str, schedules: Sequence[LayerSchedule] | Sequence[RestoredLayers]
 ) -> list[tuple[str, str, tuple[float, ...]]]:
     """How many layers come from each source."""
     return [

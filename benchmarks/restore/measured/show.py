@@ -1,6 +1,7 @@
-"""One setting as a table: every mode with its schedule, speed and ratio to the bound."""
+"""One setting as a table: every mode with its layers, speed and ratio to the bound."""
 
 from collections import Counter
+from collections.abc import Sequence
 from statistics import median
 
 from rich.console import Console
@@ -22,7 +23,7 @@ def table_of(found: Found) -> Table:
     table = new_table(
         f"{setting.token_count} tokens, bandwidth {setting.bandwidth_share:g}, {threads}: "
         f"{setting.balance.value}",
-        ("", "schedule"),
+        ("", "planned", "restored"),
         ("seconds", "tokens/s", "over the bound", "min", "max"),
     )
     for mode in LAYER_MODES:
@@ -30,11 +31,12 @@ def table_of(found: Found) -> Table:
         table.add_row(
             mode,
             str(found.schedules[mode]),
+            _most_common(found.restored[mode]),
             *_speed(found.seconds[mode], setting.token_count),
             *(f"{number:.3f}" for number in (median(ratios), min(ratios), max(ratios))),
         )
-    ((partition, _),) = Counter(map(str, found.bounds)).most_common(1)
-    table.add_row(BOUND, partition, *_speed(found.bounds_s, setting.token_count), "1.000", "", "")
+    bound = _most_common(found.bounds)
+    table.add_row(BOUND, bound, "", *_speed(found.bounds_s, setting.token_count), "1.000", "", "")
     return table
 
 
@@ -50,11 +52,16 @@ def show_found(console: Console, found: Found) -> None:
         f"{len(found.costs)} rounds; milliseconds of a layer: {milliseconds}",
         f"device {found.device_bytes_per_s / 1e6:.0f} MB/s",
         f"C_H of the rounds: {min(drift):.2f} to {max(drift):.2f} of the one that set this",
-        f"hcache, costs of both sides at once: {median(beside):.3f} of its schedule's duration",
+        f"hcache, costs of both sides at once: {median(beside):.3f} of the duration of its layers",
         f"hcache waited: {median(found.waited_over_bound()):.3f} of the bound",
         f"hcache worked: {median(found.worked_over_costs()):.3f} of what its work costs",
     )
     show(console, table_of(found), notes)
+
+
+def _most_common(layers: Sequence[object]) -> str:
+    ((text, _),) = Counter(map(str, layers)).most_common(1)
+    return text
 
 
 def _speed(seconds: tuple[float, ...], token_count: int) -> tuple[str, str]:

@@ -10,7 +10,8 @@ class RestoreReport:
     ``waited_s`` is the part of ``duration_s`` in which nothing could be computed because
     states had not arrived. ``meeting_token`` is where computing from the front first met what
     was loaded from the back (Cake); None where it did not. ``decode_s`` is the processor's time
-    of the threads that decoded for it, beside all else.
+    of the threads that decoded for it, beside all else. ``recomputed_layer_tokens`` counts tokens,
+    each in one layer, that were computed from the tokens because layers after them were loaded.
     """
 
     restored_tokens: int = 0
@@ -20,3 +21,4 @@ class RestoreReport:
     waited_s: float = 0.0
     meeting_token: int | None = None
     decode_s: float = 0.0
+    recomputed_layer_tokens: int = 0

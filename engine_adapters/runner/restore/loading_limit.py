@@ -46,6 +46,8 @@ class LoadingLimit:
         self._was_reading = False
         self._arrived_bytes = 0
         self._arrived_s = now_s
+        self.recomputed_layer_tokens = 0
+        """Tokens, each in one layer, that were computed because layers after them are loaded."""
         if compute is None:
             return
         self._stake = Stake(
@@ -95,6 +97,7 @@ class LoadingLimit:
 
     def end_recompute(self, duration_s: float, *, layer_tokens: int) -> None:
         """So many tokens, each in one layer, were computed from the tokens."""
+        self.recomputed_layer_tokens += layer_tokens
         if self._layer_rates is not None and self._is_on_cpu:
             self._layer_rates.recomputed(duration_s, layer_tokens=layer_tokens)
 

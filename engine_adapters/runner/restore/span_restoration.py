@@ -168,6 +168,7 @@ class SpanRestoration:
             dram_bytes=dram_bytes,
             waited_s=self._patience.waited_s,
             duration_s=ended_s - self._started_s,
+            recomputed_layer_tokens=self._limit.recomputed_layer_tokens,
         )
 
     def close(self) -> None:

@@ -275,6 +275,7 @@ def test_layers_that_are_stored_were_read_though_computing_them_is_faster(
     completion = lab.restored(deliver=lambda _: True, layer_rates=rates)
     assert completion.token_ids == lab.plain.token_ids
     assert completion.restore.restored_tokens == HISTORY_TOKENS
+    assert completion.restore.recomputed_layer_tokens == first_layer * HISTORY_TOKENS
     reads = lab.client.store.reads
     assert {read.first_layer for read in reads} == {first_layer}
     assert {read.layer_count for read in reads} == {3 - first_layer}
