@@ -22,40 +22,79 @@ MODULES = {
 }
 """Every module has a ``BENCHMARK``."""
 
-_KIT = ("benchmarks/core_split.py", "benchmarks/kit")
+_KIT = (
+    "benchmarks/core_split.py",
+    "benchmarks/cpu_time.py",
+    "benchmarks/kit",
+    "benchmarks/scratch.py",
+)
+_TEXT = ("benchmarks/document.py",)
+_ROUNDS = ("benchmarks/interleave.py",)
+_DEVICES = (
+    "benchmarks/fio.py",
+    "benchmarks/fio_sweep.py",
+    "benchmarks/huge_pages.py",
+    "benchmarks/workload.py",
+)
 _STORE = ("kvstored", "client/kvstored_client", "protos")
-_RUNNER = (
+_READING = (
     "engine_adapters/chunk_codec.py",
     "engine_adapters/codecs",
+    "engine_adapters/file_digests.py",
+    "engine_adapters/layout_check.py",
     "engine_adapters/reading",
     "engine_adapters/restore",
-    "engine_adapters/runner",
 )
+_RUNNER = (*_READING, "engine_adapters/runner")
+_PLANNER = ("engine_adapters/restore", "protos/kvstored_contract")
+_TESTS = ("tests", "benchmarks", "examples", "engine_adapters", *_STORE)
 
 CODE = {
-    "cake": ("benchmarks/cake", *_KIT, *_RUNNER, *_STORE),
-    "cake simulate": ("benchmarks/cake", "engine_adapters/restore"),
-    "conversation": ("benchmarks/conversation.py", *_KIT, *_RUNNER, *_STORE),
-    "decode": ("benchmarks/decode", *_KIT, *_RUNNER, *_STORE),
-    "engines": ("benchmarks/engines.py", "benchmarks/fio.py", "kvstored/io", "kvstored/format"),
-    "index_scale": ("benchmarks/index_scale", *_KIT, *_STORE),
-    "peers": ("benchmarks/peers", *_KIT, "benchmarks/store_session.py", *_STORE),
-    "restore": ("benchmarks/restore", *_KIT, *_RUNNER, *_STORE),
-    "restore simulate": ("benchmarks/restore", "engine_adapters/restore"),
-    "storage": ("benchmarks/storage", *_KIT, "benchmarks/store_session.py", *_STORE),
+    "cake": (
+        *("benchmarks/cake", "benchmarks/restore"),
+        *(*_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
+    ),
+    "cake simulate": ("benchmarks/cake", "benchmarks/restore", *_PLANNER),
+    "conversation": (
+        "benchmarks/conversation.py",
+        *(*_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
+    ),
+    "decode": ("benchmarks/decode", *_TEXT, *_KIT, *_RUNNER, *_STORE),
+    "engines": (
+        *("benchmarks/engines.py", "benchmarks/scratch.py", *_ROUNDS, *_DEVICES),
+        *("kvstored/io", "kvstored/format", "kvstored/server/held", "kvstored/store/read"),
+        *("client/kvstored_client/values.py", "protos/kvstored_contract"),
+    ),
+    "index_scale": ("benchmarks/index_scale", "benchmarks/workload.py", *_KIT, *_STORE),
+    "peers": (
+        *("benchmarks/peers", "benchmarks/storage", "benchmarks/store_session.py"),
+        *(*_ROUNDS, *_DEVICES, *_KIT, *_STORE),
+    ),
+    "restore": ("benchmarks/restore", *_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
+    "restore simulate": ("benchmarks/restore", *_PLANNER),
+    "storage": (
+        *("benchmarks/storage", "benchmarks/store_session.py", "benchmarks/memcpy.py"),
+        *(*_ROUNDS, *_DEVICES, *_KIT, *_STORE),
+    ),
     "tiering": ("benchmarks/tiering", "kvstored/tiers/policy"),
-    "vllm": ("benchmarks/vllm", *_KIT, "engine_adapters/restore", "engine_adapters/vllm", *_STORE),
-    "examples.conversation": ("examples/conversation", *_RUNNER, *_STORE),
+    "vllm": ("benchmarks/vllm", "engine_adapters/vllm", *_ROUNDS, *_KIT, *_READING, *_STORE),
+    "examples.conversation": (
+        *("examples/conversation", "engine_adapters/processor.py"),
+        *(*_TEXT, *_KIT, *_RUNNER, *_STORE),
+    ),
     "tests.faults.clients": ("tests/faults/clients", *_STORE),
-    "tests.faults.index": ("tests/faults/index", "kvstored/store", "kvstored/format"),
+    "tests.faults.index": ("tests/faults/index", "kvstored", "protos"),
     "tests.faults.kill": ("tests/faults/kill", *_STORE),
     "tests.faults.media": ("tests/faults/media", "kvstored", "protos"),
     "tests.faults.memory": ("tests/faults/memory", *_STORE),
     "tests.faults.power": ("tests/faults/power", "kvstored", "protos"),
-    "tests.stages": ("tests", "benchmarks", "examples", "engine_adapters", *_STORE),
+    "tests.stages": _TESTS,
+    ".ci/run": (".ci/run", "Makefile", *_TESTS),
+    "pytest": _TESTS,
 }
 """Files and folders whose change makes a result old: of a benchmark, of one part of it that
-describes less, and of other programs that write results, by their module."""
+describes less, and of other programs that write results, by their module or script. What only
+prints or names results is not among them (``benchmarks/report.py``, ``kvstored/evidence``)."""
 
 
 def find_benchmark(name: str) -> Benchmark:

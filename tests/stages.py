@@ -8,12 +8,14 @@ that says from which commit and which machine it is.
 """
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -138,23 +140,30 @@ def announce(suite: Suite, plan: Sequence[Step]) -> None:
 def run_step(step: Step) -> Iterator[Ended]:
     """Runs its stages beside each other; the last one's output is shown as it comes."""
     *others, shown = step
-    with tempfile.TemporaryDirectory() as folder:
-        started_s = time.monotonic()
-        running = []
-        for stage in others:
-            output = Path(folder, stage.name)
-            with output.open("wb") as file:
-                process = subprocess.Popen(
-                    stage.command, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT
-                )
-            running.append((stage, process, output))
-        status = subprocess.run(shown.command, cwd=ROOT, check=False).returncode
-        yield Ended(shown, status, time.monotonic() - started_s)
-        for stage, process, output in running:
-            status = process.wait()
-            say(f"--- {stage.name}")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ThreadPoolExecutor(max_workers=len(step)) as threads,
+    ):
+        outputs = [Path(folder, stage.name) for stage in others]
+        ends = [threads.submit(run, *pair) for pair in zip(others, outputs, strict=True)]
+        yield run(shown, None)
+        for end, output in zip(ends, outputs, strict=True):
+            ended = end.result()
+            say(f"--- {ended.stage.name}")
             say(output.read_text(errors="replace").rstrip())
-            yield Ended(stage, status, time.monotonic() - started_s)
+            yield ended
+
+
+def run(stage: Stage, output: Path | None) -> Ended:
+    """Runs one stage; what it prints goes to a file, if there is one."""
+    started_s = time.monotonic()
+    with contextlib.ExitStack() as files:
+        file = None if output is None else files.enter_context(output.open("wb"))
+        errors = None if file is None else subprocess.STDOUT
+        status = subprocess.run(
+            stage.command, stdout=file, stderr=errors, cwd=ROOT, check=False
+        ).returncode
+    return Ended(stage, status, time.monotonic() - started_s)
 
 
 def summary(ends: Sequence[Ended], total_s: float) -> str:

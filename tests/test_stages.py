@@ -1,13 +1,16 @@
-"""What a run of the stages writes of its times."""
+"""Stages run beside each other, and a run of them writes its times."""
 
 import json
+import threading
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests import stages
-from tests.stages import Ended, Stage, Suite, result
+from tests.stages import Ended, Stage, Suite, result, run_step
 from tests.support.costs import TestCost
 
 
@@ -66,3 +69,21 @@ def cost(
         "setup_and_teardown_s": setup_and_teardown_s,
         "daemons": daemons,
     }
+
+
+def test_each_stage_of_a_step_has_a_time_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: stages that ended early took as long as the last one of their step.
+
+    The clock goes on only where the last one is waited for.
+    """
+    here, numbers = threading.current_thread(), count()
+    clock = SimpleNamespace(
+        monotonic=lambda: float(next(numbers)) if threading.current_thread() is here else 0.0
+    )
+    monkeypatch.setattr(stages, "time", clock)
+    early = Stage("early", "", ("sh", "-c", "echo said; exit 3"))
+    shown = Stage("shown", "", ("true",))
+    assert list(run_step((early, shown))) == [Ended(shown, 0, 1.0), Ended(early, 3, 0.0)]
+    assert "--- early\nsaid\n" in capsys.readouterr().out

@@ -42,8 +42,8 @@ def said_commit(document: Mapping[str, Any]) -> tuple[str | None, bool | None]:
 
 
 def program_of(document: Mapping[str, Any]) -> str:
-    """The benchmark that made a result file, or else the module that its command names."""
+    """The benchmark that made a result file, or else the module or script of its command."""
     if "benchmark" in document:
         return str(document["benchmark"])
-    _, _, module, *_ = shlex.split(document["command"])
-    return module
+    program, *arguments = shlex.split(document["command"])
+    return arguments[1] if program == "python" else program

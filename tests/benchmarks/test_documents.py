@@ -12,13 +12,7 @@ from benchmarks.results.result import FOLDER
 from benchmarks.tables import filled
 from kvstored.evidence.checkout import ROOT, commit_of_tree, git
 
-DOCUMENTS = [
-    ROOT / "README.md",
-    *(
-        ROOT / "docs" / f"{name}.md"
-        for name in ("design", "operations", "performance", "restoring", "vllm")
-    ),
-]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 
 

@@ -71,8 +71,8 @@ def restart_with(daemon: DaemonProcess, **sections: dict[str, Any]) -> None:
 
 
 @needs_root
-def test_another_user_cannot_open_the_socket(daemon: DaemonProcess) -> None:
-    assert stranger_hears(daemon) == "no permission"
+def test_another_user_cannot_open_the_socket(shared_daemon: DaemonProcess) -> None:
+    assert stranger_hears(shared_daemon) == "no permission"
 
 
 @needs_root
@@ -124,8 +124,8 @@ def ping_reason(welcome: session_pb2.Welcome, token: str) -> str | None:
         return str(dict(future.trailing_metadata())[REASON_METADATA])
 
 
-def test_the_token_of_a_closed_session_is_refused(daemon: DaemonProcess) -> None:
-    with session(daemon.socket_path) as (welcome, _):
+def test_the_token_of_a_closed_session_is_refused(shared_daemon: DaemonProcess) -> None:
+    with session(shared_daemon.socket_path) as (welcome, _):
         assert ping_reason(welcome, welcome.token) is None
     # The daemon hears of the end when it reads it: the token works until then at most.
     wait_until(lambda: ping_reason(welcome, welcome.token) is not None)
@@ -138,12 +138,15 @@ def test_a_token_of_an_earlier_epoch_is_refused(daemon: DaemonProcess) -> None:
         assert ping_reason(welcome, welcome.token) == "TOKEN_UNKNOWN"
 
 
-def test_one_session_cannot_reach_the_arena_of_another(daemon: DaemonProcess) -> None:
+def test_one_session_cannot_reach_the_arena_of_another(
+    shared_daemon: DaemonProcess, request: pytest.FixtureRequest
+) -> None:
     """A call's offsets mean the arena of the session whose token it carries, and end with it."""
     layout = StateLayout(model="m", dtype="f", layers=(LayerState(StateKind.KV, 64),))
+    path, salt = shared_daemon.socket_path, request.node.name
     with (
-        Client(daemon.socket_path, arena_bytes="1MiB", strict=True) as first,
-        Client(daemon.socket_path, arena_bytes="1MiB", strict=True) as second,
+        Client(path, arena_bytes="1MiB", salt=salt, strict=True) as first,
+        Client(path, arena_bytes="1MiB", salt=salt, strict=True) as second,
     ):
         mine, other = first.allocate(8192), second.allocate(8192)
         assert mine is not None
@@ -164,8 +167,8 @@ def test_one_session_cannot_reach_the_arena_of_another(daemon: DaemonProcess) ->
             second.read(layout, [chunk.key], borrowed)
 
 
-def test_a_client_cannot_resize_its_arena(daemon: DaemonProcess) -> None:
-    with session(daemon.socket_path) as (welcome, descriptors):
+def test_a_client_cannot_resize_its_arena(shared_daemon: DaemonProcess) -> None:
+    with session(shared_daemon.socket_path) as (welcome, descriptors):
         for byte_count in (0, 4096, 2 << 20):
             with pytest.raises(PermissionError):
                 os.ftruncate(descriptors[0], byte_count)
@@ -174,8 +177,8 @@ def test_a_client_cannot_resize_its_arena(daemon: DaemonProcess) -> None:
         assert os.fstat(descriptors[0]).st_size == welcome.arena_bytes
 
 
-def test_a_stranger_at_the_grpc_socket_can_do_nothing(daemon: DaemonProcess) -> None:
-    with grpc.insecure_channel(f"unix:{daemon.grpc_socket_path}") as channel:
+def test_a_stranger_at_the_grpc_socket_can_do_nothing(shared_daemon: DaemonProcess) -> None:
+    with grpc.insecure_channel(f"unix:{shared_daemon.grpc_socket_path}") as channel:
         with pytest.raises(grpc.RpcError) as info:
             admin_pb2_grpc.AdminServiceStub(channel).Stats(admin_pb2.StatsRequest(), timeout=60)
         error = info.value

@@ -1,20 +1,21 @@
-"""All labs with their sizes; ``python -m tests.support.labs FILE ...`` prints them as a table.
+"""All labs with their sizes; ``python -m tests.support.labs DOCUMENT`` writes their table.
 
-It is the table of ``docs/development.md``. The files are those that the stages of ``make test``,
-``make test-labs`` and ``make test-long`` leave in ``var/test-costs``: the last cell has what all
-tests of a lab's file took in them, in the first row of that file.
+It stands between ``<!-- labs -->`` and ``<!-- end -->``. The last cell has what all tests of the
+file of a lab took at each size, in the first row of that file: by the results that ``make test``,
+``make test-labs`` and ``make test-long`` left in ``docs/results`` (``tests/stages.py``).
 """
 
+import json
+import re
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.costs import read
 from tests.support.scale import EVERY, Lab, Scale
 
-STAGES_OF = {"labs": Scale.QUICK, "long": Scale.LONG}
-"""What the stages of a size are called; all others run the smallest one."""
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULT_OF = {Scale.SMOKE: "test_stages", Scale.QUICK: "labs_stages", Scale.LONG: "long_stages"}
+_STRETCH = re.compile(r"(<!-- labs -->\n).*?(<!-- end -->)", re.DOTALL)
 
 CHURN_KILLS = Lab(
     promise="SIGKILL of the daemon at any moment",
@@ -356,19 +357,20 @@ def rows() -> Iterator[tuple[str, ...]]:
         yield (lab.promise, f"`{lab.file}`", lab.cases, *sizes)
 
 
-def seconds(paths: Iterable[Path]) -> dict[tuple[str, Scale], float]:
-    """What the tests of each file took at each size, by the files that stages leave."""
-    spent_s: dict[tuple[str, Scale], float] = defaultdict(float)
-    for path in paths:
-        scale = STAGES_OF.get(path.stem.partition("-")[0], Scale.SMOKE)
-        for cost in read([path]):
-            spent_s[cost.file.removeprefix("tests/"), scale] += cost.total_s
+def seconds(folder: Path) -> dict[tuple[str, Scale], float]:
+    """What the tests of each file took at each size, by the results that are there."""
+    spent_s = {}
+    for scale, name in RESULT_OF.items():
+        path = folder / f"{name}.json"
+        files = json.loads(path.read_text())["tests"]["files"] if path.exists() else {}
+        for file, cost in files.items():
+            spent_s[file.removeprefix("tests/"), scale] = cost["s"]
     return spent_s
 
 
-def table(paths: Iterable[Path]) -> Iterator[str]:
+def table(folder: Path) -> Iterator[str]:
     """The lines of the table; ``-`` where a size did not run."""
-    spent_s = seconds(paths)
+    spent_s = seconds(folder)
     yield f"| promise | lab | cases | {' | '.join(Scale)} | s at {', '.join(Scale)} |"
     yield "|---|---|---|---|---|---|---|"
     told: set[str] = set()
@@ -379,5 +381,12 @@ def table(paths: Iterable[Path]) -> Iterator[str]:
         told.add(lab.file)
 
 
+def filled(text: str, folder: Path = RESULTS) -> str:
+    """A document with its table written again."""
+    lines = "".join(f"{line}\n" for line in table(folder))
+    return _STRETCH.sub(lambda match: f"{match[1]}{lines}{match[2]}", text)
+
+
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{line}\n" for line in table(map(Path, sys.argv[1:])))
+    for document in map(Path, sys.argv[1:]):
+        document.write_text(filled(document.read_text()))

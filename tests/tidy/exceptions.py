@@ -101,3 +101,29 @@ WORDS: dict[str, dict[str, int]] = {
 
 LONG_SENTENCES: dict[str, int] = {}
 """Sentences of a document with too many words."""
+
+WITHOUT_PROVENANCE = {
+    "cake.json",
+    "ci.json",
+    "conversation.json",
+    "decode.json",
+    "decode_batch1.json",
+    "engines.json",
+    "flips.json",
+    "index_scale.json",
+    "kills.json",
+    "labs_stages.json",
+    "long_stages.json",
+    "peers.json",
+    "power.json",
+    "restore.json",
+    "storage.json",
+    "storage_chunk_latency.json",
+    "storage_chunk_latency_later.json",
+    "storage_earlier.json",
+    "test_costs_before.json",
+    "vllm.json",
+    "vllm_server.json",
+    "vllm_steps.json",
+}
+"""Results that do not say all of where they come from."""

@@ -142,6 +142,7 @@ def test_what_a_file_says_of_its_commit() -> None:
 
 def test_labs_and_examples_are_known_by_their_module() -> None:
     assert program_of({"command": "python -m tests.faults.kill --count 5"}) == "tests.faults.kill"
+    assert program_of({"command": ".ci/run"}) == ".ci/run"
     assert program_of({"benchmark": "cake", "command": ""}) == "cake"
 
 

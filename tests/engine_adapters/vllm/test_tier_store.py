@@ -36,11 +36,14 @@ def store_of(client: Client, host: Tensor, **options: Any) -> TierStore:
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 4096, (1 << 20) + 1, (3 << 20) + 5])
-def test_chunks_of_any_size_come_back(daemon: DaemonProcess, chunk_bytes: int) -> None:
+def test_chunks_of_any_size_come_back(
+    shared_daemon: DaemonProcess, request: pytest.FixtureRequest, chunk_bytes: int
+) -> None:
     """Bug: a chunk was one slice, and those above the daemon's ``read_bytes_max`` were refused."""
     host = rows(4, chunk_bytes)
     wanted = host.clone()
-    with Client(daemon.socket_path, arena_bytes="64MiB", strict=True) as client:
+    salt = request.node.name
+    with Client(shared_daemon.socket_path, arena_bytes="64MiB", salt=salt, strict=True) as client:
         store = store_of(client, host)
         assert store.store(KEYS, [0, 1, 2, 3])
         host.zero_()
