@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 class ChunkCodec:
     """One codec for every stored layer. Immutable: any number of threads may share one.
 
-    ``states`` describes the states themselves. ``layout`` is what the store is told: it names
+    ``states`` describes the states themselves. ``layout`` is what the store gets: it names
     the codec, and its ``token_bytes`` bound what a slice may take. ``shapes`` are those of the
     decoded slices, ``[2, tokens, kv_heads, head_dim]`` or ``[tokens, hidden_size]``, None for
     layers that store nothing.

@@ -88,13 +88,13 @@ UNLISTED: set[str] = set()
 WORDS: dict[str, dict[str, int]] = {
     "anew": {},
     "some day": {},
-    "whoever": {
-        "engine_adapters/vllm": 1,
-        "kvstored/server": 1,
+    "whoever": {},
+    "is told": {
+        "engine_adapters/runner": 1,
+        "engine_adapters/vllm": 5,
     },
     "behind": {
-        "engine_adapters/runner": 2,
-        "engine_adapters/vllm": 1,
+        "engine_adapters/runner": 1,
     },
 }
 """By word, how often it stands in the files of a folder, or in a document."""

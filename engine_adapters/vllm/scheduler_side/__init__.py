@@ -5,6 +5,6 @@ In reading order: what is known of one request (``request_track``), of what was 
 mode (``load_choice``). The store knows a request under one identity (``store_identities``) and is
 asked on a thread (``lookup``), once for each admission (``answers``), within the time of a step
 (``step_budget``), and left alone when it hangs (``breaker``, ``disconnections``). What a step
-saves (``saving``), what routers are told (``telling``); computing from the front while the end is
+saves (``saving``), what routers hear (``telling``); computing from the front while the end is
 loaded (``overtaking``, ``pace``). ``side`` puts these together.
 """

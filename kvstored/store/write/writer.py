@@ -36,7 +36,7 @@ class SealedChunk:
     is_encoded: bool = False
 
     def change(self, record: ChunkRecord) -> IndexChange:
-        """What the index is told of the chunk that was written with this record."""
+        """What the index stores of the chunk that was written with this record."""
         if not self.is_encoded:
             return IndexChange(puts=((self.chunk, record),))
         lengths = SliceLengths(

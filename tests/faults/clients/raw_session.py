@@ -1,4 +1,4 @@
-"""A session without the SDK, which says whatever it is told to."""
+"""A session without the SDK, which sends whatever a test wants."""
 
 import mmap
 import os
@@ -20,7 +20,7 @@ ARENA_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a call was told; ``reason`` is empty where the answer carries none."""
+    """The answer to a call; ``reason`` is empty where the answer carries none."""
 
     status: grpc.StatusCode
     reason: str

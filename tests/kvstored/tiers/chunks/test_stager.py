@@ -59,7 +59,7 @@ def never(_: Frame) -> tuple[SliceSum, ...]:
 def test_who_waits_for_a_chunk_that_was_committed_meanwhile_hears_that_it_is_stored(
     tmp_path: Path,
 ) -> None:
-    """Bug: it was told that the time was over for a chunk that is durable."""
+    """Bug: the answer for a durable chunk was that the time was over."""
     with open_store(tmp_path) as opened:
         opened.fill(1)
         put_durable(opened, [1])
@@ -82,7 +82,7 @@ def test_who_waits_for_a_chunk_that_was_committed_meanwhile_hears_that_it_is_sto
 def test_a_chunk_whose_first_put_fails_is_stored_by_the_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: the second was told that the chunk exists, and nobody stored it."""
+    """Bug: the second heard that the chunk exists, and nobody stored it."""
     with open_store(tmp_path) as opened:
         opened.fill(1)
         frame = filling(opened, 1)
@@ -110,7 +110,7 @@ def test_a_chunk_whose_first_put_succeeds_exists(
 
 
 def test_a_chunk_that_is_still_being_put_at_the_deadline_does_not_exist(tmp_path: Path) -> None:
-    """Bug: it was told to exist, though it could not be read and might never be."""
+    """Bug: the answer was that it exists, though it might never be readable."""
     with open_store(tmp_path) as opened:
         frame = filling(opened, 1)
         (ticket,) = opened.put([1], timeout_s=0)
