@@ -26,7 +26,7 @@ def test_files_can_be_read_in_one_sitting() -> None:
     assert sorted(lengths.values())[len(lengths) // 2] <= MEDIAN_LINES_MAX
 
 
-def test_a_folder_is_a_room() -> None:
+def test_a_folder_is_not_crowded() -> None:
     modules = Counter(path.parent for path in product_files() if path.name != "__init__.py")
     assert [str(one) for one, count in modules.items() if count > FOLDER_MODULES_MAX] == []
 

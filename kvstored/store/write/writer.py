@@ -14,7 +14,7 @@ from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest, Operation
 from kvstored.io.split import submit_split
 from kvstored.store.index.change import IndexChange
-from kvstored.store.read.pieces import copy
+from kvstored.store.read.fragments import copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

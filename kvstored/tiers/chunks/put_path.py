@@ -8,7 +8,7 @@ from kvstored.counters import Counters
 from kvstored.format.extent_header import SliceSum
 from kvstored.format.geometry import class_bytes, class_bytes_for
 from kvstored.format.identity import ChunkId
-from kvstored.store.read.pieces import gather
+from kvstored.store.read.fragments import gather
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.chunks.frame import Frame
 from kvstored.tiers.chunks.requests import PutOutcome, PutRequest, PutTicket
@@ -88,12 +88,12 @@ class PutPath:
 
 def copied_from_arena(request: PutRequest, index: int, frame: Frame) -> tuple[SliceSum, ...]:
     """Copies one chunk out of the arena and sums its slices."""
-    pieces_of_slices = request.placement.pieces(
+    fragments_of_slices = request.placement.fragments(
         chunk=index,
         first_layer=0,
         slice_bytes=frame.geometry.slice_bytes,
         chunk_count=len(request.chunks),
     )
     return slice_sums(
-        frame, lambda layer, part: gather(request.source, pieces_of_slices[layer], part)
+        frame, lambda layer, part: gather(request.source, fragments_of_slices[layer], part)
     )

@@ -9,7 +9,7 @@ from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine
-from kvstored.store.read.pieces import copy
+from kvstored.store.read.fragments import copy
 from kvstored.store.write.append_rows import head_moves
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.dram import DramTier

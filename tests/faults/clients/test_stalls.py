@@ -4,9 +4,9 @@ What one call costs the event loop, a device's thread or the daemon's memory is 
 limits; each test sends the worst request that it can within the message size, beside a witness.
 
 Fails when ``source_placement`` checks every length of chunk (seen: the witness runs into its
-deadline), when ``Placement.check`` has no least piece (seen: eight reads hold the daemon for over
-a minute), and when ``Session`` does not count the chunks of its leases or of its reads (seen: no
-refusal).
+deadline), when ``Placement.check`` has no least fragment (seen: eight reads hold the daemon for
+over a minute), and when ``Session`` does not count the chunks of its leases or of its reads (seen:
+no refusal).
 """
 
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ def test_a_put_of_chunks_of_many_lengths(served: DaemonProcess) -> None:
     check_log(served)
 
 
-def test_a_read_in_pieces_of_one_byte(served: DaemonProcess) -> None:
+def test_a_read_in_fragments_of_one_byte(served: DaemonProcess) -> None:
     """Bug: a read of 2 MiB from DRAM was copied on the event loop, one byte after the other."""
     layout = StateLayout(
         model="m", dtype="f", layers=(LayerState(StateKind.KV, 64),) * 7, chunk_tokens=4096
