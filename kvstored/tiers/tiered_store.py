@@ -98,7 +98,7 @@ class TieredStore:
         )
         stager = Stager(store=store, dram=dram, room=room, feed=self._feed)
         tails = TailFrames(store=store, dram=dram, engine=engine, stager=stager)
-        self.put_path = PutPath(dram=dram, stager=stager, counters=counters)
+        self.put_path = PutPath(stager=stager, counters=counters)
         self.read_path = ReadPath(
             store=store,
             dram=dram,
