@@ -9,9 +9,10 @@ from typing import Any, Self
 
 import grpc
 
-from kvstored_contract.handshake import frame, receive
+from kvstored_contract.handshake import frame
 from kvstored_contract.limits import PROTOCOL_VERSION
 from kvstored_contract.reasons import REASON_METADATA, TOKEN_METADATA
+from kvstored_contract.session_socket import receive
 from kvstored_protos.v1 import session_pb2
 from tests.support.waiting import PATIENCE_S
 
