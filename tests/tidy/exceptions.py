@@ -7,22 +7,16 @@ MEMBERS = {
     "engine_adapters.reading.span.Span": 19,
     "engine_adapters.reading.span_reader.SpanReader": 19,
     "engine_adapters.runner.restore.span_restoration.SpanRestoration": 13,
-    "benchmarks.restore.measured.found.Found": 13,
     "engine_adapters.vllm.connector.KvstoredConnector": 25,
-    "kvstored.store.sequences.sequence_state.SequenceState": 13,
     "kvstored_client.testing.served_read.ServedRead": 13,
     "kvstored_client.testing.store.MemoryStore": 15,
 }
 """Public methods and properties; vLLM's connector has as many as vLLM calls."""
 
 ATTRIBUTES = {
-    "benchmarks.storage.scale.Scale": 21,
-    "engine_adapters.restore.cost_profile.CostProfile": 20,
     "engine_adapters.restore.testing.virtual_spans.VirtualSpans": 16,
     "engine_adapters.runner.restore.cake_restoration.CakeRestoration": 23,
-    "engine_adapters.runner.model.model_config.ModelConfig": 16,
     "engine_adapters.runner.restore.span_restoration.SpanRestoration": 20,
-    "engine_adapters.vllm.identity.identity.EngineIdentity": 17,
     "kvstored_client.testing.served_read.ServedRead": 17,
     "kvstored_client.testing.store.MemoryStore": 18,
 }
