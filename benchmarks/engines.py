@@ -29,7 +29,7 @@ from kvstored.io.file_device import FileDevice
 from kvstored.io.memory import AlignedMemory
 from kvstored.io.open_engine import EngineKind, open_engine
 from kvstored.server.held.arena import Arena
-from kvstored.store.read.pieces import copy
+from kvstored.store.read.fragments import copy
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
 GB = 1e9

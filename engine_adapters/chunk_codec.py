@@ -1,4 +1,4 @@
-"""The slices of a chunk as the bytes that the codec of its layout makes of them, and back."""
+"""The slices of a chunk as the bytes that the codec of its layout makes of them, and back. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from engine_adapters.codecs.codec import Codec, Payload
 from engine_adapters.codecs.errors import StatesError
 from engine_adapters.codecs.registry import codec_of_layer
 from engine_adapters.codecs.slice_shape import SliceShape
-from kvstored_client import LayerState, Region, StateLayout
+from kvstored_contract.layout import LayerState, StateLayout
 
 Shape = tuple[int, ...]
 
@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 class ChunkCodec:
     """One codec for every stored layer. Immutable: any number of threads may share one.
 
-    ``states`` describes the states themselves. ``layout`` is what the store is told: it names
+    ``states`` describes the states themselves. ``layout`` is what the store gets: it names
     the codec, and its ``token_bytes`` bound what a slice may take. ``shapes`` are those of the
     decoded slices, ``[2, tokens, kv_heads, head_dim]`` or ``[tokens, hidden_size]``, None for
     layers that store nothing.
@@ -73,13 +73,13 @@ class ChunkCodec:
         """What ``NewChunk.slice_bytes`` is for a chunk of these payloads."""
         return tuple(map(len, payloads)) if self.layout.is_encoded else ()
 
-    def place(self, payloads: Sequence[Payload], region: Region, chunk: int = 0) -> None:
-        """Copies a chunk's payloads to where ``Placement.contiguous`` has them in ``region``."""
+    def place(self, payloads: Sequence[Payload], memory: memoryview, chunk: int = 0) -> None:
+        """Copies a chunk's payloads to where ``Placement.contiguous`` has them in a region."""
         stride = self.layout.layer_stride
         start = chunk * stride * self.layout.layer_count
         for layer, payload in enumerate(payloads):
             first = start + layer * stride
-            region.view[first : first + len(payload)] = payload
+            memory[first : first + len(payload)] = payload
 
     def decode(self, layer: int, payload: Payload, out: Tensor) -> None:
         """Decodes a slice of ``layer`` into ``out``, contiguous and of its shape and dtype.

@@ -45,7 +45,7 @@ class Suite(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One command; ``does`` is what a reader is told."""
+    """One command; ``does`` says what for."""
 
     name: str
     does: str

@@ -1,4 +1,4 @@
-"""From measured steps to the costs that the planner is told. Pure."""
+"""From measured steps to the costs that the planner gets. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -40,7 +40,7 @@ class LineProcess:
     def send(self, message: dict[str, Any]) -> None:
         """Sends a message; its answer is fetched by ``reply``."""
         assert self._child.stdin is not None
-        # A child that has ended is told of by the reply.
+        # The reply reports a child that has ended.
         with contextlib.suppress(BrokenPipeError):
             self._child.stdin.write(json.dumps(message) + "\n")
             self._child.stdin.flush()

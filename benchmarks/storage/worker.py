@@ -82,7 +82,7 @@ class Worker:
             self._delete(previous)
             previous = chunks
         self._delete(previous)
-        # It ran until here, also where it was told to stop after its last put.
+        # It ran until here, also where it stopped after its last put.
         return [*points, (time.monotonic(), points[-1][1])]
 
     def close(self) -> None:

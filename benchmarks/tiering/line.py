@@ -3,7 +3,7 @@
 from collections import deque
 
 _RECENT_STARTS = 64
-"""From so many it is told how soon a waiting turn starts."""
+"""From so many follows how soon a waiting turn starts."""
 
 
 class Line:

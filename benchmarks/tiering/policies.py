@@ -32,7 +32,7 @@ class PolicyName(Enum):
 
     @property
     def is_hinted(self) -> bool:
-        """Whether it is told who waits, and chunks are fetched ahead for those."""
+        """Whether it knows who waits, and chunks are fetched ahead for those."""
         return self in {PolicyName.LOOK_AHEAD, PolicyName.OURS}
 
 

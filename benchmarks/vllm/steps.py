@@ -130,7 +130,7 @@ def check_saves(lab: Lab) -> None:
     """Raises BenchmarkError where a connector was fast because it did not save everything."""
     for name in SAVING_ENGINES:
         with lab.awake(name) as engine:
-            # What was counted is told with a step.
+            # A step reports what was counted.
             engine.generate([NO_PROMPT_TOKEN], max_tokens=2)
             saved, dropped = engine.counted("saved_tokens"), engine.counted("dropped_saves")
         if dropped or not saved:

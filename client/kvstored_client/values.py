@@ -129,7 +129,7 @@ class Changes:
     ``epoch`` and ``last_sequence`` are the place after it. When ``is_lost`` is set, the daemon
     does not know everything that happened after the place it was asked for, as after its
     restart: any chunk may be gone, and ``changes`` are all that it still knows. With
-    ``has_more`` there is more to ask for at once. A removal may be told twice, or of a
+    ``has_more`` there is more to ask for at once. A removal may come twice, or for a
     chunk that was stored again meanwhile. ``are_stored`` tells of each key that was asked
     for whether its chunk could be read after these changes.
     """

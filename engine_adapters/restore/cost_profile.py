@@ -11,7 +11,7 @@ from engine_adapters.restore.source import Source
 from kvstored_contract.layout import RAW
 
 PLANNED_TOKENS = 4096
-"""Length of the history that is planned for, unless ``calibrate`` was told another one."""
+"""Length of the history that is planned for, unless ``calibrate`` gets another one."""
 
 SPREAD_UNKNOWN = 2.0
 """Of a profile that does not tell how far its repetitions were apart."""

@@ -164,7 +164,7 @@ class KvstoredConnector(KVConnectorBase_V1):
         return side.telling.follower.take()
 
     def reset_cache(self) -> bool:
-        """VLLM was told to forget all states, as after an update of the weights in place.
+        """VLLM forgets all states, as after an update of the weights in place.
 
         What the fingerprint says of them may be wrong from here on.
         """

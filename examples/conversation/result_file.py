@@ -9,7 +9,7 @@ from examples.conversation.runner_process import TurnResult
 from kvstored.evidence import Provenance
 
 _UNPUBLISHED = ("generated_ids",)
-"""Whether they are equal is told instead."""
+"""The file says instead whether they are equal."""
 
 
 def to_json(result: JobResult, provenance: Provenance) -> str:

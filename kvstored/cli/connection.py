@@ -11,9 +11,10 @@ from pathlib import Path
 import grpc
 
 from kvstored.cli.errors import CommandError
-from kvstored_contract.handshake import HandshakeError, connect, frame, receive
+from kvstored_contract.handshake import HandshakeError, frame
 from kvstored_contract.limits import ALIGNMENT_BYTES, GRPC_MESSAGE_BYTES_MAX, PROTOCOL_VERSION
 from kvstored_contract.reasons import TOKEN_METADATA
+from kvstored_contract.session_socket import connect, receive
 from kvstored_protos.v1 import session_pb2
 
 CALL_TIMEOUT_S = 30.0

@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[2]
 """Of the checkout, if it is one."""
 COMMIT_DIGITS = 12
 _OUTSIDE_RESULTS = (".", ":(exclude)docs/results")
-"""A run that writes its result does not make the tree that it measured another one."""
+"""A measurement that writes its result does not make the tree that it measured another one."""
 
 
 def git(*arguments: str, root: Path = ROOT) -> str | None:

@@ -33,7 +33,7 @@ _KERNEL_SETTINGS = Path("/proc/sys/vm")
 def gather_provenance(
     command: str, *, root: Path = ROOT, kernel_settings: Path = _KERNEL_SETTINGS
 ) -> Provenance:
-    """What is true now; ``command`` repeats the run. Fails nowhere: what is unknown says so."""
+    """What is true now; ``command`` repeats the measurement. It never fails: unknowns say so."""
     commit = commit_of_tree(root)
     return Provenance(
         command=command,

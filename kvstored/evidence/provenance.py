@@ -10,7 +10,7 @@ NO_CHECKOUT = "not a git checkout"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """The code, the machine and the command that a result comes from, as the run began.
+    """The code, the machine and the command that a result comes from, as the measurement began.
 
     ``commit`` has 12 digits, or is NO_CHECKOUT; ``is_clean`` says whether the tree was as
     committed, results apart, and is None without a checkout. ``date`` is UTC in ISO 8601.

@@ -45,7 +45,7 @@ class ChunkGeometry:
         return self.slice_offsets[-1]
 
     def starts_in_run(self, first_layer: int, layer_count: int) -> tuple[int, ...]:
-        """Offset of each slice of a run of layers from the first of them."""
+        """Offset of each slice of a run from the first of them."""
         first = self.slice_offsets[first_layer]
         ends = self.slice_offsets[first_layer : first_layer + layer_count]
         return tuple(offset - first for offset in ends)

@@ -23,7 +23,7 @@ def direct_alignment(descriptor: int) -> int | None:
     libc = ctypes.CDLL(None)
     result = ctypes.create_string_buffer(_STATX_BYTES)
     if hasattr(libc, "statx"):
-        # A call that fails leaves the zeroes, which say that nothing was told.
+        # A call that fails leaves the zeroes, which say that nothing is known.
         libc.statx(descriptor, b"", _AT_EMPTY_PATH, _STATX_DIOALIGN, result)
     return parse_alignment(result.raw)
 

@@ -45,8 +45,8 @@ class IoRequest:
     """One transfer between memory and one device.
 
     ``done`` is called exactly once, on an engine thread, with the error or None; it
-    must not block and must not raise. Until then the buffers belong to the engine. Whether
-    a client waits for a request is told by what it does, unless it is ``background``, or
+    must not block and must not raise. Until then the buffers belong to the engine. Clients
+    wait for reads, and not for writes, unless the request is ``background``, or
     ``is_awaited``: a write that is as urgent as a read.
     """
 

@@ -140,7 +140,7 @@ class FileDevice:
 def reserve(path: Path | str, byte_count: int, progress: Callable[[int], None]) -> None:
     """Makes ``path`` a file of exactly ``byte_count`` bytes whose space is all allocated.
 
-    A block device must already have them and stays as it is. ``progress`` is told the
+    A block device must already have them and stays as it is. ``progress`` gets the
     bytes reserved so far. Raises DeviceBusyError or DeviceError.
     """
     name = os.fspath(path)

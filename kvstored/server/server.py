@@ -24,7 +24,7 @@ from kvstored.tiers.tiered_store import TieredStore
 
 LOGGER = logging.getLogger(__name__)
 DRAIN_S = 5.0
-"""How long calls in progress may go on after the daemon was told to stop."""
+"""How long calls in progress may go on after the daemon begins to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class ServerOptions:
 
 
 class Server:
-    """Serves ``store`` until it is told to stop. Belongs to one event loop."""
+    """Serves ``store`` while ``run`` runs. Belongs to one event loop."""
 
     def __init__(self, store: TieredStore, options: ServerOptions, notifier: Notifier) -> None:
         self._store = store

@@ -24,7 +24,7 @@ CONNECTIONS_MAX = 4096
 class SessionSocket:
     """Accepts clients on a bound and listening Unix socket and keeps their sessions.
 
-    ``grpc_target`` and ``epoch`` are told to every client.
+    Every client gets ``grpc_target`` and ``epoch``.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class SessionSocket:
         try:
             await asyncio.wait((opening, leaving), return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
-                # Who has left nevertheless is met by whoever waits for that from here on.
+                # If the client has left all the same, the next wait for its end finds out.
                 return opening.result()
             raise HandshakeError("the client left before its arena was made")
         finally:

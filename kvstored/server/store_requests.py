@@ -57,9 +57,9 @@ def source_placement(
 ) -> Placement:
     """A placement that holds for every length of chunk in the put.
 
-    The longest chunk reaches farthest, the shortest has the smallest pieces, and all can be
-    cut into equal pieces where their greatest common divisor can. Encoded slices are in one
-    piece each.
+    The longest chunk reaches farthest, the shortest has the smallest fragments, and all can be
+    cut into equal fragments where their greatest common divisor can. Encoded slices are in one
+    fragment each.
     """
     if layout.is_encoded:
         slices = zip(*(chunk.slice_bytes for chunk in chunks), strict=True)
@@ -75,9 +75,9 @@ def source_placement(
             chunk_count=len(chunks),
             slice_bytes=[layout.slice_bytes(layer, token_count) for layer in layers],
         )
-    pieces, unit = placement.pieces_per_slice(len(chunks)), math.gcd(*token_counts)
-    if any(layout.slice_bytes(layer, unit) % pieces for layer in layers):
-        raise PlacementError(f"a slice cannot be cut into {pieces} equal pieces")
+    fragments, unit = placement.fragments_per_slice(len(chunks)), math.gcd(*token_counts)
+    if any(layout.slice_bytes(layer, unit) % fragments for layer in layers):
+        raise PlacementError(f"a slice cannot be cut into {fragments} equal fragments")
     return placement
 
 
@@ -91,8 +91,8 @@ def whole_placement(
         chunk_count=chunk_count,
         slice_bytes=slice_bytes,
     )
-    if placement.pieces_per_slice(chunk_count) > 1:
-        raise PlacementError("a slice of a codec cannot be cut into pieces")
+    if placement.fragments_per_slice(chunk_count) > 1:
+        raise PlacementError("a slice of a codec cannot be cut into fragments")
     return placement
 
 

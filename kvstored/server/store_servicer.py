@@ -50,8 +50,8 @@ class StoreServicer(store_pb2_grpc.StoreServiceServicer):
     async def Put(self, request: store_pb2.PutRequest, session: Session) -> store_pb2.PutReply:
         """Stores chunks that lie in the arena.
 
-        A durable one waits for the devices until its deadline; what is only staged by then is
-        told as such.
+        A durable put waits for the devices until its deadline; the answer says which chunks
+        are only staged by then.
         """
         if request.ack not in (_STAGED, _DURABLE):
             refuse(Reason.FIELD_INVALID, f"ack is {request.ack}; it must be STAGED or DURABLE")

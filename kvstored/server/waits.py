@@ -45,7 +45,7 @@ async def is_done_by(future: "Future[Any]", deadline: float) -> bool:
     done = asyncio.Event()
 
     def wake(_: "Future[Any]") -> None:
-        # The loop is gone when the daemon was told to stop meanwhile.
+        # The loop is gone when the daemon has stopped meanwhile.
         if not loop.is_closed():
             loop.call_soon_threadsafe(done.set)
 

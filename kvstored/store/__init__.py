@@ -3,5 +3,5 @@
 In reading order: which space there is (``space``), what is stored where (``index``), how chunks
 are read (``read``) and written (``write``), what sequences are and how they are kept
 (``sequences``), how a start finds everything again (``start``), and the offline check (``check``).
-Each room imports only rooms named before it.
+Each package imports only packages named before it.
 """

@@ -98,7 +98,7 @@ class TieredStore:
         )
         stager = Stager(store=store, dram=dram, room=room, feed=self._feed)
         tails = TailFrames(store=store, dram=dram, engine=engine, stager=stager)
-        self.put_path = PutPath(dram=dram, stager=stager, counters=counters)
+        self.put_path = PutPath(stager=stager, counters=counters)
         self.read_path = ReadPath(
             store=store,
             dram=dram,
@@ -216,13 +216,13 @@ class TieredStore:
     def changes(
         self, namespace_id: bytes, keys: Sequence[bytes], *, epoch: int, after_sequence: int
     ) -> ChangesAnswer:
-        """What came and went in a namespace behind a place, and which of ``keys`` are stored.
+        """What came and went in a namespace after a place, and which of ``keys`` are stored.
 
         The place is one of ``epoch``; of another one than this it says nothing.
         """
         is_ours = epoch == self._store.device_set.epoch
         span = self._feed.after(namespace_id, after_sequence if is_ours else None)
-        # Behind the changes: what goes from here on is told with the next ones.
+        # After the changes: the next ones tell what goes from here on.
         are_stored = self.read_path.are_readable([ChunkId(namespace_id, key) for key in keys])
         return ChangesAnswer(
             epoch=self._store.device_set.epoch, span=span, are_stored=tuple(are_stored)

@@ -54,8 +54,8 @@ NOTE_BYTES_MAX = 32 * 1024
 NOTES_BYTES_PER_CALL_MAX = 2 * 1024 * 1024
 """Bytes of all notes in one put."""
 
-PIECE_BYTES_MIN = 64
-"""Length of the pieces that blocks cut a slice into: each costs a copy of its own."""
+FRAGMENT_BYTES_MIN = 64
+"""Length of the fragments that blocks cut a slice into: each costs a copy of its own."""
 
 SEQUENCE_NAME_BYTES_MAX = 200
 """Length of a sequence name in UTF-8."""

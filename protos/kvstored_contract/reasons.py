@@ -8,6 +8,9 @@ REASON_METADATA = "kvstored-reason"
 TOKEN_METADATA = "kvstored-token"  # noqa: S105 - the name of a header, not a secret
 """Metadata entry of every call: the token of the caller's session."""
 
+REFUSED = "connect_refused_"
+"""What names of counters of refused sessions begin with; the reason's name follows."""
+
 
 class Reason(IntEnum):
     """Values are those of the protobuf enum; its comments say what each means."""

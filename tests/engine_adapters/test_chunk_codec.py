@@ -74,7 +74,7 @@ def put(client: Client, codec: ChunkCodec) -> tuple[list[bytes], list[tuple[byte
     payloads = [codec.encode(slices_of(chunk)) for chunk in range(CHUNKS)]
     region = opened(client, codec)
     for chunk, parts in enumerate(payloads):
-        codec.place(parts, region, chunk)
+        codec.place(parts, region.view, chunk)
     chunks = [
         NewChunk(key=key, token_count=TOKENS, slice_bytes=codec.slice_bytes(parts))
         for key, parts in zip(keys, payloads, strict=True)

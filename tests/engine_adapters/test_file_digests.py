@@ -10,15 +10,9 @@ from pathlib import Path
 import pytest
 
 from engine_adapters import file_digests as module
-from engine_adapters.file_digests import (
-    ENTRIES_MAX,
-    SETTLED_S,
-    HashedFile,
-    decoded,
-    default_memory,
-    encoded,
-    file_digests,
-)
+from engine_adapters import hashed_file
+from engine_adapters.file_digests import default_memory, file_digests
+from engine_adapters.hashed_file import ENTRIES_MAX, SETTLED_S, HashedFile, decoded, encoded
 
 LATER_NS = (SETTLED_S + 5) * 1_000_000_000
 
@@ -114,7 +108,7 @@ def _renumber(memory: Path) -> None:
 
 def _add_field(memory: Path) -> None:
     files = {"x": {"surprise": 1}}
-    document = {"version": 1, "checksum": module._checksum(files), "files": files}
+    document = {"version": 1, "checksum": hashed_file._checksum(files), "files": files}
     memory.write_text(json.dumps(document))
 
 

@@ -24,9 +24,10 @@ from kvstored_client import (
     StateKind,
     StateLayout,
 )
-from kvstored_contract.handshake import frame, receive
+from kvstored_contract.handshake import frame
 from kvstored_contract.limits import PROTOCOL_VERSION
 from kvstored_contract.reasons import REASON_METADATA, TOKEN_METADATA
+from kvstored_contract.session_socket import receive
 from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc, session_pb2, session_pb2_grpc
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import wait_until
@@ -37,7 +38,8 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become a
 # Imports come first: another user may not be able to read this Python.
 STRANGER = """
 import os, socket, sys
-from kvstored_contract.handshake import frame, receive
+from kvstored_contract.handshake import frame
+from kvstored_contract.session_socket import receive
 from kvstored_contract.limits import PROTOCOL_VERSION
 from kvstored_protos.v1 import session_pb2
 os.setgroups([]); os.setresgid(*[int(sys.argv[2])] * 3); os.setresuid(*[int(sys.argv[3])] * 3)

@@ -52,7 +52,7 @@ class RefusalConformance:
             if is_taken:
                 assert client.put(layout, chunks, placement).stored_count == 3
                 continue
-            with pytest.raises(RequestInvalidError, match="cannot be cut into 8 equal pieces"):
+            with pytest.raises(RequestInvalidError, match="cannot be cut into 8 equal fragments"):
                 client.put(layout, chunks, placement)
 
     @pytest.mark.parametrize("lengths", [(), (5000, 0, 0), (1 << 15, 1, 0), (1, 1, 1), (1, 1)])
@@ -86,7 +86,7 @@ class RefusalConformance:
             Placement(regions=(), base=0, layer_stride=4096, block_offsets=(0, 4096, 8192)),
             Placement(regions=(), base=0, layer_stride=0, block_offsets=tuple(range(14))),
         ],
-        ids=["base", "stride", "uneven blocks", "odd pieces"],
+        ids=["base", "stride", "uneven blocks", "odd fragments"],
     )
     def test_placements_that_do_not_fit(self, client: Client, placement: Placement) -> None:
         calls: list[Callable[[], object]] = [

@@ -8,17 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from kvstored_contract import handshake
+from kvstored_contract import session_socket
 from kvstored_contract.handshake import (
     HANDSHAKE_BYTES_MAX,
     LENGTH,
     HandshakeError,
     body_bytes,
-    connect,
     frame,
     parse,
-    receive,
 )
+from kvstored_contract.session_socket import connect, receive
 from kvstored_protos.v1 import session_pb2
 from tests.support.descriptors import open_descriptors
 
@@ -137,7 +136,7 @@ def test_a_full_queue_of_connections_is_waited_for(
         listener.accept()[0].close()
 
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=accept_meanwhile)
-    monkeypatch.setattr(handshake, "time", clock)
+    monkeypatch.setattr(session_socket, "time", clock)
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(30)
         connect(client, path)

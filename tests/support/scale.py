@@ -1,6 +1,6 @@
 """The three sizes that labs have, and the markers that choose one.
 
-A lab is a test that repeats one thing as often as it is told to: it kills, cuts, flips or draws
+A lab is a test that repeats one thing as often as its size says: it kills, cuts, flips or draws
 examples. ``make test`` runs SMOKE, so that every promise is touched, ``make test-labs`` QUICK and
 ``make test-long`` LONG: the same code with more cases. ``tests/support/labs.py`` has all labs with
 their sizes. What has no marker of a size runs in ``make test``.

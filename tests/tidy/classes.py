@@ -12,13 +12,17 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassFacts:
-    """One class. ``name`` is that of its module and its own."""
+    """One class. ``name`` is that of its module and its own.
+
+    A record is a frozen dataclass: its fields are those of a file, a message or an engine, are set
+    once and hide nothing. A property of one is one more value, worked out from the others.
+    """
 
     name: str
     members: int
-    """Public methods and properties that it defines itself."""
+    """Public methods that it defines itself; of a class that is no record properties, too."""
     attributes: int
-    """Fields, and whatever its methods assign to ``self``."""
+    """Fields, and whatever its methods assign to ``self``; 0 for a record."""
     parameters: int
     """Of ``__init__``, without ``self``; 0 where it writes none."""
     is_seam: bool
@@ -38,13 +42,35 @@ def classes() -> list[ClassFacts]:
 def facts_of(node: ast.ClassDef, module: str) -> ClassFacts:
     """What a class of a module has."""
     methods = [item for item in node.body if isinstance(item, Function)]
+    is_record = any(map(is_frozen, node.decorator_list))
+    public = {
+        method.name
+        for method in methods
+        if not (method.name.startswith("_") or (is_record and is_property(method)))
+    }
     bases = [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
     return ClassFacts(
         name=f"{module}.{node.name}",
-        members=len({method.name for method in methods if not method.name.startswith("_")}),
-        attributes=len(fields_of(node) | set(assigned_by(methods))),
+        members=len(public),
+        attributes=0 if is_record else len(fields_of(node) | set(assigned_by(methods))),
         parameters=sum(parameter_count(method) for method in methods if method.name == "__init__"),
         is_seam="Protocol" in bases,
+    )
+
+
+def is_frozen(decorator: ast.expr) -> bool:
+    """Whether a decorator makes a frozen dataclass."""
+    return ast.unparse(decorator).startswith("dataclass(") and any(
+        keyword.arg == "frozen" and ast.unparse(keyword.value) == "True"
+        for keyword in getattr(decorator, "keywords", ())
+    )
+
+
+def is_property(method: Function) -> bool:
+    """Whether a method is read like a field."""
+    return any(
+        ast.unparse(decorator) in {"property", "cached_property"}
+        for decorator in method.decorator_list
     )
 
 

@@ -7,22 +7,16 @@ MEMBERS = {
     "engine_adapters.reading.span.Span": 19,
     "engine_adapters.reading.span_reader.SpanReader": 19,
     "engine_adapters.runner.restore.span_restoration.SpanRestoration": 13,
-    "benchmarks.restore.measured.found.Found": 13,
     "engine_adapters.vllm.connector.KvstoredConnector": 25,
-    "kvstored.store.sequences.sequence_state.SequenceState": 13,
     "kvstored_client.testing.served_read.ServedRead": 13,
     "kvstored_client.testing.store.MemoryStore": 15,
 }
 """Public methods and properties; vLLM's connector has as many as vLLM calls."""
 
 ATTRIBUTES = {
-    "benchmarks.storage.scale.Scale": 21,
-    "engine_adapters.restore.cost_profile.CostProfile": 20,
     "engine_adapters.restore.testing.virtual_spans.VirtualSpans": 16,
     "engine_adapters.runner.restore.cake_restoration.CakeRestoration": 23,
-    "engine_adapters.runner.model.model_config.ModelConfig": 16,
     "engine_adapters.runner.restore.span_restoration.SpanRestoration": 20,
-    "engine_adapters.vllm.identity.identity.EngineIdentity": 17,
     "kvstored_client.testing.served_read.ServedRead": 17,
     "kvstored_client.testing.store.MemoryStore": 18,
 }
@@ -62,25 +56,16 @@ PURE_BY_WORD_ONLY = {
 }
 """Modules that say so and import what does I/O."""
 
-PURE_UNCOVERED = {
-    "kvstored_client.testing.addresses",
-    "kvstored_client.testing.checks",
-}
+PURE_UNCOVERED: set[str] = set()
 """Modules that have no tests of their own name, by which all branches would be measured."""
 
 COVERED_WITH_IO = {
     "engine_adapters.reading.section",
-    "engine_adapters.chunk_codec",
-    "engine_adapters.file_digests",
-    "engine_adapters.vllm.scheduler_side.breaker",
-    "engine_adapters.vllm.scheduler_side.disconnections",
     "engine_adapters.vllm.identity.request_identity",
-    "engine_adapters.vllm.scheduler_side.step_budget",
     "engine_adapters.vllm.identity.tier_identity",
     "engine_adapters.vllm.identity.weights",
-    "kvstored_contract.handshake",
 }
-"""Modules with every branch tested that look at a clock, at files, or at the client."""
+"""Modules with every branch tested that look at files, or at the client."""
 
 UNLISTED: set[str] = set()
 """Packages whose docstring does not name every module that lies in them."""
@@ -88,13 +73,13 @@ UNLISTED: set[str] = set()
 WORDS: dict[str, dict[str, int]] = {
     "anew": {},
     "some day": {},
-    "whoever": {
-        "engine_adapters/vllm": 1,
-        "kvstored/server": 1,
+    "whoever": {},
+    "is told": {
+        "engine_adapters/runner": 1,
+        "engine_adapters/vllm": 5,
     },
     "behind": {
-        "engine_adapters/runner": 2,
-        "engine_adapters/vllm": 1,
+        "engine_adapters/runner": 1,
     },
 }
 """By word, how often it stands in the files of a folder, or in a document."""

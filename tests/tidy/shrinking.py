@@ -10,8 +10,8 @@ def faults(found: Mapping[str, int], allowed: Mapping[str, int], *, limit: int =
     """What is wrong with some counts, a sentence each.
 
     ``found`` are the counts of today, ``allowed`` those of the exceptions; a name in neither has
-    at most ``limit``. A count that fell is told as a warning: the list is lowered with the next
-    change to it.
+    at most ``limit``. A count that fell is a warning: the next change to the list
+    lowers it.
     """
     for name, most in sorted(allowed.items()):
         if limit < found.get(name, 0) < most:

@@ -9,25 +9,33 @@ from pathlib import Path
 from tests.tidy.sources import ROOT, python_files, tree_of
 
 TIMES = (
-    "answer|append|boot|call|commit|copy|crash|deadline|death|end|failure|flush|forward|handshake"
-    "|jump|kill|load|look|look-up|match|meeting|moment|phase|preemption|put|read|rebuild|recovery"
+    "answer|append|body|boot|burst|call|change|commit|copy|crash|deadline|death|end|failure|flush"
+    "|forward|handshake|jump|kill|load|look|look-up|loss|match|moment|phase|preemption|put|read|rebuild|recovery"
     "|reply|request|reset|restart|restore|run|save|scan|scrub|second|shutdown|snapshot|start|step"
-    "|stop|sync|transaction|turn|update|warm-up|while|write"
+    "|stop|sync|transaction|turn|update|use|warm-up|while|write"
 )
 ARTICLES = "(?:an?|the|which|its|their|each|every|this|that)"
+VERBS = "begin|close|end|finish|flush|open|put|read|run|start|stop|take|wait"
+"""How names of functions begin: after such a call is a time."""
 AVOIDED = {
     r"\banew\b": "again, or a new one",
     r"\bsome\s+day\b": "eventually, or when",
     r"\bwhoever\b": "name who it is",
-    rf"\bbehind\s+{ARTICLES}\s+(?:[\w-]+\s+)?(?:{TIMES})s?\b": "after: behind is for places",
+    r"\b(?:is|are|was|were|be|been|being)\s+(?:not\s+)?told\b(?!\s+apart)": (
+        "say who tells it, or what hears, gets or reports it"
+    ),
+    rf"\bbehind\s+(?:{ARTICLES}\s+(?:[\w-]+\s+)?(?:{TIMES})s?\b|``(?:{VERBS})|each[.,;:])": (
+        "after: behind is for places"
+    ),
 }
 """By pattern, what to write instead."""
 
 
 @cache
 def texts() -> list[tuple[str, str]]:
-    """What is read, with the place that it counts for: code, docstrings of tests, and docs."""
-    found = [(str(path.relative_to(ROOT)), path.read_text()) for path in documents()]
+    """Texts with the place that they count for: code, messages, docstrings of tests, docs."""
+    whole = [*documents(), *sorted((ROOT / "protos").rglob("*.proto"))]
+    found = [(str(path.relative_to(ROOT)), path.read_text()) for path in whole]
     for path in python_files():
         is_test = path.relative_to(ROOT).parts[0] == "tests"
         found.append((place_of(path), docstrings(path) if is_test else path.read_text()))

@@ -1,4 +1,4 @@
-"""Times steps at several places of a history: what the planner is told of computing."""
+"""Times steps at several places of a history: what the planner knows of computing."""
 
 import statistics
 import time

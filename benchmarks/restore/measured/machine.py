@@ -116,7 +116,7 @@ class SettingMachine:
         )
 
     def _mean_s(self, work: Callable[[], None]) -> float:
-        """Of as many layers as a restoration has, behind one that does not count.
+        """Of as many layers as a restoration has, after one that does not count.
 
         Not their median: a restoration takes their sum, with those that somebody interrupted,
         and costs of reads are means as well.

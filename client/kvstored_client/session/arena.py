@@ -65,7 +65,7 @@ class Arena:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that no region holds, in however many pieces."""
+        """Bytes that no region holds, however scattered."""
         with self._lock:
             return self._free.free_bytes
 

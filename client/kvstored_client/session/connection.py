@@ -11,6 +11,7 @@ from kvstored_client.errors import DaemonAbsentError, SessionRefusedError, Store
 from kvstored_client.session.counters import Counters
 from kvstored_client.session.options import Options
 from kvstored_client.session.session import OpenSession, Session, open_session
+from kvstored_contract.reasons import REFUSED
 
 
 class Link(Protocol):
@@ -25,9 +26,6 @@ class Link(Protocol):
 
 
 LinkT = TypeVar("LinkT", bound=Link)
-
-REFUSED = "connect_refused_"
-"""What the counters of refused sessions begin with; the reason's name follows."""
 
 
 def _tell_nobody(_refusal: SessionRefusedError) -> None:

@@ -25,7 +25,7 @@ class FreeSpace:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that are not allocated, in however many pieces."""
+        """Bytes that are not allocated, however scattered."""
         return sum(end - start for start, end in self._free)
 
     def allocate(self, byte_count: int, *, from_end: bool = False) -> int | None:

@@ -14,7 +14,7 @@ from kvstored_client.session.arena import Arena, ArenaSizeError, map_arena
 from kvstored_client.session.limits import CONNECT_TIMEOUT_S, welcome_timeout_s
 from kvstored_client.session.options import Options
 from kvstored_client.session.presence import Presence
-from kvstored_contract import handshake
+from kvstored_contract import handshake, session_socket
 from kvstored_contract.limits import PROTOCOL_VERSION
 from kvstored_protos.v1 import session_pb2
 
@@ -61,7 +61,7 @@ def open_session(options: Options) -> Session:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(CONNECT_TIMEOUT_S)
     try:
-        handshake.connect(connection, str(options.socket))
+        session_socket.connect(connection, str(options.socket))
         return _shake_hands(connection, options)
     except OSError as error:
         connection.close()
@@ -81,7 +81,7 @@ def _shake_hands(connection: socket.socket, options: Options) -> Session:
     welcome_s = welcome_timeout_s(options.arena_bytes)
     connection.settimeout(welcome_s)
     try:
-        welcome, descriptors = handshake.receive(connection, session_pb2.Welcome)
+        welcome, descriptors = session_socket.receive(connection, session_pb2.Welcome)
     except TimeoutError as error:
         raise TimeoutError(
             f"it has granted no session with an arena of {options.arena_bytes} bytes within "
@@ -101,7 +101,7 @@ def _accept(
     """Builds the session; takes over the descriptors only when it succeeds."""
     if welcome.refusal:
         raise SessionRefusedError(welcome.refusal, reason=reason_of(welcome.reason), refused=True)
-    if len(descriptors) != handshake.DESCRIPTOR_COUNT:
+    if len(descriptors) != session_socket.DESCRIPTOR_COUNT:
         raise DaemonFaultError(f"the daemon passed {len(descriptors)} descriptors instead of 2")
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)

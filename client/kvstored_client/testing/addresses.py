@@ -5,25 +5,25 @@ from collections.abc import Sequence
 
 from kvstored_client.testing.refusal import refuse
 from kvstored_contract.layout import StateLayout
-from kvstored_contract.limits import BLOCKS_PER_CALL_MAX, PIECE_BYTES_MIN
+from kvstored_contract.limits import BLOCKS_PER_CALL_MAX, FRAGMENT_BYTES_MIN
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import common_pb2, store_pb2
 
 
-def pieces(
+def fragments(
     placement: common_pb2.Placement, *, chunk: int, layer: int, byte_count: int, chunk_count: int
 ) -> list[tuple[int, int]]:
-    """(first byte, bytes) of each piece of a slice, counted from the call's first layer."""
+    """(first byte, bytes) of each fragment of a slice, counted from the call's first layer."""
     start = placement.base + layer * placement.layer_stride
     if not placement.block_offsets:
         return [(start + chunk * placement.chunk_stride, byte_count)]
-    count = pieces_per_slice(placement, chunk_count)
+    count = fragments_per_slice(placement, chunk_count)
     blocks = placement.block_offsets[chunk * count : (chunk + 1) * count]
     return [(start + block, byte_count // count) for block in blocks]
 
 
-def pieces_per_slice(placement: common_pb2.Placement, chunk_count: int) -> int:
-    """Into how many equal pieces each slice of a call is cut."""
+def fragments_per_slice(placement: common_pb2.Placement, chunk_count: int) -> int:
+    """Into how many equal fragments each slice of a call is cut."""
     return len(placement.block_offsets) // chunk_count or 1
 
 
@@ -72,13 +72,13 @@ def check_placement(
             Reason.ARENA_RANGE,
             f"{len(offsets)} block offsets cannot be shared out evenly to {chunk_count} chunks",
         )
-    count = pieces_per_slice(placement, chunk_count)
+    count = fragments_per_slice(placement, chunk_count)
     if any(size % count for size in slice_bytes):
-        refuse(Reason.ARENA_RANGE, f"a slice cannot be cut into {count} equal pieces")
-    if count > 1 and min(filter(None, slice_bytes), default=0) < count * PIECE_BYTES_MIN:
+        refuse(Reason.ARENA_RANGE, f"a slice cannot be cut into {count} equal fragments")
+    if count > 1 and min(filter(None, slice_bytes), default=0) < count * FRAGMENT_BYTES_MIN:
         refuse(
             Reason.ARENA_RANGE,
-            f"{count} pieces of a slice have less than {PIECE_BYTES_MIN} bytes each",
+            f"{count} fragments of a slice have less than {FRAGMENT_BYTES_MIN} bytes each",
         )
     farthest = max(offsets, default=(chunk_count - 1) * placement.chunk_stride)
     end = farthest + max(
@@ -95,12 +95,12 @@ def check_placement(
 def _check_cuts(
     placement: common_pb2.Placement, chunk_count: int, layout: StateLayout, token_count: int
 ) -> None:
-    count = pieces_per_slice(placement, chunk_count)
+    count = fragments_per_slice(placement, chunk_count)
     layers = range(layout.layer_count)
     if any(layout.slice_bytes(layer, token_count) % count for layer in layers):
-        refuse(Reason.ARENA_RANGE, f"a slice cannot be cut into {count} equal pieces")
+        refuse(Reason.ARENA_RANGE, f"a slice cannot be cut into {count} equal fragments")
 
 
 def _check_whole(placement: common_pb2.Placement, chunk_count: int) -> None:
-    if pieces_per_slice(placement, chunk_count) > 1:
-        refuse(Reason.ARENA_RANGE, "a slice of a codec cannot be cut into pieces")
+    if fragments_per_slice(placement, chunk_count) > 1:
+        refuse(Reason.ARENA_RANGE, "a slice of a codec cannot be cut into fragments")

@@ -18,7 +18,7 @@ from kvstored_client.testing.calls import SERVED_CALLS, ServedCall
 from kvstored_client.testing.memory_session import MemorySession
 from kvstored_client.testing.refusal import GoneError, RefusedError, SilentError
 from kvstored_client.testing.store import MemoryStore
-from kvstored_contract import handshake
+from kvstored_contract import handshake, session_socket
 from kvstored_contract.reasons import REASON_METADATA, TOKEN_METADATA
 from kvstored_protos.v1 import session_pb2
 
@@ -64,7 +64,7 @@ class MemoryDaemon:
             except OSError:
                 return
             try:
-                hello, _ = handshake.receive(connection, session_pb2.Hello)
+                hello, _ = session_socket.receive(connection, session_pb2.Hello)
                 self.store.note(hello)
                 self._admit(connection, hello.arena_bytes)
             except OSError:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from kvstored_client.testing.addresses import pieces
+from kvstored_client.testing.addresses import fragments
 from kvstored_client.testing.memory_session import MemorySession
 from kvstored_client.testing.stored_chunk import StoredChunk
 from kvstored_client.values import Order
@@ -240,12 +240,12 @@ class ServedRead:
         arena, board = self._session.arena, self._board
         if source is None or is_lost:
             most_bytes = self._layout.slice_bytes(stored_layer)
-            for start, size in self._pieces(chunk, layer, most_bytes):
+            for start, size in self._fragments(chunk, layer, most_bytes):
                 arena[start : start + size] = bytes([RUBBISH]) * size
             return SliceState.PENDING if self._faults.reads_hang else self._faults.lost_as
         data = memoryview(source.slices[stored_layer])
         first = 0
-        for start, size in self._pieces(chunk, layer, len(data)):
+        for start, size in self._fragments(chunk, layer, len(data)):
             arena[start : start + size] = data[first : first + size]
             first += size
         word = BoardWord.DEVICE_BYTES if self._faults.from_devices else BoardWord.DRAM_BYTES
@@ -254,8 +254,8 @@ class ServedRead:
             board.lengths[chunk, layer] = len(data)
         return SliceState.RESIDENT
 
-    def _pieces(self, chunk: int, layer: int, byte_count: int) -> list[tuple[int, int]]:
-        return pieces(
+    def _fragments(self, chunk: int, layer: int, byte_count: int) -> list[tuple[int, int]]:
+        return fragments(
             self.request.destination,
             chunk=chunk,
             layer=layer,

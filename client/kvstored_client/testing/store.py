@@ -33,7 +33,7 @@ class MemoryStore:
 
     ``chunks`` (stored chunk by key) is kept and not copied, so that stores can share what they
     hold; a test may change it. ``clock`` gives the seconds by which leases and deadlines of
-    reads end. ``changes`` is what followers are told. ``requests`` are all messages that clients
+    reads end. ``changes`` is what followers hear. ``requests`` are all messages that clients
     sent, ``reads`` all reads, ``call_counts`` the calls that were served.
     """
 

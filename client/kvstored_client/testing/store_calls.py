@@ -6,8 +6,8 @@ from kvstored_client.testing import checks
 from kvstored_client.testing.addresses import (
     check_put_placement,
     check_read_placement,
-    pieces,
-    pieces_per_slice,
+    fragments,
+    fragments_per_slice,
 )
 from kvstored_client.testing.faults import CallName
 from kvstored_client.testing.memory_session import MemoryLease, MemorySession
@@ -69,8 +69,8 @@ def _taken(
         layout_id=layout.layout_id,
         slices=tuple(
             b"".join(
-                session.arena[start : start + piece_bytes]
-                for start, piece_bytes in pieces(
+                session.arena[start : start + fragment_bytes]
+                for start, fragment_bytes in fragments(
                     request.source, chunk=index, layer=layer, byte_count=size, chunk_count=count
                 )
             )
@@ -136,7 +136,7 @@ def _source(
     chunk = store.chunks.get(key)
     if chunk is None or chunk.layout_id != layout.layout_id:
         return None
-    count = pieces_per_slice(request.destination, len(request.keys))
+    count = fragments_per_slice(request.destination, len(request.keys))
     return None if any(len(part) % count for part in chunk.slices) else chunk
 
 

@@ -148,7 +148,7 @@ class ClientBase(Generic[LinkT]):
         count = self._counters.add_failure(verb, error)
         if is_raised:
             raise error
-        # A refused session was told where it was met.
+        # The connection has logged a refused session.
         is_news = count == 1 and str(error) != self.refusal
         level = logging.WARNING if is_news else logging.DEBUG
         LOGGER.log(level, "%s failed and counts as a miss: %s", verb, error)

@@ -14,7 +14,7 @@ class Placement:
     With l and c counted from the first layer and the first chunk of the call, layer l
     of chunk c lies at ``base + l * layer_stride + c * chunk_stride``. With
     ``block_offsets`` (P entries for each chunk, chunk after chunk) it is cut into P
-    equal pieces, piece p at ``base + l * layer_stride + block_offsets[c * P + p]``.
+    equal fragments, fragment p at ``base + l * layer_stride + block_offsets[c * P + p]``.
     All in bytes; offsets that are multiples of 4096 are read into without a copy.
 
     ``regions`` are those that the addresses lie in: when one of them is released or its

@@ -23,10 +23,10 @@ from engine_adapters.runner.model.step import NullSink, Segment, StateSink
 LOGGER = logging.getLogger(__name__)
 
 TOKEN_BUDGET = 512
-"""Tokens of one step unless the engine is told otherwise."""
+"""Tokens of one step by default."""
 
 REQUESTS_MAX = 64
-"""Requests that run at the same time unless the engine is told otherwise."""
+"""Requests that run at the same time by default."""
 
 ALONE_PIECE_TOKENS = 8 * PIECE_TOKENS
 """Tokens that restorations take between two steps where no other request is held up by it: more

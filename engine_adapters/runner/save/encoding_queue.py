@@ -149,7 +149,7 @@ class EncodingQueue(SaveQueue):
             self._stop(sequence)
             return
         chunk.clear()
-        self._codec.place(payloads, region, len(self._batch))
+        self._codec.place(payloads, region.view, len(self._batch))
         new = NewChunk(
             key=keys[index],
             parent_key=keys[index - 1] if index else b"",

@@ -3,9 +3,9 @@
 One thread asks the daemon now and then. The scheduler's thread only leaves what its look-ups have
 found, and takes what is ready.
 
-Why nothing stays told that is gone: the daemon's changes are heard in their order from the place
-of the last answer on, and what an answer says of single keys is true *at or after* that place.
-So whatever goes later is heard later.
+Why nothing stays announced that is gone: it hears the daemon's changes in their order, from the
+place of the last answer on, and what an answer says of single keys is true *at or after* that
+place. So it hears later of whatever goes later.
 """
 
 import logging
@@ -25,11 +25,11 @@ LOGGER = logging.getLogger("vllm.kvstored")
 INTERVAL_S = 0.2
 """How often the daemon is asked."""
 SILENCE_S = 10.0
-"""A daemon that has not answered for so long has nothing to offer: all that was told is taken
+"""A daemon that has not answered for so long has nothing to offer: all announcements are taken
 back."""
 KEYS_PER_QUESTION_MAX = 4096
 SIGHTINGS_MAX = 256
-"""Requests whose found chunks wait to be told; the oldest is left out then."""
+"""Requests whose found chunks wait to be announced; the oldest is left out then."""
 READY_MAX = 16_384
 """Events that wait for a step: with more of them an engine that stands still asks nothing."""
 TAKEN_MAX = 1024
@@ -73,7 +73,7 @@ class ChangeFollower:
 
     ``sighted``, ``know``, ``take``, ``retire`` and ``close`` may be called from any thread and
     never wait for the daemon; ``convert`` makes of an event what ``take`` returns. Nothing is
-    raised: with a fault all that was told is taken back, and it starts over.
+    raised: with a fault it takes back all announcements and starts over.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ChangeFollower:
             self._events.know(scope, adapter_name)
 
     def sighted(self, sighting: Sighting) -> None:
-        """A look-up has found chunks, some of which may not have been told."""
+        """A look-up has found chunks, some of which may be unannounced."""
         keys = sighting.chain.extend(())[: sighting.chunk_count]
         if not all(map(self._events.is_told, keys)):
             self._sightings.append(sighting)
@@ -123,7 +123,7 @@ class ChangeFollower:
         return [self._ready.popleft() for _ in range(min(TAKEN_MAX, len(self._ready)))]
 
     def retire(self) -> None:
-        """What is stored does not help this engine any more: all that was told is taken back."""
+        """What is stored does not help this engine any more: all announcements are taken back."""
         self._is_retired = True
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class ChangeFollower:
         self._heard_s = self._clock()
         self._place = answer.epoch, answer.last_sequence
         if answer.is_lost:
-            # Whatever was told may be gone: each is asked for, with the next questions.
+            # Whatever it announced may be gone: each is asked for, with the next questions.
             sighted = [question for question in self._asked if question[1] is not None]
             self._asked = deque([*sighted, *((key, None) for key in self._events.keys)])
         for change in answer.changes:

@@ -24,7 +24,7 @@ def hashing_of(vllm_config: Any) -> bytes:
 
 
 def are_published(vllm_config: Any) -> bool:
-    """Whether the engine is told to publish KV events."""
+    """Whether the engine publishes KV events."""
     config = vllm_config.kv_events_config
     return config is not None and bool(config.enable_kv_cache_events)
 

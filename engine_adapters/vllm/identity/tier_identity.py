@@ -22,7 +22,7 @@ class TierIdentity:
     ``checkpoint_config`` is the text of a local checkpoint's ``config.json``, ``chunk_bytes``
     the size of a chunk of all workers; ``is_canonical`` and ``is_replicated`` say how vLLM orders
     the bytes in it. ``named`` is whatever else changes the states, such as
-    overrides of the configuration, which no tier is told.
+    overrides of the configuration, of which vLLM tells no tier.
     """
 
     engine_version: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from engine_adapters.vllm.messages.chunk_note import ChunkNote
 
 CHUNKS_MAX = 131_072
-"""Chunks that are watched: those of which nobody would hear that they are gone are not told."""
+"""Chunks that are watched: none is announced whose end nobody would hear of."""
 HASHES_PER_EVENT_MAX = 4096
 
 
@@ -27,7 +27,7 @@ class StoredBlocks:
 
 @dataclass(frozen=True, slots=True)
 class RemovedBlocks:
-    """Blocks that were told, and that the store does not have any more."""
+    """Announced blocks that the store does not have any more."""
 
     block_hashes: tuple[bytes, ...]
 
@@ -37,7 +37,7 @@ BlockEvent = StoredBlocks | RemovedBlocks
 
 @dataclass(slots=True)
 class _Watched:
-    """One chunk: the keys of its parts that are not stored, and its hashes once it was told."""
+    """One chunk: the keys of its parts that are not stored, and its hashes once announced."""
 
     keys: tuple[bytes, ...]
     missing: set[bytes]
@@ -48,8 +48,8 @@ class ChunkEvents:
     """Turns changes of single keys into events of blocks. Not thread-safe.
 
     ``rank_keys`` gives the keys under which the parts of a chunk are stored, one for each worker.
-    Invariants: a chunk is told while all its parts are stored, as far as this has heard, and never
-    before the one in front of it; whatever was told is watched.
+    Invariants: a chunk is announced while all its parts are stored, as far as this has heard, and
+    never before the one in front of it; every announced chunk is watched.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ChunkEvents:
             self._forget(chain_key)
 
     def withdraw(self) -> None:
-        """Nothing is known of any chunk: all that was told is taken back."""
+        """Nothing is known of any chunk: all announcements are taken back."""
         hashes = [
             block_hash for watched in self._watched.values() for block_hash in watched.told_hashes
         ]

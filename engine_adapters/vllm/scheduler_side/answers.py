@@ -1,5 +1,7 @@
 """What the store has of each request that waits: asked once for each admission."""
 
+import time
+
 from engine_adapters.vllm.scheduler_side.found import Found, Question
 from engine_adapters.vllm.scheduler_side.lookup import Lookup
 from engine_adapters.vllm.scheduler_side.request_track import RequestTrack
@@ -17,7 +19,7 @@ class Answers:
     def __init__(self, lookup: Lookup, telling: Telling, *, step_s: float) -> None:
         self._lookup = lookup
         self._telling = telling
-        self._budget = StepBudget(step_s)
+        self._budget = StepBudget(step_s, clock=time.monotonic)
 
     def begin_step(self) -> None:
         """The next step has its own time to wait."""

@@ -1,9 +1,9 @@
-"""Why an engine has no session, as counts."""
+"""Why an engine has no session, as counts. Pure."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
-from kvstored_client import Client, Reason
-from kvstored_client.session.connection import REFUSED
+from kvstored_contract.reasons import REFUSED, Reason
 
 _BY_REASON = {
     Reason.LIMIT_EXCEEDED.name: "disconnected_limit",
@@ -11,10 +11,18 @@ _BY_REASON = {
 }
 
 
+class Counting(Protocol):
+    """A client, as far as it counts."""
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What it has counted so far, by name."""
+
+
 class Disconnections:
     """Attempts to connect that failed, by cause. Belongs to one thread."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Counting) -> None:
         self._client = client
         self._taken: dict[str, int] = {}
 

@@ -29,7 +29,7 @@ class Loads:
 
     @property
     def has_orders(self) -> bool:
-        """Whether the workers are to be told of a load, or of the end of one."""
+        """Whether there is a load, or the end of one, that the workers do not know."""
         return bool(self._ordered or self._cancelled)
 
     def order(

@@ -61,8 +61,8 @@ class PendingLookup:
 class Lookup:
     """Answers in the order of the questions, by threads of its own. Thread-safe.
 
-    ``layouts`` are those of all ranks; a chunk counts as stored when each of them has it. Behind a
-    daemon that hangs (``Breaker``) nothing is asked and nothing found.
+    ``layouts`` are those of all ranks; a chunk counts as stored when each of them has it. While
+    the daemon hangs (``Breaker``) it asks nothing and finds nothing.
     """
 
     def __init__(

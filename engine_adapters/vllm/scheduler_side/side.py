@@ -220,8 +220,8 @@ class SchedulerSide:
     def take_counts(self) -> dict[str, float]:
         """What was counted since the last call.
 
-        Computed tokens are told with something else or after a request's end: telling anything
-        costs the engine a little of every step.
+        Computed tokens go with something else or after a request's end: any report costs the
+        engine a little of every step.
         """
         if not (self._has_ended or self.tally.counts):
             return {}

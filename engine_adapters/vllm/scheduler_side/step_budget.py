@@ -1,6 +1,5 @@
-"""How long the scheduler's thread may wait in one step."""
+"""How long the scheduler's thread may wait in one step. Pure: clock and waits are the caller's."""
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -10,7 +9,7 @@ ResultT = TypeVar("ResultT")
 class StepBudget:
     """``step_s`` seconds for all that is waited for in a step together. Belongs to one thread."""
 
-    def __init__(self, step_s: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, step_s: float, *, clock: Callable[[], float]) -> None:
         self._step_s = step_s
         self._clock = clock
         self._left_s = step_s

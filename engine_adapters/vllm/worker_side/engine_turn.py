@@ -46,5 +46,5 @@ class EngineTurn:
                 done.set_exception(error)
 
     def close(self) -> None:
-        """Whoever waits gets False."""
+        """All that wait get False."""
         self._is_closed.set()

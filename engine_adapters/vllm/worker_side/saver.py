@@ -1,4 +1,4 @@
-"""Saves complete chunks: one copy on the engine's thread, everything else behind it."""
+"""Saves complete chunks: one copy on the engine's thread, everything else after it."""
 
 import logging
 import queue
@@ -31,7 +31,7 @@ from kvstored_contract.limits import NOTES_BYTES_PER_CALL_MAX
 
 LOGGER = logging.getLogger("vllm.kvstored")
 QUEUED_MAX = 64
-"""Snapshots that wait for the daemon; behind these saves are dropped."""
+"""Snapshots that wait for the daemon; while so many do, saves are dropped."""
 PUT_TIMEOUT_MS = 5000
 LOOK_S = 1.0
 """How often a saver with nothing to put looks whether there is a session."""
@@ -112,7 +112,7 @@ class Saver:
     def is_settled(self) -> bool:
         """Whether nothing waits to be put, and nothing of what was is left to be taken."""
         with self._lock:
-            # What is put is told before it stops to count as waiting.
+            # What is put enters the tally before it stops to count as waiting.
             return not (self.is_busy or self._tally.counts)
 
     @property

@@ -65,7 +65,7 @@ class WorkerSide:
         self._loader: Loader | None = None
         self._saver: Saver | None = None
         self.is_settled = False
-        """Behind ``take_report``: nothing is under way or untold, so that steps which ask nothing
+        """After ``take_report``: nothing is under way or untold, so that steps which ask nothing
         need not come here."""
 
     def use_caches(self, caches: Mapping[str, Tensor]) -> None:
@@ -119,7 +119,7 @@ class WorkerSide:
         return self._loader.take_bad_blocks()
 
     def take_report(self) -> WorkerReport:
-        """What the scheduler's side should know; the last thing that is taken behind a step."""
+        """What the scheduler's side should know; the last thing that is taken after a step."""
         if self._loader is None or self._saver is None:
             refused, self._refused = self._refused, []
             return WorkerReport(
@@ -166,7 +166,7 @@ class WorkerSide:
         self._client.close()
 
     def _new_refusal(self, rank: int) -> dict[int, str]:
-        """What the daemon says to this worker, by its rank, if it was not told yet."""
+        """What the daemon says to this worker, by its rank, if it is news."""
         refusal = self._client.refusal
         if refusal == self._told_refusal:
             return {}

@@ -35,7 +35,7 @@ def check_store(
 ) -> CheckReport:
     """Verifies superblocks, index, slab headers, extents and the bytes of every chunk.
 
-    Only reads; nobody may serve from the store meanwhile. ``progress`` is told the
+    Only reads; nobody may serve from the store meanwhile. ``progress`` gets the
     chunks verified and those in the index. Damage is in the report and not raised;
     but an index so damaged that reading it ends the process is found by ``index_probe``.
     """

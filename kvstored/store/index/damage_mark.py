@@ -42,7 +42,7 @@ def leave_mark(directory: Path, cause: str) -> None:
 def refuse_marked(directory: Path) -> None:
     """Raises IndexDamagedError for an index that is marked.
 
-    IndexFailure where that cannot be told: an index that may not be read is not damaged.
+    Raises IndexFailure where the mark cannot be read: an index that may not be read is not damaged.
     """
     file = directory / DAMAGE_FILE
     try:

@@ -68,7 +68,7 @@ class Index:
         """Opens the index in directory ``path``; creates it unless ``readonly``.
 
         ``map_bytes`` bounds its size. Raises IndexFailure. A damaged file can end the
-        process with SIGBUS: ``index_service`` knows when to look first.
+        process with SIGBUS: ``service`` knows when to look first.
         """
         directory = Path(path)
         try:

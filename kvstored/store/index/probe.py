@@ -45,7 +45,7 @@ _PIPE_BYTES = 1024 * 1024
 _READ_AHEAD_BYTES = 8 * 1024 * 1024
 
 OnScanned = Callable[[Scanned], None]
-"""Told what the chunk table holds, part by part."""
+"""Gets what the chunk table holds, part by part."""
 
 
 def probe(path: Path, on_scanned: OnScanned = lambda _: None) -> int:
@@ -75,7 +75,7 @@ def probe(path: Path, on_scanned: OnScanned = lambda _: None) -> int:
 def probe_in_child(path: Path, on_scanned: OnScanned | None = None) -> None:
     """Walks the index in a child process.
 
-    What ``on_scanned`` was told counts only when this returns. Raises IndexDamagedError
+    What ``on_scanned`` got counts only when this returns. Raises IndexDamagedError
     when the index is unsound, IndexFailure when nobody can tell.
     """
     command = [sys.executable, "-m", "kvstored.store.index.probe", str(path)]

@@ -73,8 +73,8 @@ def open_for_service(
 ) -> OpenedIndex:
     """Opens or creates the index in directory ``path``.
 
-    One that was found damaged while it was served is not opened (`index_damage_mark`). After
-    an unclean stop a child process looks through it first; ``on_scanned`` is told what it
+    One that was found damaged while it was served is not opened (``damage_mark``). After
+    an unclean stop a child process looks through it first; ``on_scanned`` gets what it
     finds. ``verify`` may refuse what was opened: the index is closed when it raises.
     Raises IndexDamagedError when the index is unsound: then ``clear_away`` and a rebuild
     help; and IndexFailure when it cannot be opened for another reason. An index whose

@@ -8,7 +8,7 @@ from kvstored.format.checksum import checksum
 from kvstored.format.errors import FormatError
 from kvstored.format.extent_header import ExtentHeader
 from kvstored.store.read.chunk_source import StoredChunk, is_header_of
-from kvstored.store.read.pieces import Pieces, pieces_checksum, scatter
+from kvstored.store.read.fragments import Fragments, fragments_checksum, scatter
 from kvstored.store.read.plan import LayerRun
 from kvstored.store.read.read_task import ReadTask
 from kvstored_contract.board import SliceState
@@ -17,14 +17,14 @@ from kvstored_contract.board import SliceState
 class Landing(NamedTuple):
     """A run that was read from a device and is not verified yet.
 
-    ``pieces`` tell for each of its layers where the slice goes in the arena. ``payload``
+    ``fragments`` tell for each of its layers where the slice goes in the arena. ``payload``
     holds the slices as they lie on the device, in memory that no client can write; None
     when they went straight into the arena. ``release`` gives that memory back and is
     called once, when the run needs it no more.
     """
 
     run: LayerRun
-    pieces: tuple[Pieces, ...]
+    fragments: tuple[Fragments, ...]
     payload: memoryview | None
     release: Callable[[], None]
 
@@ -115,8 +115,8 @@ class Landings:
         sums = header.slices[run.first_layer : run.end_layer]
         if payload is None:
             is_sound = all(
-                not expected.byte_count or pieces_checksum(arena, pieces) == expected.checksum
-                for pieces, expected in zip(landing.pieces, sums, strict=True)
+                not expected.byte_count or fragments_checksum(arena, fragments) == expected.checksum
+                for fragments, expected in zip(landing.fragments, sums, strict=True)
             )
         else:
             starts = source.geometry.starts_in_run(run.first_layer, run.layer_count)
@@ -129,7 +129,7 @@ class Landings:
             self._mark_damaged(run.chunk, source)
             return SliceState.MISSING
         if payload is not None:
-            scatter(payload, arena, zip(starts, landing.pieces, strict=True))
+            scatter(payload, arena, zip(starts, landing.fragments, strict=True))
         return SliceState.RESIDENT
 
     def _mark_damaged(self, chunk: int, source: StoredChunk) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvstored.store.read.pieces import Pieces
-from kvstored_contract.limits import ALIGNMENT_BYTES, PIECE_BYTES_MIN
+from kvstored.store.read.fragments import Fragments
+from kvstored_contract.limits import ALIGNMENT_BYTES, FRAGMENT_BYTES_MIN
 
 
 class PlacementError(ValueError):
@@ -25,35 +25,37 @@ class Placement:
     chunk_stride: int = 0
     block_offsets: Sequence[int] = ()
 
-    def pieces(
+    def fragments(
         self, *, chunk: int, first_layer: int, slice_bytes: Sequence[int], chunk_count: int
-    ) -> tuple[Pieces, ...]:
-        """The pieces of each slice of neighbouring layers of one chunk.
+    ) -> tuple[Fragments, ...]:
+        """The fragments of each slice of neighbouring layers of one chunk.
 
         ``slice_bytes`` has one entry for each of these layers.
         """
         start = self.base + first_layer * self.layer_stride
-        found: list[Pieces] = []
+        found: list[Fragments] = []
         if not self.block_offsets:
             start += chunk * self.chunk_stride
             for size in slice_bytes:
                 found.append(((start, size),) if size else ())
                 start += self.layer_stride
             return tuple(found)
-        count = self.pieces_per_slice(chunk_count)
+        count = self.fragments_per_slice(chunk_count)
         blocks = self.block_offsets[chunk * count : (chunk + 1) * count]
         for size in slice_bytes:
-            piece_bytes = size // count
-            found.append(tuple([(start + block, piece_bytes) for block in blocks]) if size else ())
+            fragment_bytes = size // count
+            found.append(
+                tuple([(start + block, fragment_bytes) for block in blocks]) if size else ()
+            )
             start += self.layer_stride
         return tuple(found)
 
-    def pieces_per_slice(self, chunk_count: int) -> int:
-        """Into how many equal pieces each slice of a request of so many chunks is cut."""
+    def fragments_per_slice(self, chunk_count: int) -> int:
+        """Into how many equal fragments each slice of a request of so many chunks is cut."""
         return len(self.block_offsets) // chunk_count or 1
 
     def is_aligned(self, *, chunk_count: int, layer_count: int) -> bool:
-        """Whether every slice of a request begins, in all of its pieces, on a page."""
+        """Whether every slice of a request begins, in all of its fragments, on a page."""
         offsets = [self.base]
         if layer_count > 1:
             offsets.append(self.layer_stride)
@@ -73,15 +75,18 @@ class Placement:
                 f"{len(self.block_offsets)} block offsets cannot be shared out evenly "
                 f"to {chunk_count} chunks"
             )
-        pieces = self.pieces_per_slice(chunk_count)
-        if any(size % pieces for size in slice_bytes):
-            raise PlacementError(f"a slice cannot be cut into {pieces} equal pieces")
-        if pieces > 1 and min(filter(None, slice_bytes), default=0) < pieces * PIECE_BYTES_MIN:
+        fragments = self.fragments_per_slice(chunk_count)
+        if any(size % fragments for size in slice_bytes):
+            raise PlacementError(f"a slice cannot be cut into {fragments} equal fragments")
+        if (
+            fragments > 1
+            and min(filter(None, slice_bytes), default=0) < fragments * FRAGMENT_BYTES_MIN
+        ):
             raise PlacementError(
-                f"{pieces} pieces of a slice have less than {PIECE_BYTES_MIN} bytes each"
+                f"{fragments} fragments of a slice have less than {FRAGMENT_BYTES_MIN} bytes each"
             )
         ends = [
-            self.base + layer * self.layer_stride + size // pieces
+            self.base + layer * self.layer_stride + size // fragments
             for layer, size in enumerate(slice_bytes)
         ]
         farthest = (chunk_count - 1) * self.chunk_stride

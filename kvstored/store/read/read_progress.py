@@ -1,4 +1,4 @@
-"""What a client is told of its read: the board, when it is woken, and when the read is over."""
+"""What a client sees of its read: the board, when it is woken, and when the read is over."""
 
 import threading
 import time
@@ -56,7 +56,7 @@ class ReadProgress:
         return self._retire(1)
 
     def _retire(self, run_count: int) -> bool:
-        """Counts settled runs; the last one finishes the read, which is told once.
+        """Counts settled runs; the last one finishes the read, once.
 
         The client is woken for what it watches only, and for progress at most once in
         NOTIFY_INTERVAL_S: a wake-up costs more than the bookkeeping of a run.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvstored.store.read.chunk_source import ChunkSource, FramedChunk, StoredChunk
-from kvstored.store.read.pieces import Pieces
+from kvstored.store.read.fragments import Fragments
 from kvstored.store.read.placement import Placement
 from kvstored.store.read.plan import LayerRun
 from kvstored_contract.board import Board
@@ -57,7 +57,7 @@ class ReadTask:
         self._is_placement_aligned = target.placement.is_aligned(
             chunk_count=len(sources), layer_count=options.layer_count
         )
-        self._pieces_per_slice = target.placement.pieces_per_slice(max(len(sources), 1))
+        self._fragments_per_slice = target.placement.fragments_per_slice(max(len(sources), 1))
 
     @property
     def dram_chunks(self) -> int:
@@ -92,9 +92,9 @@ class ReadTask:
         first = run.first_layer - self.options.first_layer
         return slice(first, first + run.layer_count)
 
-    def pieces(self, run: LayerRun) -> tuple[Pieces, ...]:
+    def fragments(self, run: LayerRun) -> tuple[Fragments, ...]:
         """Where the slices of a run go in the arena, one entry for each layer."""
-        return self.target.placement.pieces(
+        return self.target.placement.fragments(
             chunk=run.chunk,
             first_layer=run.first_layer - self.options.first_layer,
             slice_bytes=self.slice_bytes(run),
@@ -104,9 +104,9 @@ class ReadTask:
     def takes_transfers(self, run: LayerRun) -> bool:
         """Whether a device may transfer a run straight into the arena.
 
-        Only whole pages are transferred, so every piece of its slices must be made of them.
+        Only whole pages are transferred, so every fragment of its slices must be made of them.
         """
         if not (self.target.takes_transfers and self._is_placement_aligned):
             return False
-        unit_bytes = ALIGNMENT_BYTES * self._pieces_per_slice
+        unit_bytes = ALIGNMENT_BYTES * self._fragments_per_slice
         return not any(size % unit_bytes for size in set(self.slice_bytes(run)))

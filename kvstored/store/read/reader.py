@@ -11,9 +11,9 @@ from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest, Operation
 from kvstored.io.memory import AlignedMemory
 from kvstored.store.read.chunk_source import ChunkSource, StoredChunk
+from kvstored.store.read.fragments import coalesce, scatter
 from kvstored.store.read.landings import Landing
 from kvstored.store.read.lane import Lane, LaneSlot, Transfer
-from kvstored.store.read.pieces import coalesce, scatter
 from kvstored.store.read.plan import Order, PlanLimits, plan_runs
 from kvstored.store.read.read_stream import ReadStream
 from kvstored.store.read.read_task import ReadTask
@@ -129,11 +129,11 @@ class Reader:
         stream, run, slot = transfer.stream, transfer.run, transfer.slot
         task = stream.task
         payload_bytes = run.byte_count - (HEADER_BYTES if run.with_header else 0)
-        pieces = task.pieces(run)
+        fragments = task.fragments(run)
         payload: memoryview | None = None
         if payload_bytes > len(slot.bounce) or task.takes_transfers(run):
             arena = task.target.arena
-            joined = coalesce(chain.from_iterable(pieces))
+            joined = coalesce(chain.from_iterable(fragments))
             buffers = [arena[offset : offset + size] for offset, size in joined]
         else:
             payload = slot.bounce[:payload_bytes]
@@ -142,7 +142,7 @@ class Reader:
             buffers.insert(0, slot.header)
         landing = Landing(
             run=run,
-            pieces=pieces,
+            fragments=fragments,
             payload=payload,
             release=lambda: self._transferred(lane, transfer),
         )
@@ -182,7 +182,7 @@ class Reader:
         stream, run = transfer.stream, transfer.run
         task, source = stream.task, stream.task.framed(run)
         starts = source.geometry.slice_offsets[run.first_layer : run.end_layer]
-        scatter(source.frame, task.target.arena, zip(starts, task.pieces(run), strict=True))
+        scatter(source.frame, task.target.arena, zip(starts, task.fragments(run), strict=True))
         self._transferred(self._dram_lane, transfer, is_pumped=is_pumped)
         stream.copied(run)
 

@@ -111,7 +111,7 @@ def format_device_set(
 
     A block device must have at least these bytes and is used whole. Returns the set's
     id. Refuses a path that holds anything but zeroes where the superblocks go, unless
-    ``force``. ``progress`` is told the bytes reserved so far and those wanted in all.
+    ``force``. ``progress`` gets the bytes reserved so far and those wanted in all.
     Raises DeviceSetError; files made until then are removed.
     """
     names = _distinct(paths)

@@ -78,7 +78,7 @@ class SlabGeometry:
     ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         """Places of extents that may be anything, and which of them are possible.
 
-        All arrays have shape [n]. What is told of an impossible extent is meaningless.
+        All arrays have shape [n]. The place of an impossible extent is meaningless.
         """
         counts = np.array(self.slab_counts, np.uint64)
         firsts = np.array(self.first_slabs, np.uint64)

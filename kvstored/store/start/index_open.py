@@ -38,7 +38,7 @@ def start(
     After a clean stop from its snapshot, after any other from the one walk of the child
     process that looks through it. An index that is new, was cut short, is unsound or older
     than the devices allow is rebuilt from the devices, also if only the first write to it
-    meets the damage; ``progress`` is told the slabs that were read for that and those there
+    meets the damage; ``progress`` gets the slabs that were read for that and those there
     are. Raises IndexFailure, RecoverError and DeviceError.
     """
 

@@ -66,7 +66,7 @@ def rebuild_index(
 ) -> Rebuilt:
     """Replaces the chunks of the index by those that the devices hold.
 
-    ``progress`` is told the slabs scanned and those there are. A rebuild that is
+    ``progress`` gets the slabs scanned and those there are. A rebuild that is
     interrupted leaves an index without meta data, which must be rebuilt again.
     Raises IndexFailure.
     """

@@ -31,7 +31,7 @@ from kvstored_contract.reasons import Reason
 LOGGER = logging.getLogger(__name__)
 
 LAYOUTS_MAX = 4096
-"""Layouts in the index; those that come later are not told to offline tools."""
+"""Layouts in the index; offline tools know nothing of those that come later."""
 
 DELETION_BYTES = 32 * 1024
 """Pages that a deletion copies, generously.

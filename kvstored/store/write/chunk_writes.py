@@ -106,8 +106,9 @@ class ChunkWrites:
     def _guard(self, chunk: ChunkId) -> Reason | None:
         """Why a chunk need not or must not be written now.
 
-        Who writes has looked before. But a deletion takes the key off a frame that is being
-        filled, and another put of the key may get as far as here.
+        The look-up that decides: only under this lock nobody else begins to write the key. The
+        one before it is an early answer (``Stager.are_stored``). Since then another put may
+        have stored the chunk, and a deletion takes the key off a frame that is being filled.
         """
         if chunk in self._under_way:
             return Reason.DEADLINE

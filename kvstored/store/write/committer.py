@@ -42,7 +42,7 @@ class Commit:
 
     ``device_indices`` are those that the change's payload was written to. ``done`` is
     called once on the committer's thread: UNSPECIFIED when durable, else why not. It must
-    not raise: what it left undone stays so, but no other change hears of it.
+    not raise: if it does, its own work is lost; other changes of the group still commit.
     """
 
     change: IndexChange

@@ -7,7 +7,7 @@ from kvstored.format.slab_header import SlabHeader
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest, Operation
 from kvstored.io.memory import AlignedMemory
-from kvstored.store.read.pieces import copy
+from kvstored.store.read.fragments import copy
 from kvstored.store.space.device_set import DeviceSet
 
 Slab = tuple[int, int]

@@ -14,7 +14,7 @@ from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest, Operation
 from kvstored.io.split import submit_split
 from kvstored.store.index.change import IndexChange
-from kvstored.store.read.pieces import copy
+from kvstored.store.read.fragments import copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class SealedChunk:
     is_encoded: bool = False
 
     def change(self, record: ChunkRecord) -> IndexChange:
-        """What the index is told of the chunk that was written with this record."""
+        """What the index stores of the chunk that was written with this record."""
         if not self.is_encoded:
             return IndexChange(puts=((self.chunk, record),))
         lengths = SliceLengths(

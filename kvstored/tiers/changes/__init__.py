@@ -1,5 +1,5 @@
 """Which chunks came and went, for those who follow.
 
-In reading order: the bounded list of one namespace (``change_log``), and who is told what
+In reading order: the bounded list of one namespace (``change_log``), and who hears of what
 (``change_feed``).
 """

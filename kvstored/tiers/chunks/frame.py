@@ -68,13 +68,14 @@ class Claim:
 
     ``is_filling``: somebody else is filling the frame, and may give it up. ``is_kept``: the frame
     is all that is left of a chunk and may not be given up now, so that nothing makes the chunk
-    durable.
+    durable. ``has_waited``: it is new after a wait for another put of the key.
     """
 
     frame: Frame
     is_new: bool
     is_filling: bool = False
     is_kept: bool = False
+    has_waited: bool = False
 
     @classmethod
     def existing(cls, frame: Frame) -> Self:

@@ -6,15 +6,18 @@ from functools import partial
 
 from kvstored.counters import Counters
 from kvstored.format.extent_header import SliceSum
-from kvstored.format.geometry import class_bytes, class_bytes_for
 from kvstored.format.identity import ChunkId
-from kvstored.store.read.pieces import gather
-from kvstored.tiers.chunks.dram import DramTier
+from kvstored.store.read.fragments import gather
 from kvstored.tiers.chunks.frame import Frame
 from kvstored.tiers.chunks.requests import PutOutcome, PutRequest, PutTicket
-from kvstored.tiers.chunks.stager import STILL_FILLING, STORED_BEFORE, Stager, found, slice_sums
+from kvstored.tiers.chunks.stager import (
+    STILL_FILLING,
+    STORED_BEFORE,
+    Stager,
+    WantedChunk,
+    slice_sums,
+)
 from kvstored.turnstile import TURNSTILE
-from kvstored_contract.reasons import Reason
 
 LOOKED_UP_AT_ONCE = 32
 """Chunks of a put that are looked up together: some hundred microseconds."""
@@ -23,8 +26,7 @@ LOOKED_UP_AT_ONCE = 32
 class PutPath:
     """Stores complete chunks. Thread-safe."""
 
-    def __init__(self, *, dram: DramTier, stager: Stager, counters: Counters) -> None:
-        self._dram = dram
+    def __init__(self, *, stager: Stager, counters: Counters) -> None:
         self._stager = stager
         self._counters = counters
 
@@ -57,43 +59,25 @@ class PutPath:
         return tickets
 
     def _put_chunk(self, request: PutRequest, index: int, chunk: ChunkId) -> PutTicket:
-        layout, new = request.layout, request.chunks[index]
-        geometry = new.geometry(layout)
-        claim = self._stager.claim(
-            lambda: self._dram.claim(
-                chunk,
-                layout_id=layout.layout_id,
-                geometry=geometry,
-                class_bytes=(
-                    class_bytes_for(layout, geometry) if layout.is_encoded else class_bytes(layout)
-                ),
-                deadline=request.deadline,
-                is_wanted=request.is_wanted,
-            ),
+        wanted = WantedChunk(
+            chunk=chunk,
+            new=request.chunks[index],
+            layout=request.layout,
             deadline=request.deadline,
+            frame_deadline=request.deadline,
             is_wanted=request.is_wanted,
         )
-        if claim is None:
-            return PutTicket(outcome=PutOutcome.REJECTED, reason=Reason.DRAM_FULL)
-        if not claim.is_new:
-            return found(claim)
-        return self._stager.stage(
-            claim.frame,
-            new,
-            layout,
-            deadline=request.deadline,
-            fill=partial(copied_from_arena, request, index),
-        )
+        return self._stager.put(wanted, partial(copied_from_arena, request, index))
 
 
 def copied_from_arena(request: PutRequest, index: int, frame: Frame) -> tuple[SliceSum, ...]:
     """Copies one chunk out of the arena and sums its slices."""
-    pieces_of_slices = request.placement.pieces(
+    fragments_of_slices = request.placement.fragments(
         chunk=index,
         first_layer=0,
         slice_bytes=frame.geometry.slice_bytes,
         chunk_count=len(request.chunks),
     )
     return slice_sums(
-        frame, lambda layer, part: gather(request.source, pieces_of_slices[layer], part)
+        frame, lambda layer, part: gather(request.source, fragments_of_slices[layer], part)
     )

@@ -7,7 +7,7 @@ from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
 from kvstored.store.index.index import IndexFailure
 from kvstored.store.read.chunk_source import ChunkSource, FramedChunk, StoredChunk
-from kvstored.store.read.pieces import is_aligned
+from kvstored.store.read.fragments import is_aligned
 from kvstored.store.read.placement import PlacementError
 from kvstored.store.read.read_stream import ReadStream
 from kvstored.store.read.read_task import ReadTarget, ReadTask, StreamOptions
@@ -187,13 +187,13 @@ class ReadPath:
         offsets = placement.block_offsets or [
             chunk * placement.chunk_stride for chunk in range(chunk_count)
         ]
-        # A few remainders instead of the pieces of every layer, which may be millions.
+        # A few remainders instead of the fragments of every layer, which may be millions.
         remainders = {offset % ALIGNMENT_BYTES for offset in offsets}
         for layer in large:
             slice_bytes = request.layout.slice_bytes(layer)
             start = placement.base + (layer - request.first_layer) * placement.layer_stride
-            piece_bytes = slice_bytes // placement.pieces_per_slice(chunk_count)
-            if not is_aligned((start + remainder, piece_bytes) for remainder in remainders):
+            fragment_bytes = slice_bytes // placement.fragments_per_slice(chunk_count)
+            if not is_aligned((start + remainder, fragment_bytes) for remainder in remainders):
                 raise PlacementError(
                     f"layer {layer} has slices of {slice_bytes} bytes, which need arena offsets "
                     f"and lengths that are multiples of 4096; only slices up to "
@@ -246,5 +246,5 @@ def share_read(request: ReadRequest) -> float:
 
 def fits_blocks(source: ChunkSource, request: ReadRequest) -> bool:
     """Whether the slices of a chunk, which may be a short one, can be cut into blocks."""
-    pieces = request.placement.pieces_per_slice(len(request.keys))
-    return not any(size % pieces for size in source.geometry.slice_bytes)
+    fragments = request.placement.fragments_per_slice(len(request.keys))
+    return not any(size % fragments for size in source.geometry.slice_bytes)

@@ -2,23 +2,55 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kvstored.deadlines import remaining_s
 from kvstored.format.checksum import checksum
 from kvstored.format.extent import Extent
 from kvstored.format.extent_header import SliceSum
+from kvstored.format.geometry import ChunkGeometry, class_bytes, class_bytes_for
 from kvstored.format.identity import ChunkId
 from kvstored.store.space.striping import device_for
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.store.write.writer import SealedChunk
 from kvstored.tiers.changes.change_feed import ChangeFeed
 from kvstored.tiers.chunks.dram import DramTier
-from kvstored.tiers.chunks.frame import Claim, Frame, FrameState
+from kvstored.tiers.chunks.frame import Claim, Frame, FrameState, OpenFrame
 from kvstored.tiers.chunks.nvme_room import NvmeRoom
 from kvstored.tiers.chunks.requests import NewChunk, PutOutcome, PutTicket
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
+
+Fill = Callable[[Frame], tuple[SliceSum, ...]]
+"""Fills a frame, unless that is done, and sums its slices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedChunk:
+    """A complete chunk to be stored; deadlines are on the monotonic clock.
+
+    ``frame_deadline`` bounds the wait for room in DRAM, which ends as well soon after
+    ``is_wanted`` says no; ``deadline`` bounds every other wait.
+    """
+
+    chunk: ChunkId
+    new: NewChunk
+    layout: StateLayout
+    deadline: float
+    frame_deadline: float
+    is_wanted: Callable[[], bool] = lambda: True
+
+    @property
+    def geometry(self) -> ChunkGeometry:
+        """Where its slices lie in a frame and in an extent."""
+        return self.new.geometry(self.layout)
+
+    @property
+    def class_bytes(self) -> int:
+        """Length of its frame and of its extent."""
+        if self.layout.is_encoded:
+            return class_bytes_for(self.layout, self.geometry)
+        return class_bytes(self.layout)
 
 
 class Stager:
@@ -43,54 +75,86 @@ class Stager:
         )
         return stored
 
-    def claim(
-        self,
-        take: Callable[[], Claim | None],
-        *,
-        deadline: float,
-        is_wanted: Callable[[], bool] = lambda: True,
-    ) -> Claim | None:
+    def put(self, wanted: WantedChunk, fill: Fill) -> PutTicket:
+        """Stages a chunk in a frame of the tier that ``fill`` fills.
+
+        Waits for a frame, for another put of the key, and as ``_stage`` does.
+        """
+        return self._answer(self._claim(wanted, None), wanted, fill)
+
+    def adopt(self, wanted: WantedChunk, opened: OpenFrame) -> PutTicket:
+        """Stages the complete chunk in an open frame.
+
+        The frame is the tier's afterwards, or given back, whatever comes of it. Waits as ``put``
+        does, but for no frame.
+        """
+        claim = None
+        try:
+            if self.are_stored([wanted.chunk]) == [True]:
+                return STORED_BEFORE
+            claim = self._claim(wanted, opened)
+        finally:
+            if claim is None or not claim.is_new:
+                self._dram.open_frames.close(opened)
+        return self._answer(claim, wanted, slice_sums)
+
+    def _claim(self, wanted: WantedChunk, opened: OpenFrame | None) -> Claim | None:
         """A frame to fill, or the one of a chunk that is on the devices or on its way there.
 
-        ``take`` claims the frame. One that somebody else is filling may still be given up, and
-        is claimed then: that is waited for until the deadline, as long as ``is_wanted``. A chunk
-        that only DRAM still has, because its extent was evicted or its device failed, is claimed
-        again: what was acknowledged for it before is true no more. While somebody has it pinned it
-        stays as it is, and is not durable.
+        One that somebody else is filling may still be given up, and is claimed then: that is
+        waited for until the deadline, as long as ``is_wanted``. A chunk that only DRAM still has,
+        because its extent was evicted or its device failed, is claimed again: what was
+        acknowledged for it before is true no more. While somebody has it pinned it stays as it
+        is, and is not durable.
         """
+        has_waited = False
         while True:
-            claim = take()
+            claim = self._taken(wanted, opened)
             if claim is not None and claim.is_filling:
-                if not self._dram.wait_filled(claim.frame, deadline, is_wanted):
+                if not self._dram.wait_filled(claim.frame, wanted.deadline, wanted.is_wanted):
                     return claim
+                has_waited = True
                 continue
+            if claim is not None and claim.is_new and has_waited:
+                return replace(claim, has_waited=True)
             if claim is None or claim.is_new or not self._is_in_dram_only(claim.frame):
                 return claim
             if not self._dram.drop_unless_kept(claim.frame):
                 return replace(claim, is_kept=True)
 
-    def stage(
-        self,
-        frame: Frame,
-        new: NewChunk,
-        layout: StateLayout,
-        *,
-        deadline: float,
-        fill: Callable[[Frame], tuple[SliceSum, ...]],
-    ) -> PutTicket:
+    def _taken(self, wanted: WantedChunk, opened: OpenFrame | None) -> Claim | None:
+        if opened is not None:
+            return self._dram.open_frames.adopt(opened, wanted.chunk)
+        return self._dram.claim(
+            wanted.chunk,
+            layout_id=wanted.layout.layout_id,
+            geometry=wanted.geometry,
+            class_bytes=wanted.class_bytes,
+            deadline=wanted.frame_deadline,
+            is_wanted=wanted.is_wanted,
+        )
+
+    def _answer(self, claim: Claim | None, wanted: WantedChunk, fill: Fill) -> PutTicket:
+        if claim is None:
+            return PutTicket(outcome=PutOutcome.REJECTED, reason=Reason.DRAM_FULL)
+        return self._stage(claim, wanted, fill) if claim.is_new else found(claim)
+
+    def _stage(self, claim: Claim, wanted: WantedChunk, fill: Fill) -> PutTicket:
         """Publishes a claimed frame after ``fill`` has filled and summed it, and writes it.
 
         The frame is the tier's afterwards, whatever comes of it. Waits for evictions, for a
         slab to be opened, and for a deletion or a write under the same key; where one of these
-        is not over by ``deadline`` the chunk is rejected with DEADLINE.
+        is not over by the deadline the chunk is rejected with DEADLINE.
         """
+        frame, deadline = claim.frame, wanted.deadline
         extent: Extent | None = None
         try:
-            refusal = self._refusal(frame.chunk, deadline)
+            refusal = self._refusal(claim, deadline)
             if refusal is not None:
                 self._dram.abandon(frame, refusal.reason)
                 return refusal
-            device = device_for(stripe=new.stripe, device_count=len(self._store.device_set.devices))
+            device_count = len(self._store.device_set.devices)
+            device = device_for(stripe=wanted.new.stripe, device_count=device_count)
             taken = self._room.take_extent(
                 self._store, frame.extent.byte_count, device, deadline=deadline
             )
@@ -98,14 +162,14 @@ class Stager:
                 self._dram.abandon(frame, taken)
                 return PutTicket(outcome=PutOutcome.REJECTED, reason=taken)
             extent = taken
-            sealed = sealed_chunk(frame, new, layout, fill(frame))
+            sealed = sealed_chunk(frame, wanted.new, wanted.layout, fill(frame))
         except BaseException:
             # Whatever went wrong, nobody may wait for this frame.
             if extent is not None:
                 self._store.extents.free(extent)
             self._dram.abandon(frame, Reason.INTERNAL)
             raise
-        self._feed.stored(frame.chunk, new.note)
+        self._feed.stored(frame.chunk, wanted.new.note)
         self._dram.publish(frame, FrameState.DIRTY)
         written = self._store.writes.write(sealed, extent)
         written.add_done_callback(lambda outcome: self._dram.settle(frame, outcome.result()))
@@ -118,17 +182,21 @@ class Stager:
             and self._store.find([frame.chunk]) == [None]
         )
 
-    def _refusal(self, chunk: ChunkId, deadline: float) -> PutTicket | None:
+    def _refusal(self, claim: Claim, deadline: float) -> PutTicket | None:
         """Why a claimed chunk must not be written: a key has one extent at a time.
 
-        The look-up that decides, with the reason for the client. Waits for a deletion or a
-        write under the same key whose frame is gone already, and finds what was committed
-        between the early answer and the claim: no room is waited for then.
+        Waits for a deletion or a write under the same key whose frame is gone already. Only a
+        put that has waited for another one looks the chunk up again: it may be durable now, and
+        then no room is waited for. A new chunk is looked up twice otherwise: by the early answer,
+        which saves a frame and evictions and decides nothing, and by ``ChunkWrites.write``, which
+        decides under its lock and comes too late to save them.
         """
+        chunk, has_waited = claim.frame.chunk, claim.has_waited
         while (pending := self._store.pending(chunk)) is not None:
             if not wait([pending], timeout=remaining_s(deadline)).done:
                 return PutTicket(outcome=PutOutcome.REJECTED, reason=Reason.DEADLINE)
-        if self._store.find([chunk]) == [None]:
+            has_waited = True
+        if not has_waited or self._store.find([chunk]) == [None]:
             return None
         return STORED_BEFORE
 

@@ -27,7 +27,7 @@ class SlabUses:
     slab can be emptied while it has frames and all of them may go.
 
     A use costs one store. Late uses are worked out when they are needed: they only grow, so a
-    slab's is not worked out again before a time that is behind what it was.
+    slab's is not worked out again before a time that is after what it was.
     """
 
     def __init__(self, slab_count: int) -> None:

@@ -42,8 +42,8 @@ class _Queue:
     """The oldest rows of a group with their times as they were when they were sorted.
 
     ``passed`` were handed out already, ``ahead`` follow, the next one last. Together they
-    hold every row that was not used since ``horizon``; those that were used or are gone
-    are told by their time, which is another one now.
+    hold every row that was not used since ``horizon``; the time of those that were
+    used or are gone is another one now.
     """
 
     horizon: int = 0
@@ -116,7 +116,7 @@ class UseOrder:
         return int(np.partition(sample, wanted)[wanted])
 
     def _between(self, horizon: int, limit: int, group: int | None) -> list[tuple[int, int]]:
-        """Rows of a group whose last use was behind ``horizon`` up to ``limit``, the last first."""
+        """Rows of a group whose last use was after ``horizon`` up to ``limit``, the last first."""
         found_rows, found_times = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
         first_row = 0
         for number, times in enumerate(self._rows.times):

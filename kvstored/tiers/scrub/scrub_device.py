@@ -13,7 +13,7 @@ from kvstored.tiers.scrub.scrub_pace import Pace
 
 
 class ScrubStopped(Exception):  # noqa: N818 - nothing is wrong: the daemon stops
-    """The scrub was told to end while it read or waited for its turn."""
+    """The scrub ended while it read or waited until it may."""
 
 
 class Pacer:

@@ -32,7 +32,7 @@ from kvstored.tiers.chunks.requests import (
     PutOutcome,
     PutTicket,
 )
-from kvstored.tiers.chunks.stager import STORED_BEFORE, Stager, found, slice_sums
+from kvstored.tiers.chunks.stager import Stager, WantedChunk
 from kvstored.tiers.sequences.open_sequence import OpenSequence, SequenceId
 from kvstored.tiers.sequences.open_sequences import OpenSequences
 from kvstored.tiers.sequences.sequence_recorder import SequenceRecorder
@@ -311,27 +311,15 @@ class AppendPath:
         self, sequence: OpenSequence, opened: OpenFrame, new: NewChunk, deadline: float
     ) -> PutTicket:
         """Stages one complete chunk; its frame is the tier's afterwards, or given back."""
-        chunk = ChunkId(sequence.identity.namespace_id, new.key)
+        wanted = WantedChunk(
+            chunk=ChunkId(sequence.identity.namespace_id, new.key),
+            new=new,
+            layout=opened.layout,
+            deadline=deadline,
+            frame_deadline=deadline,
+        )
         try:
-            is_stored = self._stager.are_stored([chunk]) == [True]
-            claim = (
-                None
-                if is_stored
-                else self._stager.claim(
-                    lambda: self._dram.open_frames.adopt(opened, chunk), deadline=deadline
-                )
-            )
-        except Exception:
-            LOGGER.exception("a chunk of a sequence cannot be stored")
-            self._dram.open_frames.close(opened)
-            return PutTicket(outcome=PutOutcome.REJECTED, reason=Reason.INTERNAL)
-        if claim is None or not claim.is_new:
-            self._dram.open_frames.close(opened)
-            return STORED_BEFORE if claim is None else found(claim)
-        try:
-            return self._stager.stage(
-                claim.frame, new, opened.layout, deadline=deadline, fill=slice_sums
-            )
+            return self._stager.adopt(wanted, opened)
         except Exception:
             LOGGER.exception("a chunk of a sequence cannot be stored")
             return PutTicket(outcome=PutOutcome.REJECTED, reason=Reason.INTERNAL)

@@ -5,18 +5,18 @@ from concurrent.futures import Future
 
 from kvstored.deadlines import remaining_s
 from kvstored.format.extent_header import SliceSum
-from kvstored.format.geometry import ChunkGeometry, class_bytes
+from kvstored.format.geometry import ChunkGeometry
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine
-from kvstored.store.read.pieces import copy
+from kvstored.store.read.fragments import copy
 from kvstored.store.write.append_rows import head_moves
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.chunks.extent_load import is_intact, load_extent
 from kvstored.tiers.chunks.frame import Frame, OpenFrame
-from kvstored.tiers.chunks.requests import ROOM_WAIT_S, NewChunk, PutOutcome, PutTicket
-from kvstored.tiers.chunks.stager import STORED_BEFORE, Stager, found, slice_sums
+from kvstored.tiers.chunks.requests import ROOM_WAIT_S, NewChunk, PutTicket
+from kvstored.tiers.chunks.stager import STORED_BEFORE, Stager, WantedChunk, slice_sums
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
 
@@ -91,20 +91,6 @@ class TailFrames:
         deadline = min(deadline, now + ROOM_WAIT_S)
         if self._stager.are_stored([chunk]) == [True]:
             return STORED_BEFORE
-        claim = self._stager.claim(
-            lambda: self._dram.claim(
-                chunk,
-                layout_id=layout.layout_id,
-                geometry=new.geometry(layout),
-                class_bytes=class_bytes(layout),
-                deadline=now,
-            ),
-            deadline=deadline,
-        )
-        if claim is None:
-            return PutTicket(outcome=PutOutcome.REJECTED, reason=Reason.DRAM_FULL)
-        if not claim.is_new:
-            return found(claim)
 
         def fill(frame: Frame) -> tuple[SliceSum, ...]:
             move_head(
@@ -117,7 +103,10 @@ class TailFrames:
             )
             return slice_sums(frame)
 
-        return self._stager.stage(claim.frame, new, layout, deadline=deadline, fill=fill)
+        wanted = WantedChunk(
+            chunk=chunk, new=new, layout=layout, deadline=deadline, frame_deadline=now
+        )
+        return self._stager.put(wanted, fill)
 
     def _fill(self, opened: OpenFrame, chunk: ChunkId, token_count: int, deadline: float) -> Reason:
         frame = self._dram.pin(chunk)

@@ -264,12 +264,12 @@ Global___StateLayout: _TypeAlias = StateLayout  # noqa: Y015
 
 @_typing.final
 class Placement(_message.Message):
-    """Where the slices of a request lie in the arena. The byte address of piece p
+    """Where the slices of a request lie in the arena. The byte address of fragment p
     of layer l (counted from the request's first layer) of chunk c (counted from
     the request's first chunk) is
       base + l * layer_stride + c * chunk_stride            without block_offsets
       base + l * layer_stride + block_offsets[c * P + p]    with them,
-    where P = len(block_offsets) / chunks, and a slice is cut into P equal pieces.
+    where P = len(block_offsets) / chunks, and a slice is cut into P equal fragments.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

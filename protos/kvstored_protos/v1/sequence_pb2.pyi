@@ -60,7 +60,7 @@ class Sequence(_message.Message):
     """Rows behind staged_tokens were dropped, or a chunk there could not be stored."""
     ephemeral: _builtins.bool
     reason: _common_pb2.Reason.ValueType
-    """Of Flush: DEADLINE when staged_tokens are not durable yet. They become so behind the answer,
+    """Of Flush: DEADLINE when staged_tokens are not durable yet. They become so after the answer,
     but for an open tail, which the next flush makes durable.
     """
     @_builtins.property

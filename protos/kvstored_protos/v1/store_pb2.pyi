@@ -79,7 +79,7 @@ class _PutOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PutOutcome
     PUT_OUTCOME_REJECTED: _PutOutcome.ValueType  # 3
     PUT_OUTCOME_STAGED: _PutOutcome.ValueType  # 4
     """Only for DURABLE: readable from DRAM, but not durable when the deadline passed. It becomes
-    so behind the answer, unless its device fails.
+    so after the answer, unless its device fails.
     """
 
 class PutOutcome(_PutOutcome, metaclass=_PutOutcomeEnumTypeWrapper): ...
@@ -91,7 +91,7 @@ PUT_OUTCOME_EXISTED: PutOutcome.ValueType  # 2
 PUT_OUTCOME_REJECTED: PutOutcome.ValueType  # 3
 PUT_OUTCOME_STAGED: PutOutcome.ValueType  # 4
 """Only for DURABLE: readable from DRAM, but not durable when the deadline passed. It becomes
-so behind the answer, unless its device fails.
+so after the answer, unless its device fails.
 """
 Global___PutOutcome: _TypeAlias = PutOutcome  # noqa: Y015
 
@@ -333,7 +333,7 @@ class AppendResult(_message.Message):
     LENGTH_TOKENS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     length_tokens: _builtins.int
-    """Length of the sequence behind this call."""
+    """Length of the sequence after this call."""
     reason: _common_pb2.Reason.ValueType
     """Why the item's tokens were not taken, or only those before length_tokens. DRAM_FULL:
     there was no room at once, the sequence is stopped. SEQUENCE_CONFLICT: first_token
@@ -694,19 +694,19 @@ class ChangesReply(_message.Message):
     IS_STORED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     last_sequence: _builtins.int
-    """Where the caller is behind these changes."""
+    """Where the caller is after these changes."""
     lost: _builtins.bool
-    """There were changes behind the caller's place that the daemon does not know any more, or the
+    """There were changes after the caller's place that the daemon does not know any more, or the
     place is one of another epoch: whatever the caller believes to be stored may be gone. What
     follows are all changes that are still known.
     """
     has_more: _builtins.bool
-    """There are more, behind last_sequence: ask again."""
+    """There are more, after last_sequence: ask again."""
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
         """Of one chunk in the order in which they happened, with consecutive sequence numbers up to
-        last_sequence. A removal may be told twice, or of a chunk that was stored anew meanwhile;
-        that a chunk was stored is never told after its removal.
+        last_sequence. A removal may come twice, or for a chunk that was stored again meanwhile;
+        that a chunk was stored never comes after its removal.
         """
 
     @_builtins.property

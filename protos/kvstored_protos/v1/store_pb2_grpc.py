@@ -87,7 +87,7 @@ class StoreServiceServicer(object):
 
     def Append(self, request, context):
         """Answers when the rows are copied and the chunks that they complete are readable from
-        DRAM; these become durable behind it. Never waits for room in DRAM.
+        DRAM; these become durable after it. Never waits for room in DRAM.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

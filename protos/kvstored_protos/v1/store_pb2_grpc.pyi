@@ -34,7 +34,7 @@ class StoreServiceStub:
     Put: _grpc.UnaryUnaryMultiCallable[_store_pb2.PutRequest, _store_pb2.PutReply]
     Append: _grpc.UnaryUnaryMultiCallable[_store_pb2.AppendRequest, _store_pb2.AppendReply]
     """Answers when the rows are copied and the chunks that they complete are readable from
-    DRAM; these become durable behind it. Never waits for room in DRAM.
+    DRAM; these become durable after it. Never waits for room in DRAM.
     """
     Match: _grpc.UnaryUnaryMultiCallable[_store_pb2.MatchRequest, _store_pb2.MatchReply]
     Read: _grpc.UnaryUnaryMultiCallable[_store_pb2.ReadRequest, _store_pb2.ReadReply]
@@ -54,7 +54,7 @@ class StoreServiceAsyncStub(StoreServiceStub):
     Put: _aio.UnaryUnaryMultiCallable[_store_pb2.PutRequest, _store_pb2.PutReply]  # type: ignore[assignment]
     Append: _aio.UnaryUnaryMultiCallable[_store_pb2.AppendRequest, _store_pb2.AppendReply]  # type: ignore[assignment]
     """Answers when the rows are copied and the chunks that they complete are readable from
-    DRAM; these become durable behind it. Never waits for room in DRAM.
+    DRAM; these become durable after it. Never waits for room in DRAM.
     """
     Match: _aio.UnaryUnaryMultiCallable[_store_pb2.MatchRequest, _store_pb2.MatchReply]  # type: ignore[assignment]
     Read: _aio.UnaryUnaryMultiCallable[_store_pb2.ReadRequest, _store_pb2.ReadReply]  # type: ignore[assignment]
@@ -83,7 +83,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_store_pb2.AppendReply, _abc.Awaitable[_store_pb2.AppendReply]]:
         """Answers when the rows are copied and the chunks that they complete are readable from
-        DRAM; these become durable behind it. Never waits for room in DRAM.
+        DRAM; these become durable after it. Never waits for room in DRAM.
         """
 
     @_abc_1.abstractmethod

@@ -197,7 +197,7 @@ def test_a_smaller_budget_is_remembered_as_more_steps() -> None:
 def test_a_step_that_others_filled_seemed_to_be_slow() -> None:
     """Bug: what the others' tokens took counted as slowness of this request's.
 
-    Then nothing was computed behind a burst, which left no more than a token of each step.
+    Then nothing was computed after a burst, which left no more than a token of each step.
     """
     rates = Rates(LOAD, token_budget=10)
     running = pointers(rates=rates)

@@ -121,7 +121,7 @@ def test_only_a_reader_that_keeps_up_is_waited_for_with_all_of_the_stake() -> No
 
 
 def test_a_slow_reader_was_waited_for_until_it_asked_for_more() -> None:
-    """Bug: behind a span that was dropped the rest of the stake was spent on opening the next."""
+    """Bug: after a span that was dropped the rest of the stake was spent on opening the next."""
     stake = Stake(COMPUTE, TOKENS, step_tokens=512)
     chunk_s = stake.compute_s(0, 64)
     assert stake.opening(0, 64, load_s=None) is Verdict.WAIT

@@ -53,7 +53,7 @@ class FixedRates(LayerRates):
 
 
 class SlowLab:
-    """One stored history in a store that brings nothing unless it is told to.
+    """One stored history in a store that brings nothing unless a test lets it.
 
     Waiting for states on the engine's thread takes the time of the clock that it was given.
     """

@@ -107,7 +107,7 @@ def nudge(engine: EngineProcess) -> bool:
 
 
 def told_blocks(engine: EngineProcess, router: Router, prompt: list[int]) -> list[BlockStored]:
-    """What is told of a prompt's chunks when they are stored."""
+    """What routers hear of a prompt's chunks when they are stored."""
     engine.generate(prompt)
     assert engine.ask("settle")
 

@@ -193,7 +193,7 @@ def test_chunk_is_told_when_all_ranks_have_stored_it(
 def test_chunks_of_an_adapter_are_told_with_its_name(
     start: Start, shared_daemon: DaemonProcess
 ) -> None:
-    """Bug: chunks of a LoRA adapter were told as those of the model alone."""
+    """Bug: chunks of a LoRA adapter were announced as those of the model alone."""
     bench = start()
     told = followed(bench)
     bench.add("a", PROMPT).lora_request = SimpleNamespace(lora_name="pirate", lora_int_id=1)

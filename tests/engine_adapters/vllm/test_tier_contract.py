@@ -229,7 +229,7 @@ def test_stored_chunks_are_told_as_events(start: Start) -> None:
 def test_chunks_that_were_evicted_stayed_told_for_ever(
     model: Path, shared_daemon: DaemonProcess
 ) -> None:
-    """Bug: routers were told of what was stored, and never that it is gone."""
+    """Bug: routers heard of what was stored, and never that it is gone."""
     bench = TierBench(model, ours(shared_daemon, salt="gone"))
     bench.store(keys(2), [0, 1])
     assert not bench.event().removed

@@ -103,7 +103,7 @@ def fuzz_put(data: bytes) -> None:
         for index, chunk in enumerate(put.chunks):
             sizes = list(chunk.geometry(put.layout).slice_bytes)
             check_inside(
-                put.placement.pieces(
+                put.placement.fragments(
                     chunk=index, first_layer=0, slice_bytes=sizes, chunk_count=len(put.chunks)
                 ),
                 sizes,
@@ -145,7 +145,7 @@ def fuzz_read(data: bytes) -> None:
         sizes = [LAYOUT.slice_bytes(layer) for layer in layers]
         for index in range(len(read.keys)):
             check_inside(
-                read.placement.pieces(
+                read.placement.fragments(
                     chunk=index, first_layer=0, slice_bytes=sizes, chunk_count=len(read.keys)
                 ),
                 sizes,
@@ -161,11 +161,11 @@ def fuzz_read(data: bytes) -> None:
     refusable(run)
 
 
-def check_inside(pieces_of_slices: tuple[Any, ...], sizes: list[int]) -> None:
-    """Every piece lies inside the arena, and the pieces of a slice make up all of it."""
-    for pieces, size in zip(pieces_of_slices, sizes, strict=True):
-        assert sum(byte_count for _, byte_count in pieces) == size
-        assert all(0 <= offset <= offset + count <= ARENA_BYTES for offset, count in pieces)
+def check_inside(fragments_of_slices: tuple[Any, ...], sizes: list[int]) -> None:
+    """Every fragment lies inside the arena, and the fragments of a slice make up all of it."""
+    for fragments, size in zip(fragments_of_slices, sizes, strict=True):
+        assert sum(byte_count for _, byte_count in fragments) == size
+        assert all(0 <= offset <= offset + count <= ARENA_BYTES for offset, count in fragments)
 
 
 def fuzz_layout(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A session without the SDK, which says whatever it is told to."""
+"""A session without the SDK, which sends whatever a test wants."""
 
 import mmap
 import os
@@ -9,9 +9,10 @@ from typing import Any, Self
 
 import grpc
 
-from kvstored_contract.handshake import frame, receive
+from kvstored_contract.handshake import frame
 from kvstored_contract.limits import PROTOCOL_VERSION
 from kvstored_contract.reasons import REASON_METADATA, TOKEN_METADATA
+from kvstored_contract.session_socket import receive
 from kvstored_protos.v1 import session_pb2
 from tests.support.waiting import PATIENCE_S
 
@@ -20,7 +21,7 @@ ARENA_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a call was told; ``reason`` is empty where the answer carries none."""
+    """The answer to a call; ``reason`` is empty where the answer carries none."""
 
     status: grpc.StatusCode
     reason: str

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from kvstored.server.session_socket import HANDSHAKE_TIMEOUT_S
-from kvstored_contract.handshake import HANDSHAKE_BYTES_MAX, frame, receive
+from kvstored_contract.handshake import HANDSHAKE_BYTES_MAX, frame
 from kvstored_contract.limits import CLIENT_NAME_BYTES_MAX, PROTOCOL_VERSION
+from kvstored_contract.session_socket import receive
 from kvstored_protos.v1 import session_pb2
 from tests.faults.clients.raw_session import RawSession
 from tests.faults.clients.test_messages import check_log

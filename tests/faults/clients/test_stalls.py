@@ -4,9 +4,9 @@ What one call costs the event loop, a device's thread or the daemon's memory is 
 limits; each test sends the worst request that it can within the message size, beside a witness.
 
 Fails when ``source_placement`` checks every length of chunk (seen: the witness runs into its
-deadline), when ``Placement.check`` has no least piece (seen: eight reads hold the daemon for over
-a minute), and when ``Session`` does not count the chunks of its leases or of its reads (seen: no
-refusal).
+deadline), when ``Placement.check`` has no least fragment (seen: eight reads hold the daemon for
+over a minute), and when ``Session`` does not count the chunks of its leases or of its reads (seen:
+no refusal).
 """
 
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ def test_a_put_of_chunks_of_many_lengths(served: DaemonProcess) -> None:
     check_log(served)
 
 
-def ask_in_pieces_of_one_byte(daemon: DaemonProcess) -> Witness:
+def ask_in_fragments_of_one_byte(daemon: DaemonProcess) -> Witness:
     """Reads of 2 MiB from DRAM, one byte after the other; the witness that was beside them."""
     layout = StateLayout(
         model="m", dtype="f", layers=(LayerState(StateKind.KV, 64),) * 7, chunk_tokens=4096
@@ -107,14 +107,14 @@ def ask_in_pieces_of_one_byte(daemon: DaemonProcess) -> Witness:
     return witness
 
 
-def test_a_read_in_pieces_of_one_byte(served: DaemonProcess) -> None:
+def test_a_read_in_fragments_of_one_byte(served: DaemonProcess) -> None:
     """Bug: a read of 2 MiB from DRAM was copied on the event loop, one byte after the other."""
-    ask_in_pieces_of_one_byte(served)
+    ask_in_fragments_of_one_byte(served)
 
 
 @ALONE
 def test_who_reads_beside_it_does_not_wait(served: DaemonProcess) -> None:
-    assert ask_in_pieces_of_one_byte(served).slowest_s < WITNESS_S_MAX
+    assert ask_in_fragments_of_one_byte(served).slowest_s < WITNESS_S_MAX
 
 
 def test_leases_on_the_same_chunk_are_bounded(served: DaemonProcess) -> None:

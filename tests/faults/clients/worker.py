@@ -102,7 +102,7 @@ def tell(text: str) -> None:
 
 
 def main() -> None:
-    """Obeys until it is told to end."""
+    """Obeys until the command to end."""
     worker = Worker(Path(sys.argv[1]), int(sys.argv[2]))
     tell("ready")
     is_running, is_over = threading.Event(), threading.Event()

@@ -5,7 +5,7 @@ Fails when
 * ``IndexUsage.is_short`` is always False (seen: puts were refused with STORE_FULL);
 * ``NvmeRoom`` evicts many chunks at once from a map without free pages, or the committer
   halves a group that did not fit (seen: no deletion and no put found a page ever after);
-* ``SequenceTable`` stores what grows whatever room is left (seen: the puts behind were refused
+* ``SequenceTable`` stores what grows whatever room is left (seen: later puts were refused
   with STORE_FULL);
 * ``Committer._apply`` does not tell a full map from a failed index (seen: the puts were
   refused with INTERNAL);

@@ -133,7 +133,7 @@ class IndexLab:
         )
 
     def start(self, stop: Stop, damage: Callable[[Path], None]) -> Outcome:
-        """Starts from an index that ``damage`` has changed; it is told the index's folder."""
+        """Starts from an index that ``damage`` has changed; it gets the index's folder."""
         path = self.folder / "case" / "index"
         shutil.rmtree(path.parent, ignore_errors=True)
         shutil.copytree(self.templates[stop], path)

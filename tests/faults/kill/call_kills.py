@@ -142,7 +142,7 @@ class Lab:
         return is_killed
 
     def _judge_end(self) -> None:
-        """A daemon ends because it is killed, and where it was told to stop."""
+        """A daemon ends because it is killed, and where it was asked to stop."""
         if self.status == 0 and self._moment is Moment.STOP:
             return
         if self.status not in (None, -signal.SIGKILL):
@@ -187,7 +187,7 @@ class Lab:
     def run(self, watched: Watch) -> Iterator[Counter[KillPoint]]:
         """Does what the moment is about, once, while ``watched`` has hold of the process.
 
-        Yields what ``watched`` gives, which may be filled only behind the body. ``status`` is
+        Yields what ``watched`` gives, which may be filled only after the body. ``status`` is
         then None where the daemon lives, else how it has ended.
         """
         self._make_ready()

@@ -202,7 +202,7 @@ def run_until_killed(
 ) -> None:
     """Lets writers work and kills the daemon; raises what a writer raised.
 
-    The kill comes ``pause_s`` behind so many answers: a slow machine has its load, too.
+    The kill comes ``pause_s`` after so many answers: a slow machine has its load, too.
     """
     life = Life()
     failures: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""A put of two chunks is cut behind each page that it writes, and with each page missing.
+"""A put of two chunks is cut after each page that it writes, and with each page missing.
 
 The store is opened again from exactly the media that such a cut leaves, in three ways: with
 the index as it was before (a crash), with the index lost and rebuilt from the headers, and

@@ -30,7 +30,7 @@ WRITES_LOST_MAX = 12
 
 
 class Traffic:
-    """Reads the old chunks and puts new ones until it is told to end."""
+    """Reads the old chunks and puts new ones until the test ends it."""
 
     def __init__(self, served: ServedStore) -> None:
         self._served = served

@@ -1,4 +1,4 @@
-"""The soak: load in phases, and a look at the idle daemon behind each."""
+"""The soak: load in phases, and a look at the idle daemon after each."""
 
 import threading
 import time

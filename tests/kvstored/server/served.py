@@ -18,9 +18,10 @@ from kvstored.server.notify import Notifier
 from kvstored.server.server import Server, ServerOptions
 from kvstored.server.session_table import SessionLimits
 from kvstored.tiers.tiered_store import TieredStore
-from kvstored_contract.handshake import frame, receive
+from kvstored_contract.handshake import frame
 from kvstored_contract.limits import PROTOCOL_VERSION
 from kvstored_contract.reasons import TOKEN_METADATA
+from kvstored_contract.session_socket import receive
 from kvstored_protos.v1 import session_pb2
 from tests.kvstored.server.fake_store import FakeStore
 from tests.support.waiting import PATIENCE_S, until

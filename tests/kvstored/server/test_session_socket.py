@@ -17,9 +17,10 @@ from kvstored.server import session_socket, session_table
 from kvstored.server.access import AccessRules, Credentials
 from kvstored.server.held.arena import Arena
 from kvstored.server.session_table import SessionLimits
-from kvstored_contract.handshake import HANDSHAKE_BYTES_MAX, HandshakeError, frame, receive
+from kvstored_contract.handshake import HANDSHAKE_BYTES_MAX, HandshakeError, frame
 from kvstored_contract.limits import CLIENT_NAME_BYTES_MAX, PROTOCOL_VERSION
 from kvstored_contract.reasons import Reason
+from kvstored_contract.session_socket import receive
 from kvstored_protos.v1 import session_pb2, session_pb2_grpc
 from tests.kvstored.server.served import ARENA_BYTES, EPOCH, Served
 from tests.support.waiting import PATIENCE_S, until

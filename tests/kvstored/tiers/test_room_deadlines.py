@@ -100,7 +100,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 @contextmanager
 def beside(call: Callable[[], list[PutTicket]]) -> Iterator[list[PutTicket]]:
-    """The answers of a call that runs in a thread of its own, complete behind the body."""
+    """The answers of a call that runs in a thread of its own, complete after the body."""
     answers: list[PutTicket] = []
     thread = threading.Thread(target=lambda: answers.extend(call()))
     thread.start()

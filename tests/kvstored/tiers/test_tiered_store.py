@@ -89,20 +89,23 @@ def test_scattered_destination(opened: StoreUnderTest, from_dram: bool, base: in
     put_durable(opened, [0, 1])
     if not from_dram:
         forget_dram(opened, [0, 1])
-    piece = LAYOUT.slice_bytes(0) // 4
-    blocks = tuple(piece * number for number in (7, 0, 3, 5, 1, 6, 2, 4))
-    placement = Placement(base=base, layer_stride=8 * piece, block_offsets=blocks)
+    fragment = LAYOUT.slice_bytes(0) // 4
+    blocks = tuple(fragment * number for number in (7, 0, 3, 5, 1, 6, 2, 4))
+    placement = Placement(base=base, layer_stride=8 * fragment, block_offsets=blocks)
     board = new_board(2)
     assert opened.read([0, 1], base=0, board=board, placement=placement).wait()
     assert (board.states == SliceState.RESIDENT).all()
     for chunk in range(2):
-        of_slices = placement.pieces(
-            chunk=chunk, first_layer=0, slice_bytes=(4 * piece,) * LAYOUT.layer_count, chunk_count=2
+        of_slices = placement.fragments(
+            chunk=chunk,
+            first_layer=0,
+            slice_bytes=(4 * fragment,) * LAYOUT.layer_count,
+            chunk_count=2,
         )
         for layer, parts in enumerate(of_slices):
             got = b"".join(bytes(opened.arena[offset : offset + size]) for offset, size in parts)
             start = (chunk * LAYOUT.layer_count + layer) * LAYOUT.layer_stride
-            assert got == payload[start : start + 4 * piece]
+            assert got == payload[start : start + 4 * fragment]
 
 
 def test_short_chunk_is_read_through_the_bounce_buffer(opened: StoreUnderTest) -> None:

@@ -16,7 +16,7 @@ from kvstored_client.session import session as session_module
 from kvstored_client.session.options import Options
 from kvstored_client.session.session import open_session
 from kvstored_client.testing import MemoryDaemon, MemoryStore
-from kvstored_contract import handshake
+from kvstored_contract import handshake, session_socket
 from kvstored_contract.limits import PROTOCOL_VERSION
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import session_pb2
@@ -106,7 +106,7 @@ def test_a_full_queue_of_connections_is_no_absent_daemon(
             listener.accept()[0].close()
             connection, _ = listener.accept()
             with connection:
-                handshake.receive(connection, session_pb2.Hello)
+                session_socket.receive(connection, session_pb2.Hello)
                 connection.sendall(handshake.frame(session_pb2.Welcome(refusal="seen")))
 
         serving = threading.Thread(target=serve)
@@ -118,7 +118,7 @@ def test_a_full_queue_of_connections_is_no_absent_daemon(
 
         # The daemon comes to its queue when that has refused the client once.
         clock = SimpleNamespace(monotonic=time.monotonic, sleep=serve_from_now_on)
-        monkeypatch.setattr(handshake, "time", clock)
+        monkeypatch.setattr(session_socket, "time", clock)
         with pytest.raises(SessionRefusedError, match="seen"):
             open_session(options(path))
         serving.join()

@@ -115,7 +115,7 @@ def test_a_refused_session_is_a_miss(daemon: MemoryDaemon, layout: StateLayout) 
 def test_available_swallows_why_a_session_is_refused(
     daemon: MemoryDaemon, layout: StateLayout, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Bug: the sentence never reached the log; later calls were told of an absent daemon."""
+    """Bug: the sentence never reached the log; later calls blamed an absent daemon."""
     sentence = "all arenas together would exceed server.arenas_bytes_max"
     daemon.store.faults.session_refusal = sentence
     with Client(daemon.socket_path, arena_bytes=4096) as client, caplog.at_level(logging.WARNING):

@@ -104,7 +104,7 @@ def test_where_nobody_has_calibrated_two_short_histories_make_a_line(model: Mode
 
 
 def test_a_bad_moment_was_all_that_a_calibration_saw(model: Model) -> None:
-    """Repetitions follow each other after a pause, all sizes in each; the spread is told."""
+    """Repetitions follow each other after a pause, all sizes in each; the result has the spread."""
     now_s = 0.0
     pauses: list[float] = []
 

@@ -198,7 +198,7 @@ def test_what_was_missed_is_asked_for(bench: Bench) -> None:
 
 
 def test_question_without_an_answer_is_asked_again(bench: Bench) -> None:
-    """What has to be verified behind a loss would stay told for ever."""
+    """What has to be verified after a loss would stay announced for ever."""
     bench.put(0, 1)
     bench.ask()
     bench.remove(1)

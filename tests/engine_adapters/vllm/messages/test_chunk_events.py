@@ -53,7 +53,7 @@ def events_of(*, ranks: int = 1, chunks_max: int = 100) -> ChunkEvents:
 
 
 def test_blocks_are_told_with_their_tokens_and_the_block_before() -> None:
-    """Bug: a chunk of several blocks was told as one, which routers drop."""
+    """Bug: a chunk of several blocks was announced as one, which routers drop."""
     events = events_of()
     for number in (0, 1):
         events.stored(part(number), note(number))
@@ -95,7 +95,7 @@ def test_part_that_is_gone_takes_the_chunk_back_until_it_is_stored_anew() -> Non
 
 
 def test_part_that_is_gone_before_the_others_come_is_missing() -> None:
-    """Else a chunk of which one part was evicted would be told with the last one."""
+    """Else a chunk would be announced with its last part, though another part was evicted."""
     events = events_of(ranks=3)
     for rank in (0, 1):
         events.stored(part(0, rank), note(0))
@@ -122,7 +122,7 @@ def test_chunk_of_an_adapter_is_told_with_its_name() -> None:
 
 @pytest.mark.parametrize("was_told", [True, False])
 def test_chunk_whose_parent_is_not_told_is_left_out(was_told: bool) -> None:
-    """A router would not know where it belongs; the chunk is told when it is found with it."""
+    """A router would not know where it belongs; the chunk is announced when it is found with it."""
     events = events_of(ranks=1 if was_told else 2)
     events.stored(part(0), note(0))
     if was_told:
@@ -156,7 +156,7 @@ def test_events_have_a_bounded_number_of_hashes() -> None:
 
 
 def test_chunk_that_is_not_watched_any_more_is_taken_back() -> None:
-    """Nobody would hear that it is gone: what is told is watched, and that is bounded."""
+    """Nobody would hear that it is gone: the announced are watched, and that is bounded."""
     events = events_of(chunks_max=2)
     seen: list[BlockEvent] = []
     for number in range(3):

@@ -27,6 +27,7 @@ def test_fast_calls_are_all_admitted(world: World) -> None:
 
 def test_nothing_is_admitted_while_a_call_hangs(world: World) -> None:
     with world.breaker.watch():
+        assert world.breaker.call_count == 1
         world.now_s += SLOW_LOOKUP_S
         assert world.breaker.admits()
         assert world.breaker.is_closed

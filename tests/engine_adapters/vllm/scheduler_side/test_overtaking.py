@@ -61,7 +61,7 @@ def test_step_is_whole_while_nothing_is_loaded_or_after_the_jump() -> None:
 
 
 def load(pointers: Overtaking, pace: Pace, *frontiers: int) -> int:
-    """Steps of 128 tokens from the first on, behind each of which a chunk is the first loaded."""
+    """Steps of 128 tokens from the first on, after each of which a chunk is the first loaded."""
     pointers.begin_loading()
     position = 0
     for first_loaded in frontiers:

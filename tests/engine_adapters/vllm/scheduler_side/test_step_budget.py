@@ -46,4 +46,4 @@ def test_wait_that_raises_has_waited() -> None:
 
 
 def test_what_is_waited_for_is_handed_on() -> None:
-    assert StepBudget(0.0).spend(lambda wait_s: f"{wait_s}") == "0.0"
+    assert StepBudget(0.0, clock=float).spend(lambda wait_s: f"{wait_s}") == "0.0"

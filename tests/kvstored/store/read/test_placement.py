@@ -8,14 +8,14 @@ from kvstored.store.space.striping import device_for
 
 def test_strides() -> None:
     placement = Placement(base=4096, layer_stride=100, chunk_stride=1000)
-    pieces = placement.pieces(chunk=2, first_layer=3, slice_bytes=(64, 0, 32), chunk_count=4)
-    assert pieces == (((6396, 64),), (), ((6596, 32),))
+    fragments = placement.fragments(chunk=2, first_layer=3, slice_bytes=(64, 0, 32), chunk_count=4)
+    assert fragments == (((6396, 64),), (), ((6596, 32),))
 
 
-def test_block_offsets_cut_a_slice_into_equal_pieces() -> None:
+def test_block_offsets_cut_a_slice_into_equal_fragments() -> None:
     placement = Placement(base=10, layer_stride=1000, block_offsets=(0, 700, 300, 400))
-    pieces = placement.pieces(chunk=1, first_layer=1, slice_bytes=(64, 0, 8), chunk_count=2)
-    assert pieces == (((1310, 32), (1410, 32)), (), ((3310, 4), (3410, 4)))
+    fragments = placement.fragments(chunk=1, first_layer=1, slice_bytes=(64, 0, 8), chunk_count=2)
+    assert fragments == (((1310, 32), (1410, 32)), (), ((3310, 4), (3410, 4)))
 
 
 @given(
@@ -47,12 +47,12 @@ def test_what_check_accepts_lies_inside_the_arena(
     except PlacementError:
         return
     for chunk in range(chunk_count):
-        of_slices = placement.pieces(
+        of_slices = placement.fragments(
             chunk=chunk, first_layer=0, slice_bytes=sizes, chunk_count=chunk_count
         )
-        for size, pieces in zip(sizes, of_slices, strict=True):
-            assert sum(part for _, part in pieces) == size
-            assert all(offset >= 0 and offset + part <= arena_bytes for offset, part in pieces)
+        for size, fragments in zip(sizes, of_slices, strict=True):
+            assert sum(part for _, part in fragments) == size
+            assert all(offset >= 0 and offset + part <= arena_bytes for offset, part in fragments)
 
 
 def test_block_offsets_that_fit_exactly_are_accepted() -> None:
@@ -60,7 +60,7 @@ def test_block_offsets_that_fit_exactly_are_accepted() -> None:
     placement.check(arena_bytes=1024, chunk_count=2, slice_bytes=[256, 256])
     with pytest.raises(PlacementError, match="ends at byte 1024 of an arena of 1023 bytes"):
         placement.check(arena_bytes=1023, chunk_count=2, slice_bytes=[256, 256])
-    with pytest.raises(PlacementError, match="2 pieces of a slice have less than 64 bytes each"):
+    with pytest.raises(PlacementError, match="2 fragments of a slice have less than 64 bytes each"):
         placement.check(arena_bytes=1024, chunk_count=2, slice_bytes=[126, 126])
 
 
@@ -68,7 +68,7 @@ def test_block_offsets_that_fit_exactly_are_accepted() -> None:
     ("placement", "message"),
     [
         (Placement(base=0, layer_stride=8, block_offsets=(0, 8, 16)), "evenly"),
-        (Placement(base=0, layer_stride=8, block_offsets=(0,) * 6), "equal pieces"),
+        (Placement(base=0, layer_stride=8, block_offsets=(0,) * 6), "equal fragments"),
         (Placement(base=1000, layer_stride=8, chunk_stride=8), "ends at byte"),
     ],
 )

@@ -114,7 +114,7 @@ class Lab:
         payload = memoryview(bytearray(PAYLOAD))[start:]
         return Landing(
             run=run,
-            pieces=self.task.pieces(run),
+            fragments=self.task.fragments(run),
             payload=payload,
             release=lambda: self.released.append(run),
         )

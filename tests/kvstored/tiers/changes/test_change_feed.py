@@ -70,7 +70,7 @@ def test_chunk_that_is_put_is_told_once(opened: StoreUnderTest, follower: Follow
 def test_chunk_is_told_before_it_can_be_read(
     opened: StoreUnderTest, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Told behind that, it could be evicted first, and would be told to be stored for ever."""
+    """Announced after that, it could be evicted first, and would count as stored for ever."""
     told: list[tuple[ChangeKind, bytes]] = []
     dram = opened.store._dram
     publish = dram.publish

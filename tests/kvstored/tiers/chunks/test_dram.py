@@ -194,7 +194,7 @@ def test_room_of_other_classes_is_taken_too(tier: DramTier, tmp_path: Path) -> N
 
 
 def test_what_cannot_be_read_from_here_any_more_is_told() -> None:
-    """A chunk that was dropped while it was filled was told to be stored just before."""
+    """Of a chunk that was dropped while it was filled, followers heard that it is stored."""
     left: list[ChunkId] = []
     tier = DramTier(capacity_bytes=MIB, slab_bytes=MIB, policy=LruPolicy(), on_left=left.append)
     clean_frame(tier, 1)

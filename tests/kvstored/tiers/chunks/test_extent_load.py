@@ -67,7 +67,7 @@ def test_the_error_of_a_part_is_that_of_the_extent() -> None:
 
 
 class HeldEngine:
-    """Ends no request before it is told to."""
+    """Ends no request before the test wants it."""
 
     def __init__(self) -> None:
         self.requests: queue.Queue[IoRequest] = queue.Queue()

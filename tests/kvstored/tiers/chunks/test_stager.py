@@ -1,17 +1,20 @@
 """Between a claimed frame and a durable chunk."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.extent_header import SliceSum
 from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.tiers.chunks.frame import Frame, FrameState
 from kvstored.tiers.chunks.requests import NewChunk, PutOutcome
+from kvstored.tiers.chunks.stager import WantedChunk, already_durable
 from kvstored_contract.reasons import Reason
 from tests.support.stores import (
     LAYOUT,
@@ -56,33 +59,93 @@ def never(_: Frame) -> tuple[SliceSum, ...]:
     raise AssertionError("a stored chunk is not written again")
 
 
+def wanted(number: int, *, timeout_s: float) -> WantedChunk:
+    deadline = time.monotonic() + timeout_s
+    return WantedChunk(
+        chunk=ChunkId(NAMESPACE, key(number)),
+        new=NewChunk(key(number), b"", LAYOUT.chunk_tokens, 0),
+        layout=LAYOUT,
+        deadline=deadline,
+        frame_deadline=deadline,
+    )
+
+
 def test_who_waits_for_a_chunk_that_was_committed_meanwhile_hears_that_it_is_stored(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: it was told that the time was over for a chunk that is durable."""
+    """Bug: the answer for a durable chunk was that the time was over, or it was written again."""
     with open_store(tmp_path) as opened:
         opened.fill(1)
         put_durable(opened, [1])
         forget_dram(opened, [1])
         used_bytes = opened.stats().dram_used_bytes
         frame = filling(opened, 1)
-        ticket = opened.store.put_path._stager.stage(
-            frame,
-            NewChunk(key(1), b"", LAYOUT.chunk_tokens, 0),
-            LAYOUT,
-            deadline=time.monotonic(),
-            fill=never,
-        )
+        dram = opened.store._dram
+        when_waited_for(opened, monkeypatch, lambda each: dram.abandon(each, Reason.UNSPECIFIED))
+        ticket = opened.store.put_path._stager.put(wanted(1, timeout_s=PATIENCE_S), never)
         assert ticket.outcome is PutOutcome.EXISTED
-        assert frame.durable.result() is Reason.UNSPECIFIED
-        assert not opened.store._dram.contains(frame.chunk)
+        assert not dram.contains(frame.chunk)
         assert opened.stats().dram_used_bytes == used_bytes
+
+
+def test_who_waits_for_the_write_of_a_chunk_hears_that_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write goes on without a frame, and its commit comes while the second put waits."""
+    with open_store(tmp_path) as opened:
+        opened.fill(1)
+        put_durable(opened, [1])
+        forget_dram(opened, [1])
+        writes: list[Future[Reason] | None] = [already_durable(), None]
+        monkeypatch.setattr(opened.store._store, "pending", lambda _: writes.pop(0))
+        ticket = opened.store.put_path._stager.put(wanted(1, timeout_s=PATIENCE_S), never)
+        assert ticket.outcome is PutOutcome.EXISTED
+
+
+def test_a_new_chunk_is_looked_up_early_and_under_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path) as opened:
+        opened.fill(1)
+        index = opened.store._store.index
+        get_many, asked = index.get_many, []
+
+        def noted(chunks: Sequence[ChunkId]) -> list[ChunkRecord | None]:
+            asked.append(list(chunks))
+            return get_many(chunks)
+
+        monkeypatch.setattr(index, "get_many", noted)
+        (ticket,) = opened.put([1])
+        assert ticket.outcome is PutOutcome.STORED
+        assert asked == 2 * [[ChunkId(NAMESPACE, key(1))]]
+
+
+def written_and_used(opened: StoreUnderTest) -> tuple[int, int]:
+    """Bytes that the devices have written, and those of extents."""
+    devices = opened.stats().devices
+    return sum(one.written_bytes for one in devices), sum(one.used_bytes for one in devices)
+
+
+def test_a_chunk_that_was_stored_since_the_early_answer_is_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look-up under the lock finds it; the second put's bytes are the same."""
+    with open_store(tmp_path) as opened:
+        opened.fill(1)
+        put_durable(opened, [1])
+        forget_dram(opened, [1])
+        written, used = written_and_used(opened)
+        monkeypatch.setattr(opened.store.put_path._stager, "are_stored", lambda _: [False])
+        (ticket,) = opened.put([1])
+        assert ticket.durable is not None
+        assert ticket.durable.result(PATIENCE_S) is Reason.UNSPECIFIED
+        assert written_and_used(opened) == (written, used)
 
 
 def test_a_chunk_whose_first_put_fails_is_stored_by_the_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: the second was told that the chunk exists, and nobody stored it."""
+    """Bug: the second heard that the chunk exists, and nobody stored it."""
     with open_store(tmp_path) as opened:
         opened.fill(1)
         frame = filling(opened, 1)
@@ -110,7 +173,7 @@ def test_a_chunk_whose_first_put_succeeds_exists(
 
 
 def test_a_chunk_that_is_still_being_put_at_the_deadline_does_not_exist(tmp_path: Path) -> None:
-    """Bug: it was told to exist, though it could not be read and might never be."""
+    """Bug: the answer was that it exists, though it might never be readable."""
     with open_store(tmp_path) as opened:
         frame = filling(opened, 1)
         (ticket,) = opened.put([1], timeout_s=0)

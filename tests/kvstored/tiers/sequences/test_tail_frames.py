@@ -123,7 +123,7 @@ def test_an_item_whose_tail_is_read_held_up_the_others(tmp_path: Path) -> None:
 def test_an_item_that_fails_while_it_waits_leaves_the_others_their_outcomes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: the client was told that the call failed, though rows were taken."""
+    """Bug: the client heard that the call failed, though rows were taken."""
     with stalled(tmp_path) as scene:
         create(scene.opened, "b")
 

@@ -1,9 +1,16 @@
-"""Copies between slices and the pieces that a placement makes of them."""
+"""Copies between slices and the fragments that a placement makes of them."""
 
 import pytest
 
 from kvstored.format.checksum import checksum
-from kvstored.store.read.pieces import coalesce, gather, is_aligned, moves, pieces_checksum, scatter
+from kvstored.store.read.fragments import (
+    coalesce,
+    fragments_checksum,
+    gather,
+    is_aligned,
+    moves,
+    scatter,
+)
 
 SOURCE = bytes(range(64))
 SCATTERED = ((32, 8), (0, 8))
@@ -39,19 +46,19 @@ def test_scatter_and_gather_are_inverse() -> None:
     assert bytes(back) == SOURCE[16:32]
 
 
-@pytest.mark.parametrize("pieces", [SCATTERED, ((32, 16),)])
-def test_sums_do_not_depend_on_the_cut(pieces: tuple[tuple[int, int], ...]) -> None:
+@pytest.mark.parametrize("fragments", [SCATTERED, ((32, 16),)])
+def test_sums_do_not_depend_on_the_cut(fragments: tuple[tuple[int, int], ...]) -> None:
     arena = memoryview(bytearray(64))
-    scatter(memoryview(SOURCE), arena, [(0, pieces)])
-    assert pieces_checksum(arena, pieces) == checksum(SOURCE[:16])
+    scatter(memoryview(SOURCE), arena, [(0, fragments)])
+    assert fragments_checksum(arena, fragments) == checksum(SOURCE[:16])
 
 
-def test_pieces_that_follow_each_other_are_one_transfer() -> None:
+def test_fragments_that_follow_each_other_are_one_transfer() -> None:
     assert coalesce([(0, 8), (8, 8), (24, 8)]) == [(0, 16), (24, 8)]
 
 
 @pytest.mark.parametrize(
-    ("piece", "aligned"), [((0, 4096), True), ((512, 4096), False), ((4096, 512), False)]
+    ("fragment", "aligned"), [((0, 4096), True), ((512, 4096), False), ((4096, 512), False)]
 )
-def test_devices_transfer_whole_pages(piece: tuple[int, int], aligned: bool) -> None:
-    assert is_aligned([piece, (8192, 4096)]) is aligned
+def test_devices_transfer_whole_pages(fragment: tuple[int, int], aligned: bool) -> None:
+    assert is_aligned([fragment, (8192, 4096)]) is aligned
