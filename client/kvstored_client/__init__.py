@@ -54,6 +54,7 @@ from kvstored_client.verbs.placement import Placement
 from kvstored_client.verbs.store_verbs import Match
 from kvstored_contract.board import SliceState
 from kvstored_contract.keys import independent_key
+from kvstored_contract.dtypes import is_dtype
 from kvstored_contract.layout import (
     RAW,
     LayerState,
@@ -62,7 +63,6 @@ from kvstored_contract.layout import (
     Shard,
     StateKind,
     StateLayout,
-    is_dtype,
 )
 from kvstored_contract.reasons import Reason
 from kvstored_contract.snapshot import SnapshotGeometry

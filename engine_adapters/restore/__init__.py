@@ -12,7 +12,8 @@ before every step (``pointers``, which answers with a ``decision``; with ``meeti
 stop and ``arrivals`` for when the rest will be there), and what restorations learn for the next
 ones (``rates``, by ``recent_mean`` and ``doubt``). While a history is loaded by layers, how long
 the store is waited for (``stake``, with ``read_pace`` for how fast it is) and how many layers are
-recomputed meanwhile (``layer_rates``).
+recomputed meanwhile (``layer_rates``). While nothing is computed, how long a load is waited for
+(``load_limit``), by what steps of the engine take (``step_costs``).
 
 A clock of its own for tests, and the best meeting point in hindsight: ``testing``.
 """
@@ -35,6 +36,7 @@ from engine_adapters.restore.layer_rates import (
 )
 from engine_adapters.restore.layer_schedule import LayerSchedule
 from engine_adapters.restore.least_squares import Sample
+from engine_adapters.restore.load_limit import LoadLimit
 from engine_adapters.restore.meeting import compute_stop
 from engine_adapters.restore.mode import LAYER_MODES, Mode
 from engine_adapters.restore.planner import best_schedule, hcache_schedule, schedule_for
@@ -53,6 +55,7 @@ from engine_adapters.restore.read_pace import ReadPace
 from engine_adapters.restore.recent_mean import RecentMean
 from engine_adapters.restore.source import Source
 from engine_adapters.restore.stake import LEAST_WAIT_S, Stake, Verdict, first_span_chunks
+from engine_adapters.restore.step_costs import StepCosts
 
 __all__ = [
     "LAYER_MODES",
@@ -70,6 +73,7 @@ __all__ = [
     "LayerRates",
     "LayerSchedule",
     "LoadCost",
+    "LoadLimit",
     "Mode",
     "Pointers",
     "ProfileError",
@@ -79,6 +83,7 @@ __all__ = [
     "Sample",
     "Source",
     "Stake",
+    "StepCosts",
     "TokenRange",
     "Verdict",
     "best_bound_s",

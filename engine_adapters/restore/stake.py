@@ -39,7 +39,8 @@ class Verdict(StrEnum):
 class Stake:
     """Time that loading has cost against computing that it has saved. Not thread-safe.
 
-    It begins with ``share`` of computing all ``token_count`` tokens and ``least_wait_s``. Waiting
+    It begins with ``share`` of computing the tokens from ``first_token`` to ``token_count``, and
+    with ``least_wait_s``. Waiting
     and taking loaded states into the cache spend it; every token that was loaded gains what
     computing it would have cost. Computing neither spends nor gains.
 
@@ -59,6 +60,7 @@ class Stake:
         compute: ComputeCost,
         token_count: int,
         *,
+        first_token: int = 0,
         step_tokens: float,
         share: float = STAKE_SHARE,
         blind_share: float = BLIND_SHARE,
@@ -66,7 +68,7 @@ class Stake:
     ) -> None:
         self._compute = compute
         self._step_tokens = step_tokens
-        self._whole_s = self.compute_s(0, token_count)
+        self._whole_s = self.compute_s(first_token, token_count)
         self._left_s = share * self._whole_s + least_wait_s
         self._free_s = least_wait_s
         self._reserve_s = max(0.0, share - blind_share) * self._whole_s

@@ -255,12 +255,8 @@ class KvstoredConnector(KVConnectorBase_V1):
 
     def get_kv_connector_stats(self) -> KvstoredStats | None:
         """What was counted since the last call."""
-        if self.scheduler_side is not None:
-            counts = self.scheduler_side.take_counts()
-        elif self._concerned is not None:
-            counts = self._concerned.take_counts()
-        else:
-            return None
+        side = self.scheduler_side or self._concerned
+        counts = {} if side is None else side.take_counts()
         return KvstoredStats(data=dict(counts)) if counts else None
 
     @classmethod
@@ -376,6 +372,7 @@ class KvstoredConnector(KVConnectorBase_V1):
             block_tokens=group.kv_cache_spec.block_size,
             layer_names=tuple(group.layer_names),
             open_blocks_max=open_blocks_max(config, group.kv_cache_spec.block_size),
+            costs=self._choice.step_costs(),
         )
 
     def _layout(self, fingerprint: str, rank: int) -> StateLayout:

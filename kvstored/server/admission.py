@@ -6,22 +6,27 @@ session. What cannot be decoded gRPC would answer with UNKNOWN, and log it as a 
 """
 
 import asyncio
-import contextlib
+import functools
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from kvstored.server.calls import Services
 from kvstored.server.errors import refusal_of, refuse
+from kvstored.server.message_parts import PART_BYTES, message_parts
 from kvstored.server.session import Session
+from kvstored.turnstile import TURNSTILE
 from kvstored_contract.reasons import REASON_METADATA, TOKEN_METADATA, Reason
 
 LOGGER = logging.getLogger(__name__)
 MESSAGE_TIMEOUT_S = 30.0
 """How long a call may stay in progress without its message."""
+INLINE_BYTES_MAX = PART_BYTES
+"""A message of so many bytes is decoded on the event loop, because it takes less than a thread."""
 DETAILS_CHARACTERS_MAX = 500
 """A sentence may repeat what the client sent; gRPC tears down a call whose status is long."""
 
@@ -64,8 +69,8 @@ def _admitting(name: str, handler: "Handler", services: Services) -> "Handler":
     Refusals become a status code with the reason as trailing metadata; every other
     error is logged with its cause and told to the client as INTERNAL.
     """
-    decode = handler.request_deserializer
-    assert decode is not None
+    assert handler.request_deserializer is not None
+    message_type: type[Message] = handler.request_deserializer.__self__  # type: ignore[attr-defined]  # a method of the message's class
     serve = cast("Callable[[Any, Session], Awaitable[Any]]", handler.unary_unary)
     sessions = services.sessions
 
@@ -73,7 +78,8 @@ def _admitting(name: str, handler: "Handler", services: Services) -> "Handler":
         token = _token_of(context)
         try:
             with sessions.find(token).call():
-                request = _decoded(await _received(context), decode)
+                body = await _received(context)
+                request = await _decoded(body, message_type, sessions.find(token), services)
                 # A second look: while the message was awaited the session may have ended, or
                 # the daemon may have begun to stop, which waits for no call before this.
                 session = sessions.find(token)
@@ -99,12 +105,35 @@ async def _received(context: "Context") -> Any:
         )
 
 
-def _decoded(body: Any, decode: "Callable[[bytes], Any]") -> Any:
-    """The message of a body, which is no bytes where the client sent none; raises RefusedError."""
-    with contextlib.suppress(DecodeError):
-        if isinstance(body, bytes):
-            return decode(body)
-    return refuse(Reason.FIELD_INVALID, "the request is not a message of this method")
+async def _decoded(
+    body: Any, message_type: type[Message], session: Session, services: Services
+) -> Any:
+    """The message of a body, which is no bytes where the client sent none; raises RefusedError.
+
+    A large one is decoded on the session's thread for that. The session's calls go on in the
+    order in which their bodies came: one that comes meanwhile waits its turn.
+    """
+    try:
+        if not isinstance(body, bytes):
+            raise DecodeError("there is no message")
+        async with session.decoding:
+            if len(body) <= INLINE_BYTES_MAX:
+                return message_type.FromString(body)
+            deadline = time.monotonic() + MESSAGE_TIMEOUT_S
+            return await services.in_decoding_thread(
+                session, deadline, functools.partial(_decoded_in_parts, body, message_type)
+            )
+    except DecodeError:
+        return refuse(Reason.FIELD_INVALID, "the request is not a message of this method")
+
+
+def _decoded_in_parts(body: bytes, message_type: type[Message]) -> Message:
+    """The message of a large body; others have a turn after each part."""
+    message = message_type()
+    for part in message_parts(body, message_type.DESCRIPTOR):
+        message.MergeFromString(part)
+        TURNSTILE.give_way()
+    return message
 
 
 async def _end(context: "Context", error: Exception, name: str) -> NoReturn:

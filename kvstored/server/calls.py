@@ -88,6 +88,12 @@ class Services:
         """
         return await session.large_threads.run(deadline, self.call_executor, function)
 
+    async def in_decoding_thread(
+        self, session: Session, deadline: float, function: Callable[[], ResultT]
+    ) -> ResultT:
+        """Decodes a large message on the session's thread for that."""
+        return await session.decoding_threads.run(deadline, self.call_executor, function)
+
     async def in_call_thread(
         self,
         session: Session,

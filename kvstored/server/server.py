@@ -16,7 +16,7 @@ from kvstored.server.calls import CallsInProgress, Services
 from kvstored.server.grpc_server import grpc_target, start_grpc_server
 from kvstored.server.listen import SocketPermissions, bound_listener, passed_listener
 from kvstored.server.notify import Notifier
-from kvstored.server.session import LARGE_CALLS_PER_SESSION
+from kvstored.server.session import DECODINGS_PER_SESSION, LARGE_CALLS_PER_SESSION
 from kvstored.server.session_socket import SessionSocket
 from kvstored.server.session_table import SessionLimits, SessionTable
 from kvstored.server.thread_share import THREADS_PER_SESSION
@@ -60,10 +60,12 @@ class Server:
         """
         options = self._options
         # So that every session finds its share. A thread is made when none is idle.
-        thread_count = (THREADS_PER_SESSION + LARGE_CALLS_PER_SESSION) * options.limits.sessions_max
+        sessions_max = options.limits.sessions_max
+        puts_max = (THREADS_PER_SESSION + LARGE_CALLS_PER_SESSION) * sessions_max
+        calls_max = puts_max + DECODINGS_PER_SESSION * sessions_max
         with (
-            ThreadPoolExecutor(thread_count, thread_name_prefix="kvstored-put") as puts,
-            ThreadPoolExecutor(thread_count, thread_name_prefix="kvstored-call") as calls,
+            ThreadPoolExecutor(puts_max, thread_name_prefix="kvstored-put") as puts,
+            ThreadPoolExecutor(calls_max, thread_name_prefix="kvstored-call") as calls,
             contextlib.ExitStack() as listening,
         ):
             services = Services(

@@ -1,5 +1,6 @@
 """One session: what a connected client holds, all of which its end returns."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ CALLS_PER_SESSION_MAX = 512
 LARGE_CALLS_PER_SESSION = 1
 """Look-ups of many chunks that are worked on at once, and as many puts of many: they compute, and
 so keep the interpreter from others, which more of them would do more often."""
+DECODINGS_PER_SESSION = 1
+"""Large messages that are decoded at once."""
 LEASES_PER_SESSION_MAX = 4096
 LEASED_CHUNKS_PER_SESSION_MAX = 262_144
 """Bounds the daemon's memory for what one client may name again and again."""
@@ -62,6 +65,9 @@ class Session:
         self.call_threads = ThreadShare()
         self.large_threads = ThreadShare(LARGE_CALLS_PER_SESSION)
         self.large_put_threads = ThreadShare(LARGE_CALLS_PER_SESSION)
+        self.decoding_threads = ThreadShare(DECODINGS_PER_SESSION)
+        self.decoding = asyncio.Lock()
+        """Whose turn it is to decode a message; calls get it in the order in which they come."""
         self._call_count = 0
 
     def is_open(self) -> bool:
@@ -110,7 +116,13 @@ class Session:
 
     @property
     def _thread_shares(self) -> tuple[ThreadShare, ...]:
-        return (self.put_threads, self.call_threads, self.large_threads, self.large_put_threads)
+        return (
+            self.put_threads,
+            self.call_threads,
+            self.large_threads,
+            self.large_put_threads,
+            self.decoding_threads,
+        )
 
     def release(self) -> None:
         """Gives up arena and bell; the session must be idle."""

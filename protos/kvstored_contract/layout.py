@@ -6,6 +6,7 @@ import struct
 from dataclasses import InitVar, dataclass, field
 from enum import IntEnum
 
+from kvstored_contract.dtypes import is_dtype
 from kvstored_contract.limits import (
     ALIGNMENT_BYTES,
     CHUNK_TOKENS_MAX,
@@ -21,17 +22,6 @@ RAW = "raw"
 """The codec of a layout whose slices are the states themselves."""
 
 _CODEC_NAME = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{CODEC_NAME_BYTES_MAX - 1}}}")
-
-_DTYPE = re.compile(
-    r"(?:bfloat|float|int|uint|fp|nvfp|mxfp)[1-9]\d{0,2}(?:_[a-z0-9_]+)?|[fiu][1248]?|bytes"
-)
-"""Kind of number and bits, with the variant behind them, as PyTorch and engines write them
-(``bfloat16``, ``float8_e4m3fn``, ``fp8_ds_mla``); numpy's codes; and what has no numbers."""
-
-
-def is_dtype(name: str) -> bool:
-    """Whether a layout may name this dtype."""
-    return _DTYPE.fullmatch(name) is not None
 
 
 class StateKind(IntEnum):
@@ -156,7 +146,7 @@ class StateLayout:
         if not is_dtype(self.dtype):
             raise LayoutError(
                 f"{self.dtype!r} is no dtype; write it as PyTorch does, like bfloat16 or "
-                "float8_e4m3fn"
+                "float8_e4m3fn, or uint8_ and the name of a format of your own"
             )
 
     @property

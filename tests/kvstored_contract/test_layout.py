@@ -132,6 +132,8 @@ def test_align_up(byte_count: int, aligned: int) -> None:
             ({"dtype": name}, "is no dtype; write it as PyTorch does")
             for name in ("", "float", "Float32", "torch.float32", "string", "fp8!", "float32\n")
         ),
+        # Bug: whatever had the shape of a name passed for one.
+        *(({"dtype": name}, "is no dtype") for name in ("float777_x", "int3", "float16_e4m3fn")),
         ({"layers": (NONE, NONE)}, "at least one layer"),
     ],
 )
@@ -208,7 +210,7 @@ def test_token_bytes_have_a_limit() -> None:
     assert TOKEN_BYTES_MAX * CHUNK_TOKENS_MAX < 2**32
 
 
-@pytest.mark.parametrize("change", [{"model": ""}, {"dtype": "whatever"}])
+@pytest.mark.parametrize("change", [{"model": ""}, {"dtype": "whatever"}, {"dtype": "float777_x"}])
 def test_a_layout_that_was_stored_without_good_names_stays_readable(
     change: dict[str, Any],
 ) -> None:
@@ -221,7 +223,10 @@ def test_a_layout_that_was_stored_without_good_names_stays_readable(
 
 @pytest.mark.parametrize(
     "name",
-    ["bfloat16", "float8_e4m3fn", "fp8_ds_mla", "uint8", "int4", "nvfp4", "f", "u8", "bytes"],
+    [
+        *("bfloat16", "float8_e4m3fn", "fp8_ds_mla", "uint8", "int4", "nvfp4", "f", "u8", "bytes"),
+        "uint8_turbo_quant_k8v4",
+    ],
 )
 def test_names_that_dtypes_have(name: str) -> None:
     assert replace(LAYOUT, dtype=name).dtype == name

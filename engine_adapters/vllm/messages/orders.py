@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from engine_adapters.restore import TokenRange
 from engine_adapters.vllm.messages.block_span import BlockSpan
 
 
@@ -67,6 +68,9 @@ class StepOrders:
     this step on. ``cancels``: loads whose blocks may not be written any more. ``is_idle``:
     nothing is computed in this step. ``asks_nothing``: tokens are computed, and nothing else is
     said here; a worker that has nothing under way need not look at the rest.
+
+    ``tokens`` are the positions that the step computes of the request with most of them, beside
+    ``other_tokens`` of other requests; none in steps that say little of how long a prompt takes.
     """
 
     fingerprint: str
@@ -76,6 +80,8 @@ class StepOrders:
     loads: tuple[LoadOrder, ...] = ()
     claims: Mapping[int, int] = field(default_factory=dict)
     cancels: frozenset[int] = frozenset()
+    tokens: TokenRange = TokenRange(0, 0)
+    other_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,10 @@ class Loads:
         track.load = None
         track.overtaking = None
 
+    def stop(self, load: RunningLoad) -> None:
+        """Ends a load where it is in all workers; its request goes on with what they have."""
+        self._cancelled.add(load.load_id)
+
     def is_ordered(self, request_id: str) -> bool:
         """Whether the next step's orders begin a load of a request."""
         return any(order.request_id == request_id for order in self._ordered)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from engine_adapters.restore import TokenRange
 from engine_adapters.vllm.events.change_follower import ChangeFollower
 from engine_adapters.vllm.identity.request_identity import RequestIdentifier
 from engine_adapters.vllm.messages.block_span import claimed_chunks
@@ -188,8 +189,10 @@ class SchedulerSide:
             if track.has_new_chunk(computed) and self._answers.has(track):
                 saves += self._saving.orders(track, computed, block_tables)
         self._answers.begin_step()
-        self._pace.computed_tokens += sum(scheduled.values())
-        if scheduled and not (saves or claims or self._loads.has_orders):
+        token_count = sum(scheduled.values())
+        self._pace.computed_tokens += token_count
+        tokens = self._longest(scheduled, token_count)
+        if scheduled and not (saves or claims or self._loads.has_orders or tokens.token_count):
             return self._nothing
         loads, cancels = self._loads.take()
         return replace(
@@ -200,6 +203,8 @@ class SchedulerSide:
             loads=loads,
             claims=claims,
             cancels=cancels,
+            tokens=tokens,
+            other_tokens=token_count - tokens.token_count if tokens.token_count else 0,
         )
 
     def take_report(self, report: WorkerReport) -> None:
@@ -259,6 +264,20 @@ class SchedulerSide:
         self.telling.close()
         self.lookup.close()
 
+    def _longest(self, scheduled: Mapping[str, int], token_count: int) -> TokenRange:
+        """What a step computes of the request with most of it, where that is a prompt's part.
+
+        A step that only decodes takes longer for each token, and is to ask nothing.
+        """
+        if token_count - len(scheduled) < self._choice.chunk_tokens:
+            return TokenRange(0, 0)
+        request_id = max(scheduled, key=lambda name: scheduled[name])
+        track = self._tracks.get(request_id)
+        if track is None:
+            return TokenRange(0, 0)
+        first = track.request.num_computed_tokens
+        return TokenRange(first, first + scheduled[request_id])
+
     def _overtaken_loads(self) -> list[tuple[RunningLoad, RequestTrack]]:
         """Loads of requests that run meanwhile, in the order in which they were ordered."""
         loads = [
@@ -289,6 +308,9 @@ class SchedulerSide:
         if track is not None and end.lost_chunks:
             track.lose(end.lost_chunks)
         if load.workers_left:
+            if end.lost_chunks and not load.is_overtaken:
+                # The request computes from the lost chunk on, whatever the others bring.
+                self._loads.stop(load)
             return
         self.lookup.release(load.found)
         if track is None or track.load is not load:

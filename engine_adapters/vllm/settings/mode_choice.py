@@ -10,6 +10,7 @@ from engine_adapters.restore import (
     LoadCost,
     Mode,
     Source,
+    StepCosts,
     plan_cake,
     predict_s,
     schedule_for,
@@ -48,6 +49,13 @@ class ModeChoice:
         hidden_s = predict_s(schedule, self.profile.costs(PLANNED_TOKENS))
         chunks = PLANNED_TOKENS // self.chunk_tokens
         return hidden_s < self._plan(self.profile, PLANNED_TOKENS, chunks).duration_s
+
+    def step_costs(self) -> StepCosts:
+        """What computing costs by the profile, if there is one, until steps have been measured."""
+        compute = None
+        if self.profile is not None:
+            compute = ComputeCost.of_profile(self.profile, self.layer_count)
+        return StepCosts(compute, step_tokens=self.step_tokens)
 
     def mode(self, *, prompt_tokens: int, stored_chunks: int) -> RestoreMode:
         """OFF to compute everything, PREFIX or HCACHE to load first, CAKE to do both at once."""

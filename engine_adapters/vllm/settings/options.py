@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Self, get_type_hints
 
+from engine_adapters.restore import LEAST_WAIT_S
 from kvstored_contract.limits import DEADLINE_MS_MAX, LEASE_MS_MAX
 
 CHUNK_TOKENS_LEAST = 64
@@ -41,9 +42,10 @@ class AdapterOptions:
 
     ``match_wait_ms`` is the longest that a scheduler step waits for an answer that is on its
     way; a request that has none after ``match_timeout_ms`` is computed. A load that is not
-    complete after ``load_timeout_ms`` is given up. ``lease_ms`` keeps what was found from being
-    evicted before it is loaded. ``least_load_tokens``: fewer are computed rather than loaded.
-    ``saves`` is False for engines that only read. ``salt`` narrows the namespace.
+    complete after ``load_timeout_ms`` is given up, and one that a request waits for as soon as
+    computing would be sooner, but not before ``least_wait_ms``. ``lease_ms`` keeps what was found
+    from being evicted before it is loaded. ``least_load_tokens``: fewer are computed rather than
+    loaded. ``saves`` is False for engines that only read. ``salt`` narrows the namespace.
     ``cost_profile`` is a file of measured costs, by which ``hcache`` chooses what each layer
     stores.
     """
@@ -56,6 +58,7 @@ class AdapterOptions:
     match_wait_ms: int = 1
     match_timeout_ms: int = 250
     load_timeout_ms: int = 10_000
+    least_wait_ms: int = int(LEAST_WAIT_S * _MS)
     lease_ms: int = 30_000
     least_load_tokens: int = 1
     saves: bool = True
@@ -66,7 +69,7 @@ class AdapterOptions:
         for name in ("span_bytes", "match_timeout_ms", "load_timeout_ms", "least_load_tokens"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("chunk_tokens", "match_wait_ms", "lease_ms"):
+        for name in ("chunk_tokens", "match_wait_ms", "least_wait_ms", "lease_ms"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} is {getattr(self, name)}; it must not be negative")
         # A daemon refuses more, and each request would be a miss.
@@ -115,6 +118,11 @@ class AdapterOptions:
     def load_timeout_s(self) -> float:
         """``load_timeout_ms`` in seconds."""
         return self.load_timeout_ms / _MS
+
+    @property
+    def least_wait_s(self) -> float:
+        """``least_wait_ms`` in seconds."""
+        return self.least_wait_ms / _MS
 
 
 def _value(name: str, kind: object, value: object) -> object:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine_adapters.restore import CostProfile, LayerSchedule, Mode, Source, schedule_for
+from kvstored_contract.dtypes import is_dtype
 from kvstored_contract.layout import (
     LayerState,
     Rotary,
     Shard,
     StateKind,
     StateLayout,
-    is_dtype,
 )
 
 PLANNED_TOKENS = 4096

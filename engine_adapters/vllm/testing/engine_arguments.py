@@ -6,6 +6,8 @@ from typing import Any
 BLOCK_TOKENS = 32
 CHUNK_TOKENS = 64
 """What the adapter chooses by itself for blocks of ``BLOCK_TOKENS``."""
+LEAST_WAIT_MS = 600_000
+"""Longer than any load."""
 ENGINE = {
     "dtype": "float32",
     "max_model_len": 2048,
@@ -22,13 +24,21 @@ ENGINE = {
 
 
 def transfer_config(socket: Path, **extra: Any) -> dict[str, Any]:
-    """``--kv-transfer-config`` of the connector; ``extra`` are options of the adapter."""
+    """``--kv-transfer-config`` of the connector; ``extra`` are options of the adapter.
+
+    Unless they say otherwise, a load is waited for even where computing would be sooner: tiny
+    models compute a prompt in less time than a busy machine takes to load it.
+    """
     return {
         "kv_connector": "KvstoredConnector",
         "kv_connector_module_path": "engine_adapters.vllm.connector",
         "kv_role": "kv_both",
         "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": {"socket": str(socket), **extra},
+        "kv_connector_extra_config": {
+            "socket": str(socket),
+            "least_wait_ms": LEAST_WAIT_MS,
+            **extra,
+        },
     }
 
 

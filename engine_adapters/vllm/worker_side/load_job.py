@@ -14,10 +14,14 @@ from engine_adapters.reading.section_reads import AT_ONCE, CHUNKS_AHEAD
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import StoredPieces, known
+from engine_adapters.restore import LEAST_WAIT_S, StepCosts, TokenRange
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.identity.chunk_keys import rank_key
+from engine_adapters.vllm.messages.block_span import BlockSpan
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
 from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
+from engine_adapters.vllm.worker_side.load_bound import LoadBound
+from engine_adapters.vllm.worker_side.load_clock import LoadClock
 from kvstored_client import Client, Order, SliceState, StateLayout
 
 ASK_AHEAD_S = 0.02
@@ -31,7 +35,11 @@ PROJECTED_CHUNKS_MAX = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlace:
-    """Where loads come from and go to; one for each worker."""
+    """Where loads come from and go to, and how long they may take; one for each worker.
+
+    A load takes ``timeout_s`` at most. One that is not overtaken ends as soon as computing, by
+    ``costs``, would be sooner, though not before ``least_wait_s``, in the time of ``clock``.
+    """
 
     client: Client
     layout: StateLayout
@@ -39,6 +47,9 @@ class LoadPlace:
     turn: EngineTurn
     span_chunks: int
     timeout_s: float
+    costs: StepCosts
+    clock: LoadClock
+    least_wait_s: float = LEAST_WAIT_S
 
 
 class LoadJob:
@@ -53,6 +64,7 @@ class LoadJob:
     def __init__(self, order: LoadOrder, place: LoadPlace) -> None:
         self.order = order
         chunks = order.span.chunks
+        self._bound = None if order.overtaken else bound_of(order, place)
         self._place = place
         self._turns = list(reversed(chunks)) if order.overtaken else list(chunks)
         self._next_turn = 0
@@ -101,6 +113,8 @@ class LoadJob:
         if self.end is not None:
             return True
         is_late = time.monotonic() - self._started_s > self._place.timeout_s
+        if self._bound is not None and not moved:
+            is_late = is_late or not self._bound.is_waited_for(self._reader)
         if self._next_turn == len(self._turns) or not self._is_wanted(self._next_chunk):
             self._finish()
         elif is_late or not (is_reading or self._reader.spans):
@@ -152,6 +166,11 @@ class LoadJob:
     def _is_wanted(self, chunk: int) -> bool:
         return not self._is_cancelled and chunk >= self._claimed_chunks
 
+    def _stop_token(self, chunk: int) -> int:
+        """The position after the last wanted token of a chunk."""
+        chunk_tokens = self._place.layout.chunk_tokens
+        return min((chunk + 1) * chunk_tokens, tokens_of(self.order.span, chunk_tokens).stop)
+
     def _first_chunk(self, span: Span) -> int:
         """The number of a span's first chunk in the request."""
         return self.order.span.chunks.start + span.first_chunk
@@ -169,6 +188,8 @@ class LoadJob:
                 if not self._next_turn:
                     self._first_copy_s = time.monotonic()
                 self._next_turn += len(run)
+                if self._bound is not None:
+                    self._bound.loaded(self._stop_token(run[-1]))
                 moved = True
             if state is SliceState.PENDING:
                 break
@@ -199,8 +220,11 @@ class LoadJob:
     def _copy(self, span: Span, chunks: Sequence[int]) -> bool:
         """Brings chunks into their blocks; False when they are not wanted any more."""
         copies = [self.order.span.copy_of(chunk) for chunk in chunks]
+        asked_s, filled_s = time.monotonic(), 0.0
 
         def fill() -> bool:
+            nonlocal filled_s
+            begun_s = time.monotonic()
             with self._lock:
                 if not all(map(self._is_wanted, chunks)):
                     return False
@@ -209,9 +233,14 @@ class LoadJob:
                     self._first_chunk(span),
                     copies,
                 )
+            filled_s = time.monotonic() - begun_s
             return True
 
-        is_filled = self._place.turn.run(fill) if self._place.filler.needs_engine else fill()
+        if self._place.filler.needs_engine:
+            is_filled = self._place.turn.run(fill)
+            self._place.clock.exclude(time.monotonic() - asked_s - filled_s)
+        else:
+            is_filled = fill()
         if is_filled:
             self._loaded_blocks += sum(len(copy.block_ids) for copy in copies)
         return is_filled
@@ -228,3 +257,21 @@ class LoadJob:
         self._reader.close()
         device_bytes, dram_bytes = self._reader.read_bytes()
         self.end = replace(self.end, device_bytes=device_bytes, dram_bytes=dram_bytes)
+
+
+def tokens_of(span: BlockSpan, chunk_tokens: int) -> TokenRange:
+    """The positions that lie in the blocks of a load."""
+    block_tokens = chunk_tokens // span.chunk_blocks
+    return TokenRange(span.first_block * block_tokens, span.stop_block * block_tokens)
+
+
+def bound_of(order: LoadOrder, place: LoadPlace) -> LoadBound:
+    """What limits a load that a request waits for."""
+    layout = place.layout
+    return LoadBound(
+        tokens_of(order.span, layout.chunk_tokens),
+        byte_count=len(order.span.chunks) * layout.chunk_bytes(),
+        costs=place.costs,
+        clock=place.clock,
+        least_wait_s=place.least_wait_s,
+    )

@@ -136,6 +136,7 @@ class Loader:
                 if self._is_closed and not (self._jobs or self._ended):
                     return
                 jobs = list(self._jobs.values())
+            self._place.clock.advance(time.monotonic(), load_count=len(jobs))
             moved = [self._step(job) for job in jobs]
             self._ended = [job for job in self._ended if not job.is_released]
             if not any(moved):

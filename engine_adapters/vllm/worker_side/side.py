@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from engine_adapters.reading.read_policy import SPANS_IN_FLIGHT
 from engine_adapters.reading.section import whole_section
+from engine_adapters.restore import StepCosts
 from engine_adapters.vllm.blocks.block_filler import BlockFiller, Projection
 from engine_adapters.vllm.blocks.block_rows import BlockRows
 from engine_adapters.vllm.blocks.decoder_layers import LayerShapeError, decoder_layers
@@ -18,6 +20,7 @@ from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
 from engine_adapters.vllm.settings.options import AdapterOptions
 from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
+from engine_adapters.vllm.worker_side.load_clock import LoadClock
 from engine_adapters.vllm.worker_side.load_job import LoadPlace
 from engine_adapters.vllm.worker_side.loader import Loader
 from engine_adapters.vllm.worker_side.saver import Saver
@@ -46,6 +49,7 @@ class WorkerSide:
         block_tokens: int,
         layer_names: tuple[str, ...],
         open_blocks_max: int,
+        costs: StepCosts,
     ) -> None:
         self._client = client
         self._options = options
@@ -54,6 +58,9 @@ class WorkerSide:
         self._block_tokens = block_tokens
         self._layer_names = layer_names
         self._open_blocks_max = open_blocks_max
+        self._costs = costs
+        self._times_steps = False
+        self._step_began_s = 0.0
         self._hooked: tuple[nn.Module, LayerHooks] | None = None
         self._turn = EngineTurn()
         self._blocks: KvBlocks | None = None
@@ -70,6 +77,8 @@ class WorkerSide:
 
     def use_caches(self, caches: Mapping[str, Tensor]) -> None:
         """The engine has made its KV cache."""
+        # Elsewhere the end of a forward is its launch.
+        self._times_steps = all(cache.device.type == "cpu" for cache in caches.values())
         try:
             self._blocks = KvBlocks(caches, self._layer_names)
         except (BlockShapeError, KeyError) as error:
@@ -82,6 +91,7 @@ class WorkerSide:
     def begin_step(self, orders: StepOrders) -> None:
         """Takes the orders of a step, before anything of it is computed."""
         self.is_settled = False
+        self._step_began_s = 0.0
         if not orders.fingerprint:
             return
         if self._loader is None and not self._open(orders.fingerprint):
@@ -95,9 +105,13 @@ class WorkerSide:
             self._loader.start(load, claimed_chunks=orders.claims.get(load.load_id, 0))
         for load_id, chunk_count in orders.claims.items():
             self._loader.claim(load_id, chunk_count)
+        self._step_began_s = time.monotonic()
 
     def end_forward(self, orders: StepOrders) -> None:
         """The step is computed: its complete chunks are copied."""
+        if orders.tokens.token_count and self._step_began_s and self._times_steps:
+            duration_s = time.monotonic() - self._step_began_s
+            self._costs.measure(orders.tokens, duration_s, others_count=orders.other_tokens)
         if self._saver is not None and orders.saves:
             self.is_settled = False
             self._saver.save(orders.saves)
@@ -241,6 +255,9 @@ class WorkerSide:
                 turn=self._turn,
                 span_chunks=span_chunks,
                 timeout_s=self._options.load_timeout_s,
+                costs=self._costs,
+                clock=LoadClock(),
+                least_wait_s=self._options.least_wait_s,
             )
         )
 

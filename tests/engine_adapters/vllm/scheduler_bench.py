@@ -35,6 +35,7 @@ from engine_adapters.vllm.messages.orders import (
 from engine_adapters.vllm.messages.tally import joined
 from engine_adapters.vllm.metadata import OrdersMetadata, ReportMetadata
 from engine_adapters.vllm.scheduler_side.side import SchedulerSide
+from engine_adapters.vllm.testing.engine_arguments import LEAST_WAIT_MS
 from tests.support.waiting import PATIENCE_S
 
 BLOCK_TOKENS = 16
@@ -109,6 +110,7 @@ class SchedulerBench:
                 "salt": self.salt,
                 "match_timeout_ms": match_timeout_ms,
                 "match_wait_ms": match_wait_ms,
+                "least_wait_ms": LEAST_WAIT_MS,
             },
         )
         config = VllmConfig(

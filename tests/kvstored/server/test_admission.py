@@ -1,12 +1,17 @@
 """How requests come in."""
 
 import asyncio
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.descriptor import Descriptor
 
 from kvstored.server import admission
+from kvstored.server.admission import INLINE_BYTES_MAX
+from kvstored.server.message_parts import message_parts
 from kvstored_contract.limits import GRPC_MESSAGE_BYTES_MAX
 from kvstored_contract.reasons import TOKEN_METADATA, Reason
 from kvstored_protos.v1 import store_pb2
@@ -75,3 +80,55 @@ async def test_a_call_counts_while_its_message_is_awaited(caller: Caller) -> Non
     for given_up in late[1:]:
         given_up.cancel()
     await until(lambda: caller.served.call_count == 0)
+
+
+LARGE = [number.to_bytes(32, "big") for number in range(2 * INLINE_BYTES_MAX // 32)]
+"""Keys of a message that is not decoded on the event loop."""
+
+
+async def test_the_event_loop_decoded_the_largest_messages(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: all others waited while it decoded 8 MiB, and 140 ms where these were all numbers."""
+    threads: list[tuple[int, str]] = []
+
+    def seen(body: bytes, descriptor: Descriptor) -> Iterator[bytes]:
+        for part in message_parts(body, descriptor):
+            threads.append((len(part), threading.current_thread().name))
+            yield part
+
+    with monkeypatch.context() as patch:
+        patch.setattr(admission, "message_parts", seen)
+        await match(caller, LARGE[:4])
+        assert threads == []
+        await match(caller, LARGE)
+    assert len(threads) > 1
+    assert all(name.startswith("kvstored-call") for _, name in threads)
+    assert max(size for size, _ in threads) <= INLINE_BYTES_MAX + 64
+
+
+async def test_calls_of_a_session_go_on_in_their_order(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small call that comes after a large one is not served before it."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def held(body: bytes, descriptor: Descriptor) -> Iterator[bytes]:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        yield from message_parts(body, descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(admission, "message_parts", held)
+        large = asyncio.create_task(match(caller, LARGE))
+        await until(begun.is_set)
+        small = asyncio.create_task(match(caller, LARGE[:1]))
+        await until(lambda: caller.served.call_count == 2)
+        assert not (large.done() or small.done())
+        go_on.set()
+        await asyncio.gather(large, small)
+
+
+async def test_a_large_body_that_is_no_message_is_refused(caller: Caller) -> None:
+    broken = call(caller, caller.peer.welcome.token, b"\x0b" * (INLINE_BYTES_MAX + 1))
+    assert await reason_of(broken) is Reason.FIELD_INVALID

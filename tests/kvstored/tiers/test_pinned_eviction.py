@@ -4,17 +4,19 @@ The room, the store, its index and its table are those of the daemon; only the c
 replaced, so that its steps are the evicting thread's.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.geometry import class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.store.index.index import IndexChange
 from kvstored.store.write.committer import Commit
+from kvstored.tiers.chunks.nvme_room import _Victims
 from kvstored_contract.reasons import Reason
 from tests.support.interleavings import Choices, Turns, every_order
 from tests.support.stores import (
@@ -27,21 +29,30 @@ from tests.support.stores import (
     put_durable,
 )
 
-CHUNK = ChunkId(NAMESPACE, key(0))
+CHUNK, BESIDE = (ChunkId(NAMESPACE, key(number)) for number in range(2))
+"""``BESIDE`` lies in the same slab, where there are two."""
 ORDERS_MIN = 200
 """Fewer would mean that the steps are not told apart any more."""
 
 
 class Steps:
-    """A store whose verbs are cut into steps, and a pin and an eviction of its only chunk."""
+    """A store whose verbs are cut into steps, and a pin of a chunk and an eviction of all."""
 
-    def __init__(self, opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        opened: StoreUnderTest,
+        monkeypatch: pytest.MonkeyPatch,
+        chunks: Sequence[ChunkId] = (CHUNK,),
+    ) -> None:
         self.opened = opened
+        self.chunks = chunks
         self.store = opened.store._store
         self.room = opened.store.put_path._stager._room
-        record = self.store.index.get(CHUNK)
-        assert record is not None
-        self.record = record
+        self.records: dict[ChunkId, ChunkRecord] = {}
+        for chunk in chunks:
+            record = self.store.index.get(chunk)
+            assert record is not None
+            self.records[chunk] = record
         self.turns = Turns([])
         self.pinned: tuple[ChunkId, ...] = ()
         for owner, names in (
@@ -79,20 +90,24 @@ class Steps:
 
         return turns.run({"evict": evict, "pin": pin})
 
-    def outcomes(self) -> Iterator[tuple[bool, bool]]:
-        """Whether the pin was answered and whether the chunk is there behind it, per order."""
+    def outcomes(self) -> Iterator[tuple[bool, ...]]:
+        """Whether the pin was answered and whether each chunk is there after it, per order."""
         for _ in every_order(self.run):
             self.turns = Turns([])
-            is_there = self.opened.store.match(NAMESPACE, [CHUNK.key]) == 1
-            yield bool(self.pinned), is_there
+            are_there = [
+                self.opened.store.match(NAMESPACE, [chunk.key]) == 1 for chunk in self.chunks
+            ]
+            yield bool(self.pinned), *are_there
             self.opened.store.unpin(self.pinned)
-            if not is_there:
-                self._store_again()
+            for chunk, is_there in zip(self.chunks, are_there, strict=True):
+                if not is_there:
+                    self._store_again(chunk)
 
-    def _store_again(self) -> None:
-        self.store.index.apply(IndexChange(puts=((CHUNK, self.record),)))
-        self.store.extents.allocator.occupy(self.record.extent)
-        self.room.stored(CHUNK, self.record.extent)
+    def _store_again(self, chunk: ChunkId) -> None:
+        record = self.records[chunk]
+        self.store.index.apply(IndexChange(puts=((chunk, record),)))
+        self.store.extents.allocator.occupy(record.extent)
+        self.room.stored(chunk, record.extent)
 
 
 @pytest.fixture
@@ -122,3 +137,53 @@ def test_the_orders_find_an_eviction_that_does_not_look_at_pins(
 
     monkeypatch.setattr(steps.store, "evict", steps._cut(evict))
     assert (True, False) in steps.outcomes()
+
+
+@pytest.fixture
+def whole_slab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
+    """Two chunks in one slab, which goes as a whole or not at all."""
+    with open_store(tmp_path) as opened:
+        opened.fill(2)
+        put_durable(opened, [0, 1])
+        forget_dram(opened, [0, 1])
+        with monkeypatch.context() as patch:
+            steps = Steps(opened, patch, (CHUNK, BESIDE))
+            victims = _Victims([CHUNK, BESIDE], is_whole=True)
+            patch.setattr(steps.room, "_victims", lambda *_: victims)
+            yield steps
+
+
+def test_a_slab_with_a_pinned_chunk_stays_whole(whole_slab: Steps) -> None:
+    """Without it the chunk's neighbours would go, and make no room for any other class."""
+    outcomes = list(whole_slab.outcomes())
+    assert len(outcomes) >= ORDERS_MIN
+    assert set(outcomes) == {(True, True, True), (False, False, False)}
+
+
+def test_the_orders_find_a_slab_that_is_emptied_around_a_pinned_chunk(
+    whole_slab: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evict = whole_slab.store.evict
+
+    def each_alone(chunks: Sequence[ChunkId], *, is_whole: bool) -> list[Future[bool]]:
+        assert is_whole
+        return evict(chunks)
+
+    monkeypatch.setattr(whole_slab.store, "evict", each_alone)
+    assert (True, True, False) in whole_slab.outcomes()
+
+
+def test_the_orders_find_a_slab_whose_pins_are_looked_at_one_by_one(
+    whole_slab: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking first and evicting later is what the lock is for."""
+    evict = whole_slab.store.evict
+
+    def look_first(chunks: Sequence[ChunkId], *, is_whole: bool) -> list[Future[bool]]:
+        assert is_whole
+        if any(whole_slab.store.pins.is_pinned(chunk) for chunk in chunks):
+            return []
+        return [future for chunk in chunks for future in evict([chunk])]
+
+    monkeypatch.setattr(whole_slab.store, "evict", look_first)
+    assert (True, True, False) in whole_slab.outcomes()

@@ -101,3 +101,14 @@ def test_ends_are_counted_for_each_worker() -> None:
     end = LoadEnd(load_id=ordered(loads, track()), loaded_blocks=8)
     loads.end(end)
     assert tally.take() == {"loads": 1, "restored_tokens": 64, "projected_tokens": 64}
+
+
+def test_a_load_that_is_stopped_stays_its_requests(loads: Loads) -> None:
+    """The request still waits for the ends of all workers."""
+    one = track()
+    load_id = ordered(loads, one)
+    loads.take()
+    assert one.load is not None
+    loads.stop(one.load)
+    assert loads.take() == ((), frozenset({load_id}))
+    assert one.load is not None

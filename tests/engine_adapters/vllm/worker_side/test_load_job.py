@@ -8,12 +8,14 @@ import torch
 
 from engine_adapters.reading.section_reads import CHUNKS_AHEAD
 from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.restore import LEAST_WAIT_S, ComputeCost, StepCosts, TokenRange
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.block_span import BlockSpan
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
 from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
+from engine_adapters.vllm.worker_side.load_clock import LoadClock
 from engine_adapters.vllm.worker_side.load_job import ASK_AHEAD_S, LoadJob, LoadPlace
 from kvstored_client import LayerState, SliceState, StateKind, StateLayout
 from kvstored_client.testing import ServedRead
@@ -58,7 +60,9 @@ class Bench:
         overtaken: bool,
         span_chunks: int = CHUNKS,
         timeout_s: float = 60.0,
+        costs: StepCosts | None = None,
     ) -> None:
+        self.clock = LoadClock()
         self.store = client.store
         self.cache = {
             f"layer{layer}": torch.zeros(20, BLOCK_TOKENS, TOKEN_BYTES // 4)
@@ -72,6 +76,8 @@ class Bench:
             turn=EngineTurn(),
             span_chunks=span_chunks,
             timeout_s=timeout_s,
+            costs=costs or StepCosts(None, step_tokens=64),
+            clock=self.clock,
         )
         order = LoadOrder(
             load_id=1,
@@ -90,6 +96,11 @@ class Bench:
             return until()
 
         wait_until(look)
+        self.job.step()
+
+    def pass_time(self, duration_s: float) -> None:
+        """As the loader says so, of one load; the job looks at once."""
+        self.clock.now_s += duration_s
         self.job.step()
 
     def run_until_asked(self, read_count: int = 1) -> None:
@@ -329,3 +340,76 @@ def test_overtaken_loads_woke_each_other(client: EngineClient) -> None:
     bench.run_until_asked(2)
     bench.reads[1].deliver()
     bench.run_to_end()
+
+
+def costs_of(token_s: float) -> StepCosts:
+    """Of an engine that takes so long for each token."""
+    return StepCosts(
+        ComputeCost(step_s=0.0, token_s=token_s, attention_s=0.0), step_tokens=CHUNKS * 8
+    )
+
+
+WHOLE_S = 100.0
+TOKENS = CHUNKS * CHUNK_BLOCKS * BLOCK_TOKENS
+"""Of the load, which an engine takes ``WHOLE_S`` to compute in the tests below."""
+
+
+def test_a_silent_store_was_waited_for_ten_seconds_where_computing_took_less(
+    client: EngineClient,
+) -> None:
+    """Bug: a load had a time-out of its own, and was compared with nothing."""
+    bench = Bench(client, overtaken=False, timeout_s=600.0, costs=costs_of(WHOLE_S / TOKENS))
+    bench.run_until_asked()
+    bench.pass_time(LEAST_WAIT_S)
+    assert bench.job.end is None
+    bench.pass_time(0.05 * WHOLE_S)
+    assert bench.job.end is not None
+    assert bench.job.end.lost_chunks == (0,)
+    assert bench.job.missing_block_ids == list(BLOCK_IDS)
+
+
+def test_what_came_before_a_store_fell_silent_is_kept(client: EngineClient) -> None:
+    bench = Bench(client, overtaken=False, timeout_s=600.0, costs=costs_of(WHOLE_S / TOKENS))
+    bench.run_until_asked()
+    bench.pass_time(0.005 * WHOLE_S)
+    bench.bring(0, 1)
+    bench.run(lambda: bench.job.first_loaded == 1)
+    bench.pass_time(0.05 * WHOLE_S)
+    assert bench.job.end is None, "two chunks have saved a third of computing"
+    bench.pass_time(0.35 * WHOLE_S)
+    assert bench.job.end is not None
+    assert bench.job.end.lost_chunks == (2,)
+    assert bench.filled == {0, 1, 2, 3}
+
+
+def test_a_store_that_keeps_its_pace_is_waited_for(client: EngineClient) -> None:
+    bench = Bench(client, overtaken=False, timeout_s=600.0, costs=costs_of(WHOLE_S / TOKENS))
+    bench.run_until_asked()
+    for chunk in range(CHUNKS):
+        bench.pass_time(0.009 * WHOLE_S)
+        bench.bring(chunk)
+        bench.run(lambda chunk=chunk: bench.job.first_loaded == chunk)  # type: ignore[misc]
+    assert bench.run_to_end().lost_chunks == ()
+
+
+def test_an_overtaken_load_is_not_waited_for(client: EngineClient) -> None:
+    """Its request computes meanwhile, so that nothing is lost by it."""
+    bench = Bench(client, overtaken=True, timeout_s=600.0, costs=costs_of(WHOLE_S / TOKENS))
+    bench.run_until_asked()
+    bench.pass_time(WHOLE_S)
+    assert bench.job.end is None
+
+
+def test_the_first_step_of_an_engine_limits_a_load_that_runs(client: EngineClient) -> None:
+    """Before it nobody knows what computing takes, and the time-out alone holds."""
+    costs = StepCosts(None, step_tokens=64)
+    bench = Bench(client, overtaken=False, timeout_s=600.0, costs=costs)
+    bench.run_until_asked()
+    bench.bring(0)
+    bench.run(lambda: bench.job.first_loaded == 0)
+    bench.pass_time(WHOLE_S)
+    assert bench.job.end is None
+    costs.measure(TokenRange(0, 64), 0.64)
+    bench.pass_time(LEAST_WAIT_S)
+    assert bench.job.end is not None
+    assert bench.job.end.lost_chunks == (1,)

@@ -1,20 +1,22 @@
 """What a worker makes of the arena that it was given."""
 
+import threading
 from dataclasses import replace
 
 import pytest
 import torch
 
+from engine_adapters.restore import StepCosts, TokenRange
 from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
 from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.block_span import BlockSpan
-from engine_adapters.vllm.messages.orders import LoadOrder, SaveOrder, StepOrders
+from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, SaveOrder, StepOrders
 from engine_adapters.vllm.settings.options import AdapterOptions
 from engine_adapters.vllm.worker_side.side import LOGGER, WorkerSide, span_chunks_for
 from kvstored_client import Client, LayerState, StateKind, StateLayout
 from tests.engine_adapters.vllm.engine_client import EngineClient
 from tests.kvstored_client.gate import Gate
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 MIB = 1024 * 1024
 SMALL_BYTES, LARGE_BYTES = 4096, 64 * MIB
@@ -47,16 +49,22 @@ def layout_of(kind: StateKind) -> StateLayout:
     return StateLayout(model="m", dtype="float32", layers=(LayerState(kind, 1024),), chunk_tokens=8)
 
 
-def side_of(client: Client, kind: StateKind, blocks: torch.Tensor | None = None) -> WorkerSide:
+def side_of(
+    client: Client,
+    kind: StateKind,
+    blocks: torch.Tensor | None = None,
+    options: AdapterOptions | None = None,
+) -> WorkerSide:
     """Closes the client when it is closed; ``blocks`` are the engine's, [4, 4, 256] in float32."""
     side = WorkerSide(
         client,
-        AdapterOptions(),
+        options or AdapterOptions(),
         lambda fingerprint: layout_of(kind),
         dtype=torch.float32,
         block_tokens=4,
         layer_names=("layer0",),
         open_blocks_max=4,
+        costs=StepCosts(None, step_tokens=64),
     )
     side.use_caches({"layer0": torch.zeros(4, 4, 256) if blocks is None else blocks})
     return side
@@ -192,3 +200,74 @@ def test_worker_tells_once_that_the_daemon_refuses_it_and_once_that_it_does_not(
     side.take_report()
     assert side.is_settled
     side.close()
+
+
+PATIENT = AdapterOptions(load_timeout_ms=600_000, least_wait_ms=1)
+
+
+def test_a_load_of_a_slow_store_ran_into_its_time_out_though_steps_are_fast() -> None:
+    """Bug: whatever computing took, a request waited ``load_timeout_ms`` for a silent store."""
+    client = EngineClient(room_bytes=LARGE_BYTES)
+    layout = layout_of(StateKind.KV)
+    client.keep(layout, rank_key(LOAD.chain_keys[0], layout.layout_id), fills=[1])
+    side = side_of(client, StateKind.KV, options=PATIENT)
+    side.begin_step(StepOrders(fingerprint="m"))
+    prefill = StepOrders(fingerprint="m", tokens=TokenRange(0, 64), other_tokens=3)
+    side.begin_step(prefill)
+    side.end_forward(prefill)
+    side.begin_step(StepOrders(fingerprint="m", loads=(LOAD,)))
+    wait_until(lambda: bool(client.store.reads))
+    (read,) = client.store.reads
+    ended: list[LoadEnd] = []
+
+    def has_ended() -> bool:
+        ended.extend(side.take_report().ends)
+        return bool(ended)
+
+    wait_until(has_ended)
+    assert [end.lost_chunks for end in ended] == [(0,)]
+    assert side.take_bad_blocks() == {0, 1}
+    assert side.take_finished(is_idle=False) == {"a"}
+    read.finish()
+    side.close()
+
+
+def test_steps_without_a_prompt_measure_nothing() -> None:
+    client = EngineClient(room_bytes=LARGE_BYTES)
+    side = side_of(client, StateKind.KV, options=PATIENT)
+    for _ in range(2):
+        side.begin_step(StepOrders(fingerprint="m"))
+        side.end_forward(StepOrders(fingerprint="m"))
+    assert side._costs.compute is None
+    side.close()
+
+
+@pytest.mark.parametrize("is_overtaken", [False, True])
+def test_the_engines_end_during_a_load_ended_a_thread_and_kept_the_region(
+    is_overtaken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the load's future was cancelled, which raised in the loader's thread, so that nobody
+    released the region of the arena any more."""
+    failures: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    client = EngineClient(room_bytes=LARGE_BYTES)
+    held_bytes: list[int] = []
+    monkeypatch.setattr(
+        client, "close", lambda: held_bytes.append(client.store.region_bytes_in_use)
+    )
+    layout = layout_of(StateKind.KV)
+    client.keep(layout, rank_key(LOAD.chain_keys[0], layout.layout_id), fills=[1])
+    before = set(threading.enumerate())
+    side = side_of(client, StateKind.KV)
+    side.begin_step(StepOrders(fingerprint="m", loads=(replace(LOAD, overtaken=is_overtaken),)))
+    wait_until(lambda: bool(client.store.reads))
+    (read,) = client.store.reads
+    assert client.store.region_bytes_in_use > 0
+    ending = threading.Thread(target=side.close)
+    ending.start()
+    wait_until(lambda: read.is_cancelled)
+    read.finish()
+    ending.join(PATIENCE_S)
+    assert held_bytes == [0], "an engine goes on with the same arena"
+    wait_until(lambda: set(threading.enumerate()) <= before)
+    assert failures == []

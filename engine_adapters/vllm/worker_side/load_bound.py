@@ -1,0 +1,68 @@
+"""How long one load of a worker goes on, compared with computing what it brings."""
+
+from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.restore import LoadLimit, StepCosts, TokenRange
+from engine_adapters.vllm.worker_side.load_clock import LoadClock
+
+LOOK_S = 0.005
+"""How often it is asked how many bytes have come, while no chunk does."""
+
+
+class LoadBound:
+    """The limit of one load that a request waits for. One thread only.
+
+    There is none before ``costs`` know what computing takes. What was waited for until then
+    counts all the same.
+    """
+
+    def __init__(
+        self,
+        tokens: TokenRange,
+        *,
+        byte_count: int,
+        costs: StepCosts,
+        clock: LoadClock,
+        least_wait_s: float,
+    ) -> None:
+        self._tokens = tokens
+        self._byte_count = byte_count
+        self._costs = costs
+        self._clock = clock
+        self._least_wait_s = least_wait_s
+        self._begun_s = self._looked_s = clock.now_s
+        self._limit: LoadLimit | None = None
+        self._loaded_to = tokens.first
+
+    def loaded(self, stop: int) -> None:
+        """All tokens before ``stop`` have their states."""
+        if self._limit is not None and stop > self._loaded_to:
+            self._limit.gain(self._loaded_to, stop)
+        self._loaded_to = max(self._loaded_to, stop)
+
+    def is_waited_for(self, reader: SpanReader) -> bool:
+        """Whether the rest comes sooner than it is computed, as far as that can be told."""
+        now_s = self._clock.now_s
+        if now_s - self._looked_s < LOOK_S or self._loaded_to >= self._tokens.stop:
+            return True
+        self._looked_s = now_s
+        limit = self._limit or self._begin()
+        if limit is None:
+            return True
+        limit.look(now_s, sum(reader.read_bytes()), is_reading=reader.is_reading)
+        return limit.is_waited_for(self._loaded_to, self._tokens.stop)
+
+    def _begin(self) -> LoadLimit | None:
+        compute = self._costs.compute
+        if compute is None:
+            return None
+        self._limit = LoadLimit(
+            compute,
+            self._tokens,
+            byte_count=self._byte_count,
+            step_tokens=self._costs.step_tokens,
+            least_wait_s=self._least_wait_s,
+            now_s=self._begun_s,
+        )
+        if self._loaded_to > self._tokens.first:
+            self._limit.gain(self._tokens.first, self._loaded_to)
+        return self._limit
