@@ -4,15 +4,16 @@ from enum import StrEnum
 
 from engine_adapters.restore.chunk_costs import ComputeCost
 
-STAKE_SHARE = 0.03
+STAKE_SHARE = 0.04
 """Of computing everything: what loading may cost in vain. What is left of the promise of 1.05 is
 for a look that comes late and for states that were taken into the cache and lost again."""
 
-LEAST_WAIT_S = 0.05
-"""What loading may cost in vain besides, however little there is to compute: answering takes the
-store some milliseconds, and nobody notices these."""
+LEAST_WAIT_S = 0.02
+"""What loading may cost in vain at least, however little there is to compute: answering takes the
+store some milliseconds. It is within the stake where computing takes half a second or longer; where
+it takes less than 0.4 s this alone exceeds the promise, by what nobody notices."""
 
-BLIND_SHARE = 0.01
+BLIND_SHARE = 0.02
 """Of computing everything: the part of the stake that is spent on a reader that has not shown any
 pace. The rest is for one that brings states faster than they are computed."""
 
@@ -39,20 +40,20 @@ class Verdict(StrEnum):
 class Stake:
     """Time that loading has cost against computing that it has saved. Not thread-safe.
 
-    It begins with ``share`` of computing the tokens from ``first_token`` to ``token_count``, and
-    with ``least_wait_s``. Waiting
-    and taking loaded states into the cache spend it; every token that was loaded gains what
-    computing it would have cost. Computing neither spends nor gains.
+    It begins with ``share`` of computing the tokens from ``first_token`` to ``token_count``, or with
+    ``least_wait_s`` if that is more. Waiting and taking loaded states into the cache spend it; every
+    token that was loaded gains what computing it would have cost. Computing neither spends nor
+    gains.
 
     Invariant, as long as nobody waits once nothing is left: time so far and computing what is
-    missing are together at most ``1 + share`` times as long as computing everything, and
-    ``least_wait_s``, whatever the store does from here on. So a fast store earns what it takes to
-    wait for it, and a slow one is left after ``share``.
+    missing are together at most that much longer than computing everything, whatever the store
+    does from here on. So a fast store earns what it takes to wait for it, and a slow one is left
+    after ``share``.
 
     A reader is believed at its latest pace: ``verdict`` gives up what would take longer to load
     than to compute before the stake is spent on it, though not before ``least_wait_s``. Cake
-    (section 4) does the same for chunks. Of a reader whose pace is unknown only
-    ``blind_share`` is waited for besides.
+    (section 4) does the same for chunks. A reader whose pace is unknown is waited for no longer
+    than ``blind_share``, or ``least_wait_s`` if that is more.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Stake:
         self._compute = compute
         self._step_tokens = step_tokens
         self._whole_s = self.compute_s(first_token, token_count)
-        self._left_s = share * self._whole_s + least_wait_s
+        self._left_s = max(share * self._whole_s, least_wait_s)
         self._free_s = least_wait_s
         self._reserve_s = max(0.0, share - blind_share) * self._whole_s
 

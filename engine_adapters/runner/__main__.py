@@ -82,7 +82,8 @@ def make_parser() -> argparse.ArgumentParser:
         type=seconds,
         default=LEAST_WAIT_S,
         metavar="SECONDS",
-        help="how long the store is waited for, however little there is to compute",
+        help="how long the store is waited for at least, however little there is to compute "
+        "(default: %(default)s)",
     )
     compute = parser.add_argument_group("compute")
     compute.add_argument(

@@ -59,6 +59,7 @@ class VirtualSpans:
         span_chunks: int = 16,
         layer_count: int = 40,
         step_tokens: int = 512,
+        least_wait_s: float = 0.0,
     ) -> None:
         self._store = store
         self._tokens = chunk_count * chunk_tokens
@@ -67,7 +68,9 @@ class VirtualSpans:
         self._next_chunks = first_span_chunks(chunk_count, span_chunks=span_chunks)
         self._layers = layer_count
         self._step_tokens = step_tokens
-        self._stake = Stake(compute, self._tokens, step_tokens=step_tokens)
+        self._stake = Stake(
+            compute, self._tokens, step_tokens=step_tokens, least_wait_s=least_wait_s
+        )
         self._pace = ReadPace(
             memory_bytes=self._tokens / 64, evidence_s=self._stake.evidence_s, now_s=0.0
         )
