@@ -40,10 +40,10 @@ class Verdict(StrEnum):
 class Stake:
     """Time that loading has cost against computing that it has saved. Not thread-safe.
 
-    It begins with ``share`` of computing the tokens from ``first_token`` to ``token_count``, or with
-    ``least_wait_s`` if that is more. Waiting and taking loaded states into the cache spend it; every
-    token that was loaded gains what computing it would have cost. Computing neither spends nor
-    gains.
+    It begins with ``share`` of computing the tokens from ``first_token`` to ``token_count``, or
+    with ``least_wait_s`` if that is more. Waiting and taking loaded states into the cache spend it;
+    every token that was loaded gains what computing it would have cost. Computing neither spends
+    nor gains.
 
     Invariant, as long as nobody waits once nothing is left: time so far and computing what is
     missing are together at most that much longer than computing everything, whatever the store

@@ -95,7 +95,7 @@ def limit_of(tokens: TokenRange, **options: float) -> LoadLimit:
 
 def test_the_first_moments_are_waited_for_however_little_there_is_to_compute() -> None:
     limit = limit_of(TokenRange(0, 64), least_wait_s=30.0)
-    assert limit.look_s == 30.0
+    assert 29.0 < limit.look_s <= 30.0
     limit.look(29.0, 0)
     assert limit.is_waited_for(0, 64)
     limit.look(31.0, 0)
