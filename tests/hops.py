@@ -82,7 +82,7 @@ class Recorder:
             yield
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]  # None ends it
+            threading.setprofile(None)
 
 
 @contextmanager
