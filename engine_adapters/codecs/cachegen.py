@@ -69,11 +69,6 @@ class CacheGenCodec:
         segments = _Segments.of(SliceShape(shape, dtype))
         return header.HEADER_BYTES + sum(map(segment_bytes_max, segments.byte_counts))
 
-    def fixed_bytes(self, shape: tuple[int, ...], dtype: torch.dtype) -> int | None:
-        """None."""
-        SliceShape(shape, dtype)
-        return None
-
     def encode(self, states: Tensor) -> bytes:
         """Raises StatesError for NaN, infinity and what exceeds MAGNITUDE_MAX."""
         shape = SliceShape.of(states)

@@ -39,10 +39,6 @@ class Codec(Protocol):
         """Upper bound of the encoded bytes of such a slice; raises StatesError."""
         ...
 
-    def fixed_bytes(self, shape: tuple[int, ...], dtype: torch.dtype) -> int | None:
-        """Encoded bytes of every such slice, or None where they depend on the values."""
-        ...
-
     def encode(self, states: Tensor) -> bytes:
         """The bytes of ``states``, which may be strided; raises StatesError."""
         ...

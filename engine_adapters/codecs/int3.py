@@ -44,10 +44,6 @@ class Int3Codec:
         """The same for all values."""
         return header.HEADER_BYTES + _Body.of(SliceShape(shape, dtype)).byte_count
 
-    def fixed_bytes(self, shape: tuple[int, ...], dtype: torch.dtype) -> int | None:
-        """Header, offsets, scales and codes."""
-        return self.bytes_max(shape, dtype)
-
     def encode(self, states: Tensor) -> bytes:
         """Raises StatesError for NaN, infinity and what exceeds MAGNITUDE_MAX."""
         shape = SliceShape.of(states)

@@ -34,10 +34,6 @@ class Int8Codec:
         scale_bytes = 2 * _grouping(slice_shape).scale_count
         return header.HEADER_BYTES + scale_bytes + slice_shape.value_count
 
-    def fixed_bytes(self, shape: tuple[int, ...], dtype: torch.dtype) -> int | None:
-        """Header, scales and codes."""
-        return self.bytes_max(shape, dtype)
-
     def encode(self, states: Tensor) -> bytes:
         """Raises StatesError for NaN, infinity and what exceeds MAGNITUDE_MAX."""
         shape = SliceShape.of(states)

@@ -25,10 +25,6 @@ class RawCodec:
         """The bytes of the tensor."""
         return SliceShape(shape, dtype).raw_bytes
 
-    def fixed_bytes(self, shape: tuple[int, ...], dtype: torch.dtype) -> int | None:
-        """The bytes of the tensor."""
-        return self.bytes_max(shape, dtype)
-
     def encode(self, states: Tensor) -> bytes:
         """The values in row-major order."""
         SliceShape.of(states)

@@ -35,11 +35,6 @@ class ZstdCodec:
         plane_bytes = segment_bytes_max(slice_shape.value_count)
         return header.HEADER_BYTES + dtype.itemsize * plane_bytes
 
-    def fixed_bytes(self, shape: tuple[int, ...], dtype: torch.dtype) -> int | None:
-        """None."""
-        SliceShape(shape, dtype)
-        return None
-
     def encode(self, states: Tensor) -> bytes:
         """One segment for each byte of a value, the most significant first."""
         shape = SliceShape.of(states)

@@ -32,7 +32,6 @@ PARAMETERS = {
 """Of constructors; vLLM sets those of the tier."""
 
 SEAM_MEMBERS = {
-    "engine_adapters.codecs.codec.Codec": 7,
     "engine_adapters.runner.engine.restoration.Restoration": 11,
     "kvstored.io.device.Device": 8,
 }

@@ -203,7 +203,7 @@ def test_scales_beyond_any_values_are_refused() -> None:
 
 def test_a_body_of_another_length_is_refused() -> None:
     for codec in CODECS:
-        if codec.fixed_bytes(tuple(STATES.shape), STATES.dtype) and codec.name != "raw":
+        if codec.name in {"int8", "int3"}:
             for change in (-1, 1):
                 body = codec.encode(STATES)[HEADER_BYTES:]
                 body = body[:change] if change < 0 else body + b"\0"

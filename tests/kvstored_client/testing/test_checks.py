@@ -70,9 +70,10 @@ def test_names() -> None:
 
 
 def put_of(chunk_count: int = 1, **fields: Any) -> store_pb2.PutRequest:
-    chunk = {"key": KEY, "token_count": TOKENS} | fields.pop("chunk", {})
+    chunk: dict[str, Any] = {"key": KEY, "token_count": TOKENS} | fields.pop("chunk", {})
     chunks = [store_pb2.PutChunk(**chunk) for _ in range(chunk_count)]
-    return store_pb2.PutRequest(**({"ack": store_pb2.ACK_STAGED, "chunks": chunks} | fields))
+    usual: dict[str, Any] = {"ack": store_pb2.ACK_STAGED, "chunks": chunks}
+    return store_pb2.PutRequest(**(usual | fields))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_lengths_that_a_layout_with_a_codec_does_not_allow(lengths: list[int]) -
 
 
 def read_of(**fields: Any) -> store_pb2.ReadRequest:
-    usual = {
+    usual: dict[str, Any] = {
         "keys": [KEY],
         "layer_count": 2,
         "deadline_ms": 1,
@@ -143,12 +144,13 @@ def test_a_read_that_is_refused(fields: dict[str, Any], reason: Reason) -> None:
 
 
 def item_of(name: str = "s", **fields: Any) -> store_pb2.AppendItem:
-    usual = {"sequence": name, "token_count": 1}
+    usual: dict[str, Any] = {"sequence": name, "token_count": 1}
     return store_pb2.AppendItem(**(usual | fields))
 
 
 def append_of(*items: store_pb2.AppendItem, **fields: Any) -> store_pb2.AppendRequest:
-    return store_pb2.AppendRequest(**({"row_count": 4, "items": items} | fields))
+    usual: dict[str, Any] = {"row_count": 4, "items": items}
+    return store_pb2.AppendRequest(**(usual | fields))
 
 
 def test_an_append_that_is_taken_says_where_its_snapshot_ends() -> None:
