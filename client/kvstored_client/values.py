@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from kvstored_contract.limits import (
+    CHUNK_TOKENS_MAX,
+    KEY_BYTES,
+    NOTE_BYTES_MAX,
+    SEQUENCE_NAME_BYTES_MAX,
+)
 from kvstored_contract.reasons import Reason
+
+STRIPE_MAX = 2**64 - 1
+"""What the contract has room for."""
+_PARENT_KEY_BYTES = (0, KEY_BYTES)
 
 
 class Ack(IntEnum):
@@ -51,7 +61,7 @@ class NewChunk:
     ``slice_bytes`` are the lengths of the slices, one for each layer, where the layout has
     a codec: as many bytes of each are stored. Else it is empty. ``note`` (at most 32 KiB, 2 MiB
     in one put) is handed to those who follow the changes of the namespace; the daemon does not
-    store it, and forgets it where the chunk was there before.
+    store it, and forgets it where the chunk was there before. Raises ValueError.
     """
 
     key: bytes
@@ -60,6 +70,34 @@ class NewChunk:
     stripe: int | None = None
     slice_bytes: Sequence[int] = ()
     note: bytes = b""
+
+    def __post_init__(self) -> None:
+        # One condition for all: a put may have ten thousand of them.
+        if not (
+            len(self.key) == KEY_BYTES
+            and len(self.parent_key) in _PARENT_KEY_BYTES
+            and 0 < self.token_count <= CHUNK_TOKENS_MAX
+            and (self.stripe is None or 0 <= self.stripe <= STRIPE_MAX)
+            and (not self.slice_bytes or min(self.slice_bytes) >= 0)
+            and len(self.note) <= NOTE_BYTES_MAX
+        ):
+            raise ValueError(self._problem())
+
+    def _problem(self) -> str:
+        if len(self.key) != KEY_BYTES:
+            return f"the key of a chunk has {len(self.key)} bytes; it must have {KEY_BYTES}"
+        if len(self.parent_key) not in _PARENT_KEY_BYTES:
+            return (
+                f"the parent key of a chunk has {len(self.parent_key)} bytes; it must have "
+                f"{KEY_BYTES}, or none for the first chunk"
+            )
+        if not 0 < self.token_count <= CHUNK_TOKENS_MAX:
+            return f"token_count is {self.token_count}; it must be 1 to {CHUNK_TOKENS_MAX}"
+        if self.stripe is not None and not 0 <= self.stripe <= STRIPE_MAX:
+            return f"stripe is {self.stripe}; it must be 0 to {STRIPE_MAX}"
+        if len(self.note) > NOTE_BYTES_MAX:
+            return f"the note of a chunk has {len(self.note)} bytes; at most {NOTE_BYTES_MAX}"
+        return f"a slice has {min(self.slice_bytes)} bytes; a length must not be negative"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +186,7 @@ class AppendItem:
 
     Rows ``first_row`` on of the snapshot are the tokens from position ``first_token`` on,
     which must be the sequence's length, counted from its front as it is now. ``keys`` (32
-    bytes each) are those of the chunks that these tokens complete, in order.
+    bytes each) are those of the chunks that these tokens complete, in order. Raises ValueError.
     """
 
     sequence: str
@@ -156,6 +194,21 @@ class AppendItem:
     first_row: int
     token_count: int
     keys: Sequence[bytes] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.sequence.encode()) <= SEQUENCE_NAME_BYTES_MAX:
+            raise ValueError(
+                f"the name of a sequence has {len(self.sequence.encode())} bytes; it must have 1 "
+                f"to {SEQUENCE_NAME_BYTES_MAX}"
+            )
+        if self.first_token < 0 or self.first_row < 0 or self.token_count < 1:
+            raise ValueError(
+                f"an item appends {self.token_count} tokens from token {self.first_token} and row "
+                f"{self.first_row} on; it appends at least 1, and neither begins before 0"
+            )
+        for key in self.keys:
+            if len(key) != KEY_BYTES:
+                raise ValueError(f"a key of an item has {len(key)} bytes; it must have {KEY_BYTES}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from kvstored_client import (
     StateLayout,
 )
 from kvstored_client.errors import StoreError
-from kvstored_contract.limits import NOTE_BYTES_MAX
+from kvstored_contract.limits import NOTE_BYTES_MAX, NOTES_BYTES_PER_CALL_MAX
 from kvstored_contract.reasons import Reason
 from tests.kvstored_client.chunk_calls import (
     CHUNKS,
@@ -120,13 +120,17 @@ class ClientConformance(SequenceConformance, RefusalConformance):
         assert told is not None
         assert told.is_lost
 
-    def test_note_that_is_too_long_is_refused(self, client: Client) -> None:
+    def test_notes_that_are_too_long_together_are_refused(self, client: Client) -> None:
         source = filled(client, 0)
-        chunk = NewChunk(
-            key=b"k" * 32, token_count=MIXED.chunk_tokens, note=bytes(NOTE_BYTES_MAX + 1)
+        chunks = [
+            NewChunk(key=number.to_bytes(32, "big"), token_count=16, note=bytes(NOTE_BYTES_MAX))
+            for number in range(NOTES_BYTES_PER_CALL_MAX // NOTE_BYTES_MAX + 1)
+        ]
+        same_place = Placement(
+            regions=(source,), base=source.offset, layer_stride=MIXED.layer_stride
         )
         with pytest.raises(LimitExceededError):
-            client.put(MIXED, [chunk], Placement.contiguous(source, MIXED))
+            client.put(MIXED, chunks, same_place)
         with pytest.raises(RequestInvalidError):
             client.changes(keys=[b"short"])
 
@@ -355,7 +359,7 @@ class ClientConformance(SequenceConformance, RefusalConformance):
     def test_a_failure_is_a_miss_unless_the_client_is_strict(self, connect: Connect) -> None:
         client = connect(strict=False)
         placement = Placement.contiguous(region_of(client), MIXED)
-        report = client.put(MIXED, [NewChunk(key=b"short", token_count=16)], placement)
+        report = client.put(MIXED, [NewChunk(key=bytes(32), token_count=17)], placement)
         assert report.results[0].outcome is PutOutcome.REJECTED
         assert report.results[0].reason is Reason.FIELD_INVALID
         with client.read(MIXED, [b"short"], placement) as read:

@@ -66,9 +66,6 @@ class RefusalConformance:
     @pytest.mark.parametrize(
         "chunk",
         [
-            NewChunk(key=b"short", token_count=16),
-            NewChunk(key=bytes(32), token_count=16, parent_key=b"short"),
-            NewChunk(key=bytes(32), token_count=0),
             NewChunk(key=bytes(32), token_count=17),
             NewChunk(key=bytes(32), token_count=16, slice_bytes=(1,) * 6),
         ],

@@ -230,8 +230,6 @@ class SequenceConformance:
         for items in (
             [item, item],
             [AppendItem(sequence=name, first_token=0, first_row=1, token_count=2)],
-            [AppendItem(sequence=name, first_token=0, first_row=0, token_count=0)],
-            [AppendItem(sequence="", first_token=0, first_row=0, token_count=1)],
             [AppendItem(sequence=name, first_token=15, first_row=0, token_count=1)],
             [
                 AppendItem(

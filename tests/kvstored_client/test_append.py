@@ -140,7 +140,7 @@ def test_a_snapshot_must_be_there_and_fit(strict_client: Client, layout: StateLa
 
 def test_a_malformed_item_is_an_invalid_request(strict_client: Client, layout: StateLayout) -> None:
     region = snapshot(strict_client.allocate(byte_count(layout)))
-    bad = AppendItem(sequence="a", first_token=-1, first_row=0, token_count=1)
+    bad = AppendItem(sequence="a", first_token=2**64, first_row=0, token_count=1)
     with pytest.raises(RequestInvalidError):
         strict_client.append(layout, region, ROWS, [bad])
 

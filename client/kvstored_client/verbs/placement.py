@@ -18,7 +18,9 @@ class Placement:
     All in bytes; offsets that are multiples of 4096 are read into without a copy.
 
     ``regions`` are those that the addresses lie in: when one of them is released or its
-    session has ended, the call is a miss instead of naming other bytes.
+    session has ended, the call is a miss instead of naming other bytes. Without any, the caller
+    answers for that itself. Raises ValueError for an address that is none, or that lies in no
+    region; the daemon checks where the slices end.
     """
 
     regions: tuple[Region, ...]
@@ -26,6 +28,25 @@ class Placement:
     layer_stride: int
     chunk_stride: int = 0
     block_offsets: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        least = min(self.block_offsets, default=0)
+        if min(self.base, self.layer_stride, self.chunk_stride, least) < 0:
+            raise ValueError(
+                f"a placement has base {self.base}, layer_stride {self.layer_stride}, "
+                f"chunk_stride {self.chunk_stride} and least block offset {least}; none of them "
+                "may be negative"
+            )
+        if self.regions:
+            most = max(self.block_offsets, default=0)
+            self._check_address(self.base + least)
+            self._check_address(self.base + most)
+
+    def _check_address(self, address: int) -> None:
+        for region in self.regions:
+            if region.offset <= address < region.offset + region.byte_count:
+                return
+        raise ValueError(f"byte {address} of the arena lies in no region of the placement")
 
     @classmethod
     def contiguous(

@@ -13,8 +13,16 @@ from torch.distributed import ProcessGroup
 from engine_adapters.reading.piece import Piece, pieces_of
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.section import Section, sections_of
+from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import known
+from engine_adapters.restore import (
+    LEAST_WAIT_S,
+    ComputeCost,
+    LoadLimit,
+    TokenRange,
+    first_span_chunks,
+)
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.kv_projection import KvProjection
 from engine_adapters.runner.model.rotary import rotate
@@ -38,6 +46,13 @@ class ParallelOptions:
     """Longest that one restoration waits for the store; what is missing then is computed."""
     grace_s: float = 5.0
     """How much longer it waits for the other processes: by then none waits for its store."""
+    compute: ComputeCost | None = None
+    """What computing costs all processes together: then no restoration takes much longer than
+    computing everything, whatever a store does. Without, ``timeout_s`` alone limits it."""
+    step_tokens: float = 512.0
+    """Tokens of one step in which that is computed."""
+    least_wait_s: float = LEAST_WAIT_S
+    """What is waited for in any case, however little there is to compute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +84,10 @@ class ParallelRestorer:
     take part in the same collective calls; one whose store fails takes part as well, and
     what it cannot read is restored by none. One span is used while the next one is read. One
     thread only.
+
+    With ``compute`` a process whose store is slower than computing gives up what is missing, as
+    ``StateRestorer`` does; the others hear of it at the end of the batch, so batches are small at
+    first.
 
     A process that died or hangs is waited for until ``timeout_s + grace_s`` after the begin of a
     restoration. Then nothing is restored, and ``is_broken`` from there on: its groups may not be
@@ -109,9 +128,10 @@ class ParallelRestorer:
         self._sections = sections_within(sections_of(state_format.layout), shard.layers)
         # The same in every process, whatever its stage: batches are taken together.
         self._share_chunks = max(1, self._options.span_bytes // state_format.span_bytes(1))
+        self._limit: LoadLimit | None = None
         self._read_bytes = (0, 0)
         """Of this restoration, from devices and from DRAM."""
-        self._deadline_s = 0.0
+        self._started_s = self._deadline_s = 0.0
 
     @property
     def is_broken(self) -> bool:
@@ -132,6 +152,7 @@ class ParallelRestorer:
         started_s = self._clock()
         if self.is_broken:
             return RestoreReport()
+        self._started_s = started_s
         self._deadline_s = started_s + self._options.timeout_s
         self._calls.deadline_s = self._deadline_s + self._options.grace_s
         self._read_bytes = (0, 0)
@@ -161,6 +182,7 @@ class ParallelRestorer:
         """Batch after batch; how many leading chunks every process has restored."""
         batches = self._batches(len(pieces))
         own = [pieces[batch.first_chunk + chunk] for batch in batches for chunk in batch.own]
+        self._limit = self._limit_of(len(pieces), own_chunks=len(own))
         reader = SpanReader(
             self._client,
             self._format,
@@ -168,6 +190,7 @@ class ParallelRestorer:
             ReadOptions(
                 order=Order.LAYER_FIRST,
                 span_chunks=self._share_chunks,
+                first_chunks=lambda _: self._first_share(len(pieces)),
                 sections=self._sections,
             ),
             remaining_s=self._remaining_s,
@@ -178,42 +201,71 @@ class ParallelRestorer:
                 restored += self._least(self._load(batch, reader, keys, values))
                 if restored < batch.first_chunk + batch.chunk_count:
                     break
+                if self._limit is not None:
+                    self._limit.gain(*self._tokens_of(batch))
         finally:
             reader.close()
             self._read_bytes = reader.read_bytes()
         return restored
 
+    def _limit_of(self, chunk_count: int, *, own_chunks: int) -> LoadLimit | None:
+        """What loading may cost in vain; this process reads ``own_chunks`` of all."""
+        options, layout = self._options, self._format.layout
+        if options.compute is None or not (own_chunks and self._sections):
+            return None
+        layers = [layer for section in self._sections for layer in section_layers(section)]
+        return LoadLimit(
+            options.compute,
+            TokenRange(0, chunk_count * layout.chunk_tokens),
+            byte_count=own_chunks * sum(map(layout.slice_bytes, layers)),
+            step_tokens=options.step_tokens,
+            least_wait_s=options.least_wait_s,
+            now_s=self._started_s,
+        )
+
+    def _first_share(self, chunk_count: int) -> int:
+        """Chunks of one process's share of the first batch; each later one has twice as many."""
+        if self._options.compute is None:
+            return self._share_chunks
+        share = -(-chunk_count // self._shares.size)
+        return first_span_chunks(share, span_chunks=self._share_chunks)
+
     def _batches(self, chunk_count: int) -> list[_Batch]:
-        """The shares of whole batches are ``_share_chunks`` each, as the spans of the reader."""
-        batches = []
-        batch_chunks = self._share_chunks * self._shares.size
-        for first in range(0, chunk_count, batch_chunks):
-            count = min(batch_chunks, chunk_count - first)
+        """The shares of whole batches have as many chunks as the spans of the reader."""
+        batches: list[_Batch] = []
+        first, share_chunks = 0, self._first_share(chunk_count)
+        while first < chunk_count:
+            count = min(share_chunks * self._shares.size, chunk_count - first)
             own = self._shares.share(count)
             batches.append(_Batch(first_chunk=first, chunk_count=count, own=own))
+            first += count
+            share_chunks = min(2 * share_chunks, self._share_chunks)
         return batches
+
+    def _tokens_of(self, batch: _Batch) -> TokenRange:
+        chunk_tokens = self._format.layout.chunk_tokens
+        first = batch.first_chunk * chunk_tokens
+        return TokenRange(first, first + batch.chunk_count * chunk_tokens)
 
     def _load(self, batch: _Batch, reader: SpanReader, keys: Tensor, values: Tensor) -> int:
         """Layer after layer; how many leading chunks of the batch this process knows whole.
 
         It knows of its own share alone: what is missing from it ends the restoration.
         """
-        layers = [
-            layer
-            for section in self._sections
-            for layer in range(section.first_layer, section.stop_layer)
-        ]
+        layers = [layer for section in self._sections for layer in section_layers(section)]
         if not layers:
             return batch.chunk_count
         span = reader.first() if batch.own else None
         present = 0 if span is None else span.chunk_count
-        chunk_tokens = self._format.layout.chunk_tokens
-        first = batch.first_chunk * chunk_tokens
-        tokens = slice(first, first + batch.chunk_count * chunk_tokens)
+        first = self._tokens_of(batch).first
+        tokens = slice(*self._tokens_of(batch))
+        is_waited_for = True
         for layer in layers:
             reader.advance()
             if span is not None:
-                present = min(present, span.wait_layer(layer, self._remaining_s()))
+                if is_waited_for:
+                    is_waited_for = self._wait(batch, reader, span, layer)
+                present = min(present, span.arrived_chunks(layer))
             slices = self._shares.gathered(
                 span.states(layer, present) if span is not None and present else None,
                 chunk_count=batch.chunk_count,
@@ -224,6 +276,24 @@ class ParallelRestorer:
         if span is not None:
             reader.give_back(span)
         return batch.chunk_count if present == len(batch.own) else batch.own.start + present
+
+    def _wait(self, batch: _Batch, reader: SpanReader, span: Span, layer: int) -> bool:
+        """Waits for a layer of this process's share; False where computing would be sooner."""
+        limit = self._limit
+        while not span.is_layer_settled(layer):
+            wait_s = self._remaining_s()
+            if limit is not None:
+                limit.look(self._clock(), sum(reader.read_bytes()))
+                missing_bytes = max(0, span.payload_bytes - sum(span.read_bytes()))
+                tokens = self._tokens_of(batch)
+                if not limit.is_waited_for(*tokens, missing_bytes=missing_bytes):
+                    return False
+                wait_s = min(wait_s, limit.look_s)
+            span.wait_layer(layer, wait_s)
+            if self._remaining_s() == 0:
+                break
+            reader.advance()
+        return True
 
     def _remaining_s(self) -> float:
         return max(0.0, self._deadline_s - self._clock())
@@ -256,6 +326,11 @@ class ParallelRestorer:
             )
         )
         return int(number.item())
+
+
+def section_layers(section: Section) -> range:
+    """The layers that one read brings."""
+    return range(section.first_layer, section.stop_layer)
 
 
 def sections_within(sections: Iterable[Section], layers: range) -> tuple[Section, ...]:

@@ -1,17 +1,18 @@
 """What of a vLLM request changes its states. Pure but for reading LoRA weights."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from engine_adapters.file_digests import file_digests
 from engine_adapters.vllm.identity.chunk_keys import Medium, RequestIdentity
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.*", "new_embeddings.*")
 """Of an adapter's folder, which may hold a whole training run, what vLLM reads."""
 
-_Versions = tuple[tuple[Path, int, int], ...]
-"""Files with their sizes and times of change: one that is replaced has another."""
+_Versions = tuple[tuple[Path, int, int, int], ...]
+"""Files with their sizes, times of change and inodes: one that is replaced has another."""
 
 
 class UnknownIdentityError(ValueError):
@@ -58,7 +59,8 @@ class RequestIdentifier:
         """A digest of what lies where the engine loads the adapter from.
 
         The engine loads it once for each ``lora_int_id``: what lies there when it has changed is
-        not what runs, unless it is loaded in place of another, with the same number.
+        not what runs, unless it is loaded in place of another, with the same number. Files that
+        ``file_digests`` remembers are not read again, also by the next engine.
         """
         if getattr(lora, "load_inplace", False):
             raise UnknownIdentityError(f"LoRA adapter {lora.lora_name} is loaded by load_inplace")
@@ -70,7 +72,7 @@ class RequestIdentifier:
                 f"the LoRA adapter {lora.lora_name} is no local folder, so its weights are unknown"
             )
         files = sorted({path for pattern in ADAPTER_FILES for path in folder.glob(pattern)})
-        versions = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
+        versions = _versions(files)
         if lora.lora_int_id not in self._adapters:
             self._adapters[lora.lora_int_id] = versions, _digest(files)
         loaded, digest = self._adapters[lora.lora_int_id]
@@ -92,10 +94,13 @@ class RequestIdentifier:
             )
 
 
-def _digest(files: Iterable[Path]) -> bytes:
+def _versions(files: Iterable[Path]) -> _Versions:
+    states = [(path, path.stat()) for path in files]
+    return tuple((path, state.st_size, state.st_mtime_ns, state.st_ino) for path, state in states)
+
+
+def _digest(files: Sequence[Path]) -> bytes:
     digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").digest()
+    for path, content in zip(files, file_digests(files), strict=True):
         digest.update(path.name.encode() + b"\0" + content)
     return digest.digest()

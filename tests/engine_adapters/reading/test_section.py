@@ -70,7 +70,7 @@ def test_a_whole_layout_takes_one_read() -> None:
 def test_slices_of_one_layer_lie_together() -> None:
     section = Section(first_layer=3, layer_count=2, slice_stride=4096)
     region = Region(
-        memoryview(bytearray(100)),
+        memoryview(bytearray(8192)),
         arena=None,
         offset=8192,
         is_alive=lambda: True,

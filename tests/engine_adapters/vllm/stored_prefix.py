@@ -1,7 +1,6 @@
 """Puts chunks under the keys that a scheduler would look for, without a model."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from engine_adapters.vllm.identity.chunk_keys import KeyChain, RequestIdentity, rank_key
@@ -26,7 +25,8 @@ def store_prefix(
             )
             rank_keys = [rank_key(key, layout.layout_id) for key in chain.extend(token_ids)]
             keys = keys or rank_keys
-            _put(client, layout, [NewChunk(key=key, token_count=0) for key in rank_keys])
+            tokens = layout.chunk_tokens
+            _put(client, layout, [NewChunk(key=key, token_count=tokens) for key in rank_keys])
     return keys
 
 
@@ -36,7 +36,11 @@ def store_save(socket: Path, lookup: Lookup, save: SaveOrder, *, salt: str) -> l
     with Client(socket, arena_bytes="16MiB", salt=salt, strict=True) as client:
         for layout in lookup.layouts:
             chunks = [
-                NewChunk(key=rank_key(key, layout.layout_id), token_count=0, note=note)
+                NewChunk(
+                    key=rank_key(key, layout.layout_id),
+                    token_count=layout.chunk_tokens,
+                    note=note,
+                )
                 for key, note in zip(save.chain_keys, save.notes, strict=True)
             ]
             _put(client, layout, chunks)
@@ -49,7 +53,7 @@ def _put(client: Client, layout: StateLayout, chunks: Sequence[NewChunk]) -> Non
     assert region is not None
     client.put(
         layout,
-        [replace(chunk, token_count=layout.chunk_tokens) for chunk in chunks],
+        chunks,
         Placement.contiguous(region, layout),
         ack=Ack.DURABLE,
     )

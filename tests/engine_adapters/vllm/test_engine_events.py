@@ -1,5 +1,6 @@
 """KV events of a real engine, as routers that listen at its endpoint get and understand them."""
 
+import itertools
 import random
 import time
 from collections.abc import Iterator
@@ -10,7 +11,15 @@ import pytest
 
 from engine_adapters.vllm.testing.engine_arguments import transfer_config
 from engine_adapters.vllm.testing.engine_process import EngineProcess
-from kvstored_client import Client
+from kvstored_client import (
+    Ack,
+    Client,
+    LayerState,
+    NewChunk,
+    Placement,
+    StateKind,
+    StateLayout,
+)
 from tests.engine_adapters.vllm.dynamo_indexer import HAS_DYNAMO, DynamoIndexer, free_port
 from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
@@ -29,6 +38,8 @@ BLOCK_TOKENS, CHUNK_TOKENS, CHUNKS = 32, 64, 5
 STORED = CHUNKS * CHUNK_TOKENS
 POOL_BLOCKS = 24
 """Room for two prompts and no more, so that the second next one takes the place of the first."""
+MIB = 1024 * 1024
+FILLED_AT_ONCE = 16
 GENERATOR = random.Random(8)
 CHILD = "tests.engine_adapters.vllm.engine_child"
 DECODER = msgspec.msgpack.Decoder(KVEventBatch)
@@ -65,6 +76,20 @@ def port() -> int:
     return free_port()
 
 
+@pytest.fixture(scope="module")
+def small_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """With room for what the tests store, and soon full when somebody else stores more."""
+    with DaemonProcess(
+        tmp_path_factory.mktemp("daemon"),
+        device_count=1,
+        overrides={
+            "store": {"device_bytes": 16 * MIB, "slab_bytes": MIB},
+            "dram": {"capacity_bytes": 2 * MIB},
+        },
+    ) as process:
+        yield process
+
+
 @pytest.fixture
 def router(engine: EngineProcess, port: int) -> Iterator[Router]:
     router = Router(port)
@@ -76,7 +101,7 @@ def router(engine: EngineProcess, port: int) -> Iterator[Router]:
 @pytest.fixture(scope="module")
 def engine(
     model: Path,
-    shared_daemon: DaemonProcess,
+    small_daemon: DaemonProcess,
     port: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[EngineProcess]:
@@ -93,7 +118,7 @@ def engine(
             "endpoint": f"tcp://*:{port}",
         },
         kv_transfer_config=transfer_config(
-            shared_daemon.socket_path, mode="prefix", match_timeout_ms=60_000
+            small_daemon.socket_path, mode="prefix", match_timeout_ms=60_000
         ),
     ) as process:
         assert process.ask("reconnect")
@@ -104,6 +129,35 @@ def nudge(engine: EngineProcess) -> bool:
     """Events go out with a step: one of a prompt of a block, which vLLM tells of, too."""
     engine.generate(new_prompt(BLOCK_TOKENS + 2), max_tokens=1)
     return True
+
+
+def evict_all(daemon: DaemonProcess, keys: list[bytes]) -> None:
+    """Another client stores until none of the chunks has room any more."""
+    layout = StateLayout(
+        model="filler", dtype="float32", layers=(LayerState(StateKind.KV, 512),) * 3
+    )
+    numbers = itertools.count()
+    with (
+        Client(daemon.socket_path, arena_bytes=8 * MIB, strict=True, salt="filler") as filler,
+        # Whether they are there is asked without a use, which would keep them.
+        Client(daemon.socket_path, arena_bytes=MIB, strict=True) as looker,
+    ):
+        region = filler.allocate(Placement.contiguous_bytes(layout, FILLED_AT_ONCE))
+        assert region is not None
+        source = Placement.contiguous(region, layout)
+
+        def are_gone() -> bool:
+            chunks = [
+                NewChunk(key=next(numbers).to_bytes(32, "big"), token_count=CHUNK_TOKENS)
+                for _ in range(FILLED_AT_ONCE)
+            ]
+            filler.put(layout, chunks, source, ack=Ack.DURABLE)
+            state = looker.changes(keys=keys)
+            assert state is not None
+            return not any(state.are_stored)
+
+        wait_until(are_gone)
+        assert filler.admin.stats().counters["evicted_chunks"] >= len(keys)
 
 
 def told_blocks(engine: EngineProcess, router: Router, prompt: list[int]) -> list[BlockStored]:
@@ -141,7 +195,7 @@ def test_blocks_that_are_stored_are_told_as_vllm_tells_its_own(
 
 @pytest.mark.skipif(not HAS_DYNAMO, reason="needs the wheel ai-dynamo-runtime")
 def test_dynamo_finds_what_is_stored_and_loses_what_is_evicted(
-    engine: EngineProcess, port: int, shared_daemon: DaemonProcess, tmp_path: Path
+    engine: EngineProcess, port: int, small_daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     """Bug: one of our events made it lose the batch, vLLM's own events in it included."""
     prompt = new_prompt()
@@ -164,24 +218,23 @@ def test_dynamo_finds_what_is_stored_and_loses_what_is_evicted(
         wait_until(lambda: indexer.matches(1, prompt).get("gpu") == STORED)
         wait_until(lambda: has(0, tier="gpu"))
         wait_until(lambda: has(STORED, tier="disk"))
-        key = engine.ask("rank_keys", prompt=prompt)[2]
-        with Client(shared_daemon.socket_path, arena_bytes=1 << 20, strict=True) as client:
-            assert client.delete([bytes.fromhex(key)]) == 1
-        wait_until(lambda: has(2 * CHUNK_TOKENS, tier="disk"))
+        keys = [bytes.fromhex(key) for key in engine.ask("rank_keys", prompt=prompt)]
+        evict_all(small_daemon, keys)
+        wait_until(lambda: has(0, tier="disk"))
         engine.generate(prompt)
         assert engine.ask("settle")
         wait_until(lambda: has(STORED, tier="disk"))
 
 
 def test_chunk_that_does_not_come_is_taken_back(
-    engine: EngineProcess, router: Router, shared_daemon: DaemonProcess
+    engine: EngineProcess, router: Router, small_daemon: DaemonProcess
 ) -> None:
     prompt = new_prompt()
     told = told_blocks(engine, router, prompt)
     key = engine.ask("rank_keys", prompt=prompt)[2]
     for _ in range(2):
         engine.generate(new_prompt())
-    engine.ask("after_match", socket=str(shared_daemon.socket_path), delete=key)
+    engine.ask("after_match", socket=str(small_daemon.socket_path), delete=key)
     engine.generate(prompt)
     wait_until(lambda: nudge(engine) and bool(router.of(BlockRemoved, "STORAGE")))
     (removed,) = router.of(BlockRemoved, "STORAGE")

@@ -245,10 +245,10 @@ def test_a_token_that_the_daemon_forgot_ends_the_session(
     "call",
     [
         lambda client, layout: client.put(
-            layout, [NewChunk(key=cast("bytes", "text"), token_count=1)], NOWHERE
+            layout, [NewChunk(key=cast("bytes", "t" * 32), token_count=1)], NOWHERE
         ),
         lambda client, layout: client.put(
-            layout, [chunk()], Placement(regions=(), base=-1, layer_stride=0)
+            layout, [chunk()], Placement(regions=(), base=2**64, layer_stride=0)
         ),
         lambda client, layout: client.match(layout, KEYS, lease_ms=-1),
         lambda client, layout: client.read(layout, KEYS, NOWHERE, window_bytes=-1),

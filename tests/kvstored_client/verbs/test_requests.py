@@ -23,6 +23,7 @@ from kvstored_protos.v1 import (
 )
 
 KEY = b"k" * 32
+PARENT = b"p" * 32
 
 
 def test_every_method_of_the_contract_is_named_with_its_reply() -> None:
@@ -44,7 +45,7 @@ def test_a_put_carries_everything() -> None:
     request = put_request(
         layout_id=b"l",
         chunks=[
-            NewChunk(key=KEY, token_count=3, parent_key=b"p", stripe=7),
+            NewChunk(key=KEY, token_count=3, parent_key=PARENT, stripe=7),
             NewChunk(key=KEY, token_count=3, slice_bytes=(8, 0, 9)),
         ],
         source=Placement(regions=(), base=1, layer_stride=2, chunk_stride=3, block_offsets=(4, 5)),
@@ -54,7 +55,7 @@ def test_a_put_carries_everything() -> None:
     assert request == store_pb2.PutRequest(
         layout_id=b"l",
         chunks=[
-            store_pb2.PutChunk(key=KEY, parent_key=b"p", token_count=3, stripe=7),
+            store_pb2.PutChunk(key=KEY, parent_key=PARENT, token_count=3, stripe=7),
             store_pb2.PutChunk(key=KEY, token_count=3, stripe=1, slice_bytes=[8, 0, 9]),
         ],
         source=common_pb2.Placement(base=1, layer_stride=2, chunk_stride=3, block_offsets=[4, 5]),

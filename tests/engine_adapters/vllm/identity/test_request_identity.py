@@ -1,11 +1,15 @@
+import hashlib
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
+from engine_adapters import file_digests
+from engine_adapters.file_digests import VARIABLE
 from engine_adapters.vllm.identity.chunk_keys import RequestIdentity
 from engine_adapters.vllm.identity.request_identity import RequestIdentifier, UnknownIdentityError
 
@@ -140,3 +144,43 @@ def test_adapter_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
         pytest.raises(UnknownIdentityError, match="cannot be read"),
     ):
         identity_of(request(lora_request=lora))
+
+
+def test_an_adapter_was_hashed_again_by_each_engine_in_the_schedulers_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: its files were read anew, although they were the ones that had been hashed."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "memory"))
+    lora = adapter(tmp_path / "a", b"weights")
+    file = tmp_path / "a" / "adapter_model.safetensors"
+    long_ago_ns = time.time_ns() - 3600 * 10**9
+    os.utime(file, ns=(long_ago_ns, long_ago_ns))
+    hashed = Mock(side_effect=hashlib.file_digest)
+    monkeypatch.setattr(file_digests.hashlib, "file_digest", hashed)
+    # Else the time of its last change would be too young to be believed.
+    monkeypatch.setattr(file_digests, "SETTLED_S", -3600)
+    first = identity_of(request(lora_request=lora))
+    assert hashed.call_count == 1
+    lora.lora_int_id = 2
+    assert identity_of(request(lora_request=lora)) == first
+    assert hashed.call_count == 1
+    replaced = tmp_path / "other"
+    replaced.write_bytes(b"others!")
+    os.utime(replaced, ns=(long_ago_ns, long_ago_ns))
+    replaced.replace(file)
+    assert identity_of(request(lora_request=lora)) != first
+    assert hashed.call_count == 2
+
+
+def test_an_adapter_whose_file_has_another_inode_is_unknown(tmp_path: Path) -> None:
+    """Bug: a file of the same size and time in its place passed for it."""
+    identifier = RequestIdentifier()
+    lora = adapter(tmp_path / "a", b"weights")
+    identifier.identity_of(request(lora_request=lora))
+    file = tmp_path / "a" / "adapter_model.safetensors"
+    state = file.stat()
+    (tmp_path / "other").write_bytes(b"others!")
+    (tmp_path / "other").replace(file)
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(UnknownIdentityError, match="changed since it was used first"):
+        identifier.identity_of(request(lora_request=lora))

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from engine_adapters.restore import CostProfile
@@ -42,6 +44,15 @@ def chosen(
 ) -> RestoreMode:
     choice = choice_of(load_times_compute=load_times_compute)
     return choice.mode(prompt_tokens=prompt_tokens, stored_chunks=chunks)
+
+
+def test_costs_of_steps_are_those_of_the_profile_or_unknown() -> None:
+    choice = choice_of(load_times_compute=1.0)
+    compute = choice.step_costs().compute
+    assert compute is not None
+    assert compute.token_s == pytest.approx(LAYERS * COMPUTE_S)
+    assert choice.step_costs().step_tokens == STEP
+    assert replace(choice, profile=None).step_costs().compute is None
 
 
 def test_balanced_costs_do_both() -> None:

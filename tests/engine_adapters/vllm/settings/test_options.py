@@ -19,6 +19,7 @@ def test_values_are_taken() -> None:
 
 def test_times_in_seconds() -> None:
     options = AdapterOptions(match_wait_ms=2, match_timeout_ms=300, load_timeout_ms=4000)
+    assert options.least_wait_s == 0.05
     assert (options.match_wait_s, options.match_timeout_s, options.load_timeout_s) == (
         0.002,
         0.3,
@@ -33,6 +34,7 @@ def test_times_in_seconds() -> None:
         ({"mode": "fast"}, "mode is 'fast'; it must be one of off, prefix, cake, hcache, auto"),
         ({"span_bytes": 0}, "span_bytes is 0"),
         ({"lease_ms": -1}, "lease_ms is -1"),
+        ({"least_wait_ms": -1}, "least_wait_ms is -1; it must not be negative"),
         ({"lease_ms": 600_001}, "lease_ms is 600001; it must be at most 600000"),
         ({"load_timeout_ms": 700_000}, "load_timeout_ms is 700000; it must be at most 600000"),
         ({"saves": 1}, "saves is 1; it must be true or false"),

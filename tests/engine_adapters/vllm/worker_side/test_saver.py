@@ -14,7 +14,7 @@ from engine_adapters.vllm.messages.orders import SaveOrder
 from engine_adapters.vllm.worker_side import saver as saver_module
 from engine_adapters.vllm.worker_side.saver import Saver, with_notes_that_fit
 from kvstored_client import Client, LayerState, NewChunk, Reason, StateKind, StateLayout
-from kvstored_contract.limits import NOTES_BYTES_PER_CALL_MAX
+from kvstored_contract.limits import NOTE_BYTES_MAX, NOTES_BYTES_PER_CALL_MAX
 from tests.engine_adapters.vllm.engine_client import ROOM_BYTES, EngineClient
 from tests.kvstored_client.gate import Gate
 from tests.support.waiting import wait_until
@@ -183,6 +183,6 @@ def test_notes_go_with_their_chunks(client: EngineClient) -> None:
 
 def test_notes_that_one_put_cannot_take_are_left_out() -> None:
     """Else the daemon would refuse the chunks with them."""
-    size = NOTES_BYTES_PER_CALL_MAX // 2
-    chunks = [NewChunk(key=bytes(32), token_count=1, note=bytes(size)) for _ in range(3)]
-    assert [len(chunk.note) for chunk in with_notes_that_fit(chunks)] == [size, size, 0]
+    size, count = NOTE_BYTES_MAX, NOTES_BYTES_PER_CALL_MAX // NOTE_BYTES_MAX
+    chunks = [NewChunk(key=bytes(32), token_count=1, note=bytes(size)) for _ in range(count + 1)]
+    assert [len(chunk.note) for chunk in with_notes_that_fit(chunks)] == [*(size,) * count, 0]

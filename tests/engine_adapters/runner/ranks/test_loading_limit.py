@@ -1,0 +1,104 @@
+"""A process alone, whose store in memory is slow: it computes what does not come."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed
+
+from engine_adapters.restore import ComputeCost
+from engine_adapters.runner.engine.restore_report import RestoreReport
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.ranks import (
+    ModelShard,
+    ParallelOptions,
+    ParallelRestorer,
+    RankGroups,
+)
+from kvstored_client.testing import Delivery, Faults, MemoryClient, MemoryStore, StoredChunk
+from tests.engine_adapters.runner.checkpoints import write_llama
+from tests.engine_adapters.runner.parallel_rank import CHUNK_TOKENS, make_format
+
+CHUNKS = 16
+TOKENS = [(7 * n * n + 3 * n) % 97 for n in range(CHUNKS * CHUNK_TOKENS + 5)]
+COMPUTE = ComputeCost(step_s=0.0, token_s=1e-4, attention_s=0.0)
+"""All of them are computed in 51 ms."""
+OPTIONS = ParallelOptions(timeout_s=600.0, compute=COMPUTE, least_wait_s=0.01)
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankGroups]:
+    file = tmp_path_factory.mktemp("ranks") / "rendezvous"
+    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=0, world_size=1)
+    world = distributed.group.WORLD
+    assert world is not None
+    yield RankGroups(tensor=world, model=world)
+    distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    folder = tmp_path_factory.mktemp("model")
+    write_llama(folder, num_hidden_layers=2)
+    return Model.from_directory(folder)
+
+
+class Restoration:
+    """Of a history that a store holds."""
+
+    def __init__(self, model: Model, groups: RankGroups, faults: Faults) -> None:
+        self.model, self.groups = model, groups
+        self.format = make_format(model, "HK")
+        self.store = MemoryStore(faults=faults)
+        self.client = MemoryClient(self.store, room_bytes=1 << 24)
+        layout = self.format.layout
+        for key in self.client.prefix_keys(layout, TOKENS):
+            self.store.chunks[key] = StoredChunk(
+                layout_id=layout.layout_id,
+                slices=tuple(bytes(layout.slice_bytes(layer)) for layer in range(2)),
+                token_count=CHUNK_TOKENS,
+            )
+
+    def run(self, options: ParallelOptions) -> RestoreReport:
+        config = self.model.config
+        shard = ModelShard.of_rank(
+            layer_count=config.layer_count,
+            kv_head_count=config.kv_head_count,
+            tensor_rank=0,
+            tensor_size=1,
+            stage=0,
+            stage_count=1,
+        )
+        restorer = ParallelRestorer(
+            self.client,
+            self.format,
+            {layer: self.model.kv_projection(layer) for layer in shard.layers},
+            self.groups,
+            shard=shard,
+            device=torch.device("cpu"),
+            options=options,
+        )
+        shape = (len(shard.layers), len(TOKENS), len(shard.heads), config.head_dim)
+        keys, values = torch.zeros(shape), torch.zeros(shape)
+        return restorer.restore(TOKENS, keys=keys, values=values)
+
+
+def test_a_silent_store_was_waited_for_thirty_seconds(model: Model, groups: RankGroups) -> None:
+    """Bug: other ranks had a limit of their own, and the store only the time-out."""
+    faults = Faults(delivery=Delivery.HELD)
+    restoration = Restoration(model, groups, faults)
+    assert restoration.run(OPTIONS).restored_tokens == 0
+    assert len(restoration.store.reads) >= 1
+
+
+def test_a_fast_store_is_restored_batch_after_batch(model: Model, groups: RankGroups) -> None:
+    restoration = Restoration(model, groups, Faults())
+    options = replace(OPTIONS, least_wait_s=600.0)
+    assert restoration.run(options).restored_tokens == CHUNKS * CHUNK_TOKENS
+    # 1, 2, 4, 8 chunks and the rest; each of two layers of another size.
+    batches = len(restoration.store.reads)
+    whole = Restoration(model, groups, Faults())
+    assert whole.run(replace(options, compute=None)).restored_tokens == CHUNKS * CHUNK_TOKENS
+    assert batches == 5 * len(whole.store.reads)
