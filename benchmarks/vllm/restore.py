@@ -79,7 +79,9 @@ class Bench:
         stack: ExitStack,
         *,
         dtype: str = "float32",
+        has_hidden: bool = True,
     ) -> None:
+        """``has_hidden`` starts an engine that stores hidden states as well."""
         self._scale = scale
         self._generator = settings.random()
         self._lab = Lab(folder, stack)
@@ -92,17 +94,25 @@ class Bench:
         self._lab.start("plain", model, mode=None, **limits)
         self._lab.start("prefix", model, mode="prefix", **limits)
         self._lab.start("cake", model, mode="cake", scheduler_cls=CAKE_SCHEDULER, **limits)
-        self._lab.start("hcache", model, mode="hcache", worker_cls=HIDDEN_WORKER, **limits)
+        self._has_hidden = has_hidden
+        if has_hidden:
+            self._lab.start("hcache", model, mode="hcache", worker_cls=HIDDEN_WORKER, **limits)
         self._prompt = self._new_prompt()
         self._tokens: set[tuple[int, ...]] = set()
 
     def prepare(self) -> float:
         """Stores the prompt in both forms; seconds that computing it takes."""
-        for name in ("plain", "prefix", "cake", "hcache"):
+        hidden = ["hcache"] if self._has_hidden else []
+        for name in ("plain", "prefix", "cake", *hidden):
             self._lab.take(name, self._new_prompt())
-        self._lab.store("prefix", self._prompt)
-        self._lab.store("hcache", self._prompt)
-        return min(self._lab.take("plain", self._prompt).ttft_s for _ in range(3))
+        for name in ("prefix", *hidden):
+            self._lab.store(name, self._prompt)
+        return self.computing_s(self._scale.prompt_tokens)
+
+    def computing_s(self, token_count: int) -> float:
+        """What computing so many tokens of the prompt takes alone: the least of three."""
+        prompt = self._prompt[:token_count]
+        return min(self._lab.take("plain", prompt).ttft_s for _ in range(3))
 
     def compare(self, prefix: str, ways: dict[str, str], rate: int, rounds: Rounds) -> Samples:
         """TTFT of the prompt by each way, at a rate of the device."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from benchmarks.benchmark import Benchmark, BenchmarkError, Settings
 from benchmarks.report import Series
-from benchmarks.vllm import native, restore, server, steps, waiting
+from benchmarks.vllm import disturbed, native, restore, server, steps, waiting
 from engine_adapters.vllm.testing.errors import EngineError
 
 Say = Callable[[str], None]
@@ -22,6 +22,7 @@ class Part:
 
 PARTS: Mapping[str, Part] = {
     "restore": Part(figures=restore.FIGURES, run=restore.measure),
+    "disturbed": Part(figures=disturbed.FIGURES, run=disturbed.measure, is_quick=False),
     "steps": Part(figures=steps.FIGURES, run=steps.measure),
     "waiting": Part(figures=waiting.FIGURES, run=waiting.measure),
     "bfloat16": Part(figures=(), run=restore.measure_bfloat16, is_quick=False),

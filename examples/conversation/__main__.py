@@ -15,9 +15,9 @@ from benchmarks.benchmark import BenchmarkError
 from engine_adapters.processor import avoid_broken_tiles
 from engine_adapters.restore import Mode
 from engine_adapters.runner.model.errors import ModelError
-from examples.conversation import both_ends
+from examples.conversation import both_ends, repeated
 from examples.conversation.both_ends import BothEnds
-from examples.conversation.job import STEPS, JobOptions, Turn, run_job
+from examples.conversation.job import STEPS, STEPS_OF_RUN, JobOptions, Turn, run_job
 from examples.conversation.result_file import to_json
 from examples.conversation.runner_process import RunnerFailedError
 from kvstored.evidence import gather_provenance, started_as
@@ -54,6 +54,18 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--document-tokens", type=int, default=5000)
     parser.add_argument("--new-tokens", type=int, default=64, help="generated in each turn")
     parser.add_argument("--device-gib", type=float, default=2.0, help="size of each of 2 devices")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="repeat the comparison of both ends so often and print the worst and the median",
+    )
+    parser.add_argument(
+        "--disturbed",
+        action="store_true",
+        help="repeat it beside a process that keeps one core busy half of the time",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured there")
     return parser
 
@@ -150,6 +162,8 @@ def main() -> int:
         device_bytes=int(arguments.device_gib * GIB),
         mode=arguments.mode,
         codec=arguments.codec,
+        run_count=max(arguments.runs, int(arguments.disturbed)),
+        is_disturbed=arguments.disturbed,
     )
     avoid_broken_tiles()
     # As the run begins.
@@ -165,7 +179,7 @@ def main() -> int:
     )
     try:
         with Progress(*columns, console=console) as progress:
-            task = progress.add_task("", total=STEPS)
+            task = progress.add_task("", total=STEPS + STEPS_OF_RUN * options.run_count)
 
             def report(what: str) -> None:
                 progress.update(task, advance=1, description=what)
@@ -184,6 +198,9 @@ def main() -> int:
     )
     console.print(make_meeting_table(result.both_ends))
     problems = faults(turns) + both_ends.faults(result.both_ends)
+    if result.repeated is not None:
+        console.print(result.repeated.sentence())
+        problems += repeated.faults(result.repeated)
     for problem in problems:
         console.print(f"[red]{problem}[/red]")
     if not problems and turns[-1].stored.can_restore:

@@ -64,13 +64,24 @@ class LastTurn:
 
 def store_for_cake(turn: LastTurn, store: StoreUse) -> TurnResult:
     """Makes sure that the history is stored as mode cake wants it."""
-    return _run(turn, replace(store, mode=Mode.CAKE))
+    return run_last(turn, replace(store, mode=Mode.CAKE))
 
 
-def restore_from_both_ends(
-    turn: LastTurn, store: StoreUse, daemon: DaemonOptions, schedule: str, report: Report
-) -> BothEnds:
-    """Takes the turn on a limited daemon, each way from devices only; nothing is saved."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limited:
+    """A daemon on whose devices loading the history takes as long as computing it."""
+
+    daemon: DaemonOptions
+    source: Source
+    layer_count: int
+    history_tokens: int
+    bytes_per_s: float
+
+
+def limited_daemon(
+    turn: LastTurn, store: StoreUse, daemon: DaemonOptions, schedule: str
+) -> Limited:
+    """The devices of ``daemon``, limited; ``schedule`` is how mode cake stores the history."""
     profile = json.loads(store.profile.read_text())
     source = Source.HIDDEN if schedule.endswith(" H") else Source.KV
     layer_count = int(schedule.split(maxsplit=1)[0])
@@ -78,39 +89,52 @@ def restore_from_both_ends(
     history_tokens = chunk_count * CHUNK_TOKENS
     token_bytes = layer_count * profile[f"{source}_bytes"]
     bytes_per_s = history_tokens * token_bytes / turn.computed.ttft_s
-    limited = replace(
-        daemon,
-        is_formatted=True,
-        device_bytes_per_s_max=max(1, int(bytes_per_s / daemon.device_count)),
-        sockets=daemon.sockets.with_name(f"{daemon.sockets.name}-limited"),
+    return Limited(
+        daemon=replace(
+            daemon,
+            is_formatted=True,
+            device_bytes_per_s_max=max(1, int(bytes_per_s / daemon.device_count)),
+            sockets=daemon.sockets.with_name(f"{daemon.sockets.name}-limited"),
+        ),
+        source=source,
+        layer_count=layer_count,
+        history_tokens=history_tokens,
+        bytes_per_s=bytes_per_s,
     )
+
+
+def restore_from_both_ends(
+    turn: LastTurn, store: StoreUse, limited: Limited, report: Report
+) -> BothEnds:
+    """Takes the turn on a limited daemon, each way from devices only; nothing is saved."""
     results = []
-    with DaemonProcess(limited) as process:
+    with DaemonProcess(limited.daemon) as process:
         ways: tuple[tuple[Mode, str, float | None], ...] = (
             (Mode.CAKE, "from both ends", None),
-            (Mode(source), "loaded alone", ALONE_WAIT_S),
+            (Mode(limited.source), "loaded alone", ALONE_WAIT_S),
         )
         for mode, what, least_wait_s in ways:
             process.restart()
-            report(f"last turn at {bytes_per_s / 1e6:.0f} MB/s, {what}")
+            report(f"last turn at {limited.bytes_per_s / 1e6:.0f} MB/s, {what}")
             use = replace(
                 store,
                 mode=mode,
-                socket=limited.socket,
+                socket=limited.daemon.socket,
                 saves=False,
                 least_wait_s=least_wait_s,
             )
-            results.append(_run(turn, use))
+            results.append(run_last(turn, use))
     return BothEnds(
-        bytes_per_s=bytes_per_s,
-        history_tokens=history_tokens,
+        bytes_per_s=limited.bytes_per_s,
+        history_tokens=limited.history_tokens,
         both=results[0],
         loaded=results[1],
         computed=turn.computed,
     )
 
 
-def _run(turn: LastTurn, store: StoreUse) -> TurnResult:
+def run_last(turn: LastTurn, store: StoreUse | None) -> TurnResult:
+    """Takes the turn once, in a process of its own; raises RunnerFailedError."""
     return run_turn(
         model=turn.model,
         token_file=turn.token_file,

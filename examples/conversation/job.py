@@ -18,9 +18,11 @@ from engine_adapters.runner.model.tokenizer import Tokenizer
 from examples.conversation.both_ends import (
     BothEnds,
     LastTurn,
+    limited_daemon,
     restore_from_both_ends,
     store_for_cake,
 )
+from examples.conversation.repeated import Repeated, repeat
 from examples.conversation.runner_process import StoreUse, TurnResult, calibrate, run_turn
 from kvstored_client import RAW
 
@@ -40,6 +42,8 @@ class JobOptions:
 
     ``mode`` is what is stored of each layer; some modes are planned by a profile, which
     the job measures first. ``codec`` names how states are stored; the job wants a lossless one.
+    The comparison of both ends is repeated ``run_count`` times, with ``is_disturbed`` beside other
+    work.
     """
 
     folder: Path
@@ -50,6 +54,8 @@ class JobOptions:
     device_bytes: int
     mode: Mode = Mode.AUTO
     codec: str = RAW
+    run_count: int = 0
+    is_disturbed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +78,17 @@ Report = Callable[[str], None]
 
 STEPS = 14
 """How often ``run_job`` reports: the steps of a progress display."""
+STEPS_OF_RUN = 3
+"""Besides, for each time that the comparison of both ends is repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """All turns, and the last one from both ends."""
+    """All turns, the last one from both ends, and that repeated if it was wanted."""
 
     turns: list[Turn]
     both_ends: BothEnds
+    repeated: Repeated | None
 
 
 def run_job(options: JobOptions, report: Report) -> JobResult:
@@ -136,10 +145,19 @@ def run_job(options: JobOptions, report: Report) -> JobResult:
         )
         report("storing the last turn as mode cake wants it")
         schedule = store_for_cake(last, use).schedule
-    return JobResult(
-        turns=turns,
-        both_ends=restore_from_both_ends(last, use, daemon, schedule, report),
-    )
+    limited = limited_daemon(last, use, daemon, schedule)
+    both_ends = restore_from_both_ends(last, use, limited, report)
+    repeated = None
+    if options.run_count:
+        repeated = repeat(
+            last,
+            use,
+            limited,
+            run_count=options.run_count,
+            is_disturbed=options.is_disturbed,
+            report=report,
+        )
+    return JobResult(turns=turns, both_ends=both_ends, repeated=repeated)
 
 
 def take_turn(

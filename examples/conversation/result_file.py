@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from examples.conversation.job import JobResult
+from examples.conversation.repeated import Repeated
 from examples.conversation.runner_process import TurnResult
 from kvstored.evidence import Provenance
 
@@ -13,7 +14,7 @@ _UNPUBLISHED = ("generated_ids",)
 
 
 def to_json(result: JobResult, provenance: Provenance) -> str:
-    """All turns, with the store and without, and the last one from both ends.
+    """All turns, with the store and without, and the last one from both ends; its repetitions.
 
     Bytes and tokens as counted, ``ttft_s`` in seconds, ``gain`` without unit.
     """
@@ -40,8 +41,30 @@ def to_json(result: JobResult, provenance: Provenance) -> str:
             "computed": _numbers(ends.computed),
         },
     }
+    if result.repeated is not None:
+        document["repeated"] = _repeated(result.repeated)
     return f"{json.dumps(document, indent=2)}\n"
 
 
 def _numbers(turn: TurnResult) -> dict[str, Any]:
     return {key: value for key, value in asdict(turn).items() if key not in _UNPUBLISHED}
+
+
+def _repeated(repeated: Repeated) -> dict[str, Any]:
+    return {
+        "is_disturbed": repeated.is_disturbed,
+        "over_better_max": repeated.over_better_max,
+        "over_oracle_median": repeated.over_oracle_median,
+        "runs": [
+            {
+                "tokens_equal": run.tokens_equal,
+                "over_better": run.over_better,
+                "over_oracle": run.over_oracle,
+                "oracle_s": run.oracle_s,
+                "both": _numbers(run.both),
+                "loaded": _numbers(run.loaded),
+                "computed": _numbers(run.computed),
+            }
+            for run in repeated.runs
+        ],
+    }

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from engine_adapters.restore import load_profile, save_profile
-from examples.conversation import both_ends, job
+from engine_adapters.restore import ComputeCost, load_profile, save_profile
+from examples.conversation import both_ends, job, repeated
 from examples.conversation.__main__ import faults, main, make_meeting_table, make_table
 from examples.conversation.both_ends import BothEnds
 from examples.conversation.job import Turn
+from examples.conversation.repeated import Repeated, Run, oracle_s
 from examples.conversation.runner_process import StoreUse, TurnResult, calibrate
 from tests.support.scale import Scale, at
 
@@ -104,6 +105,40 @@ def test_nothing_need_be_restored_where_nothing_is_stored() -> None:
     assert len(faults([turn(1, mixed), turn(2, mixed)])) == 1
 
 
+def test_repeated_runs_tell_the_worst_and_the_one_in_the_middle() -> None:
+    def run(both_s: float, loaded_s: float, computed_s: float) -> Run:
+        return Run(
+            both=replace(result(), ttft_s=both_s),
+            loaded=replace(result(), ttft_s=loaded_s),
+            computed=replace(result(), ttft_s=computed_s),
+            oracle_s=0.5,
+        )
+
+    runs = (run(0.6, 1.0, 1.2), run(1.1, 1.0, 0.8), run(0.5, 1.0, 2.0))
+    found = Repeated(runs=runs, is_disturbed=True)
+    assert found.over_better_max == pytest.approx(1.1 / 0.8)
+    assert found.over_oracle_median == pytest.approx(1.2)
+    assert "3 runs beside a process" in found.sentence()
+    assert "1.375" in found.sentence()
+    assert "beside" not in replace(found, is_disturbed=False).sentence()
+    assert repeated.faults(found) == []
+    other = replace(runs[0], loaded=result(generated=(9,)))
+    assert "1 runs" in repeated.faults(replace(found, runs=(other, runs[1])))[0]
+
+
+def test_the_oracle_knows_that_later_tokens_attend_to_more() -> None:
+    def best_s(attention_s: float, *, loaded_s: float) -> float:
+        cost = ComputeCost(step_s=0.0, token_s=1.0, attention_s=attention_s)
+        return oracle_s(
+            cost, computed_s=10.0, loaded_s=loaded_s, history_tokens=640, prompt_tokens=640
+        )
+
+    # Five of ten chunks are computed while five are loaded.
+    assert best_s(0.0, loaded_s=10.0) == pytest.approx(5.0)
+    assert best_s(0.01, loaded_s=10.0) < 4.9
+    assert best_s(0.0, loaded_s=1e6) == pytest.approx(10.0)
+
+
 def calibrated_for_the_store(*, model: Path, store: StoreUse) -> None:
     """Measures as the demo does; then steps count as so dear that every history is loaded.
 
@@ -123,6 +158,7 @@ def test_the_demo_runs(
     options = ["--document-tokens", "300", "--new-tokens", "4", "--device-gib", "0.25"]
     file = tmp_path / "demo.json"
     folder = ("--folder", str(tmp_path / "demo"))
+    options += ["--runs", "1"]
     arguments = ["demo", *folder, "--kv-heads", "2", "--json", str(file), *options]
     monkeypatch.setattr(sys, "argv", arguments)
     assert main() == 0
@@ -137,6 +173,11 @@ def test_the_demo_runs(
     assert last["stored"]["restored_tokens"] > 0
     assert measured["both_ends"]["loaded"]["restored_tokens"] > 0
     assert "generated_ids" not in last["stored"]
+    assert not measured["repeated"]["is_disturbed"]
+    (run,) = measured["repeated"]["runs"]
+    assert run["tokens_equal"]
+    assert run["over_better"] == measured["repeated"]["over_better_max"] > 0
+    assert run["loaded"]["restored_tokens"] > run["computed"]["restored_tokens"] == 0
 
 
 def test_a_model_that_is_none_is_one_sentence(

@@ -11,6 +11,8 @@ from benchmarks.vllm import run
 from benchmarks.vllm.restore import FIGURES
 from engine_adapters.vllm.testing.errors import EngineError
 
+ALL = ["restore", "disturbed", "steps", "waiting", "bfloat16", "native", "server"]
+
 
 def settings(is_quick: bool, parts: tuple[str, ...]) -> Settings:
     return Settings(
@@ -20,7 +22,7 @@ def settings(is_quick: bool, parts: tuple[str, ...]) -> Settings:
 
 def test_every_figure_belongs_to_a_part() -> None:
     benchmark = find_benchmark("vllm")
-    assert list(benchmark.parts) == ["restore", "steps", "waiting", "bfloat16", "native", "server"]
+    assert list(benchmark.parts) == ALL
     assert "prefix_vs_native_fs_ttft" in benchmark.promised(("native",))
     assert set(FIGURES) < set(benchmark.figures)
 
@@ -29,7 +31,7 @@ def test_every_figure_belongs_to_a_part() -> None:
     ("is_quick", "parts", "ran"),
     [
         (True, (), ["restore", "steps", "waiting", "native", "server"]),
-        (False, (), ["restore", "steps", "waiting", "bfloat16", "native", "server"]),
+        (False, (), ALL),
         (True, ("bfloat16",), ["bfloat16"]),
     ],
 )
