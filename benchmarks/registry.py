@@ -41,6 +41,7 @@ _READING = (
     "engine_adapters/chunk_codec.py",
     "engine_adapters/codecs",
     "engine_adapters/file_digests.py",
+    "engine_adapters/hashed_file.py",
     "engine_adapters/layout_check.py",
     "engine_adapters/reading",
     "engine_adapters/restore",
@@ -77,7 +78,10 @@ CODE = {
         *(*_ROUNDS, *_DEVICES, *_KIT, *_STORE),
     ),
     "tiering": ("benchmarks/tiering", "kvstored/tiers/policy"),
-    "vllm": ("benchmarks/vllm", "engine_adapters/vllm", *_ROUNDS, *_KIT, *_READING, *_STORE),
+    "vllm": (
+        *("benchmarks/vllm", "benchmarks/cake/traces.py", "engine_adapters/vllm"),
+        *(*_ROUNDS, *_KIT, *_READING, *_STORE),
+    ),
     "examples.conversation": (
         *("examples/conversation", "engine_adapters/processor.py"),
         *(*_TEXT, *_KIT, *_RUNNER, *_STORE),

@@ -80,7 +80,7 @@ class ModeRunner:
     def read(self, client: Client, source: Source, *, token_count: int | None = None) -> float:
         """Reads all layers from one source and makes nothing of it; seconds of one layer.
 
-        With ``token_count`` only so many tokens are read, and the time of all is told from them.
+        With ``token_count`` only so many tokens are read, and the time of all is derived from them.
         """
         state_format = self._saved.format(_reading(source))
         layout = state_format.layout

@@ -149,7 +149,7 @@ def test_adapter_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
 def test_an_adapter_was_hashed_again_by_each_engine_in_the_schedulers_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: its files were read anew, although they were the ones that had been hashed."""
+    """Bug: its files were read again, although they were the ones that had been hashed."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "memory"))
     lora = adapter(tmp_path / "a", b"weights")
     file = tmp_path / "a" / "adapter_model.safetensors"
