@@ -53,8 +53,8 @@ from kvstored_client.verbs.lease import AsyncLease, Lease
 from kvstored_client.verbs.placement import Placement
 from kvstored_client.verbs.store_verbs import Match
 from kvstored_contract.board import SliceState
-from kvstored_contract.keys import independent_key
 from kvstored_contract.dtypes import is_dtype
+from kvstored_contract.keys import independent_key
 from kvstored_contract.layout import (
     RAW,
     LayerState,

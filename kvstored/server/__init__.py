@@ -6,7 +6,8 @@ hears (``notify``). A client comes through the handshake (``session_socket``), w
 ``session_table`` and has what the client holds (``held``).
 
 Calls come over gRPC (``grpc_server``): how one is let in (``admission``), its message in parts
-(``message_parts``), what all services share (``calls``), what fields may say (``fields``), and how a refusal travels (``errors``).
+(``message_parts``), what all services share (``calls``), what fields may say (``fields``), and how
+a refusal travels (``errors``).
 The services: sessions and layouts (``session_servicer``), chunks (``store_servicer``, whose
 messages ``store_requests`` turns into what the tiers are asked), sequences
 (``sequence_servicer``), and the daemon itself (``admin_servicer``). So that no call holds up

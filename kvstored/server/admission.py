@@ -27,6 +27,7 @@ MESSAGE_TIMEOUT_S = 30.0
 """How long a call may stay in progress without its message."""
 INLINE_BYTES_MAX = PART_BYTES
 """A message of so many bytes is decoded on the event loop, because it takes less than a thread."""
+NO_MESSAGE = "the request is not a message of this method"
 DETAILS_CHARACTERS_MAX = 500
 """A sentence may repeat what the client sent; gRPC tears down a call whose status is long."""
 
@@ -113,9 +114,9 @@ async def _decoded(
     A large one is decoded on the session's thread for that. The session's calls go on in the
     order in which their bodies came: one that comes meanwhile waits its turn.
     """
+    if not isinstance(body, bytes):
+        refuse(Reason.FIELD_INVALID, NO_MESSAGE)
     try:
-        if not isinstance(body, bytes):
-            raise DecodeError("there is no message")
         async with session.decoding:
             if len(body) <= INLINE_BYTES_MAX:
                 return message_type.FromString(body)
@@ -124,7 +125,7 @@ async def _decoded(
                 session, deadline, functools.partial(_decoded_in_parts, body, message_type)
             )
     except DecodeError:
-        return refuse(Reason.FIELD_INVALID, "the request is not a message of this method")
+        return refuse(Reason.FIELD_INVALID, NO_MESSAGE)
 
 
 def _decoded_in_parts(body: bytes, message_type: type[Message]) -> Message:

@@ -265,7 +265,9 @@ def test_refusals_are_typed(client: Client, shared_daemon: DaemonProcess) -> Non
         client.put(LAYOUT, [chunk], outside)
     with pytest.raises(RequestInvalidError):
         client.put(
-            LAYOUT, [NewChunk(key=bytes(32), token_count=4096)], Placement.contiguous(region, LAYOUT)
+            LAYOUT,
+            [NewChunk(key=bytes(32), token_count=4096)],
+            Placement.contiguous(region, LAYOUT),
         )
     with pytest.raises(LimitExceededError):
         client.match(LAYOUT, [b"k" * 32] * 20_000)

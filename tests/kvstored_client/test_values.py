@@ -21,7 +21,10 @@ KEY = b"k" * 32
         ({"stripe": -1}, "stripe is -1; it must be 0 to"),
         ({"stripe": 2**64}, "stripe is 18446744073709551616"),
         ({"slice_bytes": (5, -1)}, "a slice has -1 bytes; a length must not be negative"),
-        ({"note": bytes(NOTE_BYTES_MAX + 1)}, f"the note of a chunk has {NOTE_BYTES_MAX + 1} bytes"),
+        (
+            {"note": bytes(NOTE_BYTES_MAX + 1)},
+            f"the note of a chunk has {NOTE_BYTES_MAX + 1} bytes",
+        ),
     ],
 )
 def test_a_chunk_that_cannot_be_was_refused_by_the_daemon_alone(

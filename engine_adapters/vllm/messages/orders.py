@@ -7,6 +7,9 @@ from engine_adapters.restore import TokenRange
 from engine_adapters.vllm.messages.block_span import BlockSpan
 
 
+NO_TOKENS = TokenRange(0, 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveOrder:
     """Complete chunks of one request, to be stored after this step's forward.
@@ -80,7 +83,7 @@ class StepOrders:
     loads: tuple[LoadOrder, ...] = ()
     claims: Mapping[int, int] = field(default_factory=dict)
     cancels: frozenset[int] = frozenset()
-    tokens: TokenRange = TokenRange(0, 0)
+    tokens: TokenRange = NO_TOKENS
     other_tokens: int = 0
 
 

@@ -14,7 +14,13 @@ from engine_adapters.vllm.messages.engine_request import (
     note_external_tokens,
     set_position,
 )
-from engine_adapters.vllm.messages.orders import LoadEnd, SaveOrder, StepOrders, WorkerReport
+from engine_adapters.vllm.messages.orders import (
+    NO_TOKENS,
+    LoadEnd,
+    SaveOrder,
+    StepOrders,
+    WorkerReport,
+)
 from engine_adapters.vllm.messages.tally import Tally
 from engine_adapters.vllm.scheduler_side.answers import Answers
 from engine_adapters.vllm.scheduler_side.load_choice import LoadChoice
@@ -270,11 +276,11 @@ class SchedulerSide:
         A step that only decodes takes longer for each token, and is to ask nothing.
         """
         if token_count - len(scheduled) < self._choice.chunk_tokens:
-            return TokenRange(0, 0)
+            return NO_TOKENS
         request_id = max(scheduled, key=lambda name: scheduled[name])
         track = self._tracks.get(request_id)
         if track is None:
-            return TokenRange(0, 0)
+            return NO_TOKENS
         first = track.request.num_computed_tokens
         return TokenRange(first, first + scheduled[request_id])
 

@@ -124,7 +124,8 @@ async def test_calls_of_a_session_go_on_in_their_order(
         await until(begun.is_set)
         small = asyncio.create_task(match(caller, LARGE[:1]))
         await until(lambda: caller.served.call_count == 2)
-        assert not (large.done() or small.done())
+        assert not large.done()
+        assert not small.done()
         go_on.set()
         await asyncio.gather(large, small)
 

@@ -30,7 +30,9 @@ keys = st.lists(st.binary(max_size=100), max_size=12)
 
 
 @given(keys=keys, offsets=numbers, base=st.integers(0, 2**64 - 1), deadline=st.integers(0, 2**31))
-def test_a_read_is_the_same(keys: list[bytes], offsets: list[int], base: int, deadline: int) -> None:
+def test_a_read_is_the_same(
+    keys: list[bytes], offsets: list[int], base: int, deadline: int
+) -> None:
     request = store_pb2.ReadRequest(
         layout_id=b"l" * 32,
         keys=keys,
