@@ -267,7 +267,7 @@ class KvstoredTier(SecondaryTierManager):
 
 
 def _event_of(change: TierChange) -> OffloadingEvent:
-    """VLLM keeps what it knows of a chunk until its removal, if it is told that one will come."""
+    """VLLM keeps what it knows of a chunk until its removal, if it hears that one will come."""
     fields: dict[str, Any] = {"removal_expected": True} if _REMOVALS_ARE_ANNOUNCED else {}
     return OffloadingEvent(
         keys=[OffloadKey(key) for key in change.offload_keys],
