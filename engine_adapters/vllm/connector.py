@@ -57,7 +57,7 @@ from engine_adapters.vllm.settings.support import (
     version_note,
 )
 from engine_adapters.vllm.statistics import KvstoredPromMetrics, KvstoredStats
-from engine_adapters.vllm.worker_side.side import WorkerSide
+from engine_adapters.vllm.worker_side.side import CacheShape, WorkerSide
 from kvstored_client import Client, StateKind, StateLayout
 
 LOGGER = logging.getLogger("vllm.kvstored")
@@ -368,10 +368,12 @@ class KvstoredConnector(KVConnectorBase_V1):
             ),
             self._options,
             lambda fingerprint: self._layout(fingerprint, rank),
-            dtype=config.model_config.dtype,
-            block_tokens=group.kv_cache_spec.block_size,
-            layer_names=tuple(group.layer_names),
-            open_blocks_max=open_blocks_max(config, group.kv_cache_spec.block_size),
+            shape=CacheShape(
+                dtype=config.model_config.dtype,
+                block_tokens=group.kv_cache_spec.block_size,
+                layer_names=tuple(group.layer_names),
+                open_blocks_max=open_blocks_max(config, group.kv_cache_spec.block_size),
+            ),
             costs=self._choice.step_costs(),
         )
 

@@ -1,8 +1,8 @@
 """Follows chunks that a tier has put into the store, so that vLLM can tell routers of them.
 
 One thread asks the daemon now and then. Nothing stays told that is gone, for the reason that
-``change_follower.py`` gives: a chunk is told when the daemon says at a place of its changes that it
-is stored, and whatever goes later is heard after that place.
+``change_follower.py`` gives: vLLM hears of a chunk when the daemon says at a place of its changes
+that it is stored, and whatever goes later is heard after that place.
 """
 
 import logging

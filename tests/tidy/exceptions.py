@@ -4,9 +4,8 @@ Classes are named with their modules, counts are those of today.
 """
 
 MEMBERS = {
-    "engine_adapters.reading.span.Span": 19,
-    "engine_adapters.reading.span_reader.SpanReader": 19,
-    "engine_adapters.runner.restore.span_restoration.SpanRestoration": 13,
+    "engine_adapters.reading.span.Span": 18,
+    "engine_adapters.reading.span_reader.SpanReader": 17,
     "engine_adapters.vllm.connector.KvstoredConnector": 25,
     "kvstored_client.testing.served_read.ServedRead": 13,
     "kvstored_client.testing.store.MemoryStore": 15,
@@ -15,24 +14,20 @@ MEMBERS = {
 
 ATTRIBUTES = {
     "engine_adapters.restore.testing.virtual_spans.VirtualSpans": 16,
-    "engine_adapters.runner.restore.cake_restoration.CakeRestoration": 23,
-    "engine_adapters.runner.restore.span_restoration.SpanRestoration": 20,
+    "engine_adapters.runner.restore.cake_restoration.CakeRestoration": 21,
+    "engine_adapters.runner.restore.span_restoration.SpanRestoration": 19,
     "kvstored_client.testing.served_read.ServedRead": 17,
     "kvstored_client.testing.store.MemoryStore": 18,
 }
 
 PARAMETERS = {
     "benchmarks.restore.token_partition.restorer.TokenPartitionRestorer": 10,
-    "engine_adapters.runner.restore.cake_restoration.CakeRestoration": 10,
-    "engine_adapters.runner.restore.cake_restorer.CakeRestorer": 13,
-    "engine_adapters.runner.restore.restorer.StateRestorer": 12,
-    "engine_adapters.runner.restore.span_restoration.SpanRestoration": 9,
     "engine_adapters.vllm.tier.KvstoredTier": 11,
 }
 """Of constructors; vLLM sets those of the tier."""
 
 SEAM_MEMBERS = {
-    "engine_adapters.runner.engine.restoration.Restoration": 11,
+    "engine_adapters.runner.engine.restoration.Restoration": 8,
     "kvstored.io.device.Device": 8,
 }
 

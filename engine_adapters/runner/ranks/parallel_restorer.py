@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -12,7 +12,7 @@ from torch.distributed import ProcessGroup
 
 from engine_adapters.reading.piece import Piece, pieces_of
 from engine_adapters.reading.read_options import ReadOptions
-from engine_adapters.reading.section import Section, sections_of
+from engine_adapters.reading.section import Section, sections_of, sections_of_layers
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import known
@@ -86,7 +86,7 @@ class ParallelRestorer:
     thread only.
 
     With ``compute`` a process whose store is slower than computing gives up what is missing, as
-    ``StateRestorer`` does; the others hear of it at the end of the batch, so batches are small at
+    ``Restorer`` does; the others hear of it at the end of the batch, so batches are small at
     first.
 
     A process that died or hangs is waited for until ``timeout_s + grace_s`` after the begin of a
@@ -125,13 +125,11 @@ class ParallelRestorer:
             dtype=state_format.dtype,
             device=device,
         )
-        self._sections = sections_within(sections_of(state_format.layout), shard.layers)
-        # The same in every process, whatever its stage: batches are taken together.
-        self._share_chunks = max(1, self._options.span_bytes // state_format.span_bytes(1))
+        self._sections = sections_of_layers(sections_of(state_format.layout), shard.layers)
         self._limit: LoadLimit | None = None
         self._read_bytes = (0, 0)
         """Of this restoration, from devices and from DRAM."""
-        self._started_s = self._deadline_s = 0.0
+        self._deadline_s = 0.0
 
     @property
     def is_broken(self) -> bool:
@@ -152,7 +150,6 @@ class ParallelRestorer:
         started_s = self._clock()
         if self.is_broken:
             return RestoreReport()
-        self._started_s = started_s
         self._deadline_s = started_s + self._options.timeout_s
         self._calls.deadline_s = self._deadline_s + self._options.grace_s
         self._read_bytes = (0, 0)
@@ -220,8 +217,13 @@ class ParallelRestorer:
             byte_count=own_chunks * sum(map(layout.slice_bytes, layers)),
             step_tokens=options.step_tokens,
             least_wait_s=options.least_wait_s,
-            now_s=self._started_s,
+            now_s=self._deadline_s - options.timeout_s,
         )
+
+    @property
+    def _share_chunks(self) -> int:
+        """The same in every process, whatever its stage: batches are taken together."""
+        return max(1, self._options.span_bytes // self._format.span_bytes(1))
 
     def _first_share(self, chunk_count: int) -> int:
         """Chunks of one process's share of the first batch; each later one has twice as many."""
@@ -331,14 +333,3 @@ class ParallelRestorer:
 def section_layers(section: Section) -> range:
     """The layers that one read brings."""
     return range(section.first_layer, section.stop_layer)
-
-
-def sections_within(sections: Iterable[Section], layers: range) -> tuple[Section, ...]:
-    """The parts of ``sections`` that lie in ``layers``: what one stage reads."""
-    parts = []
-    for section in sections:
-        first = max(section.first_layer, layers.start)
-        stop = min(section.stop_layer, layers.stop)
-        if first < stop:
-            parts.append(replace(section, first_layer=first, layer_count=stop - first))
-    return tuple(parts)

@@ -2,8 +2,8 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from engine_adapters.vllm.worker_side.load_clock import LoadClock
 from engine_adapters.vllm.worker_side.load_job import LoadPlace
 from engine_adapters.vllm.worker_side.loader import Loader
 from engine_adapters.vllm.worker_side.saver import Saver
+from engine_adapters.vllm.worker_side.step_timer import StepTimer
 from engine_adapters.vllm.worker_side.thread_cores import unbound_threads
 from kvstored_client import Client, StateKind, StateLayout
 
@@ -31,6 +32,17 @@ LOGGER = logging.getLogger("vllm.kvstored")
 IDLE_S = 0.001
 """How long a step that computes nothing leaves the interpreter to the loader."""
 NOTHING = WorkerReport()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheShape:
+    """What the engine says of its KV cache: ``dtype`` of the model's states, tokens of a block."""
+
+    dtype: torch.dtype
+    block_tokens: int
+    layer_names: tuple[str, ...]
+    open_blocks_max: int
+    """Blocks that can be written to at a time."""
 
 
 class WorkerSide:
@@ -45,22 +57,14 @@ class WorkerSide:
         options: AdapterOptions,
         layout_of: Callable[[str], StateLayout],
         *,
-        dtype: torch.dtype,
-        block_tokens: int,
-        layer_names: tuple[str, ...],
-        open_blocks_max: int,
+        shape: CacheShape,
         costs: StepCosts,
     ) -> None:
         self._client = client
         self._options = options
         self._layout_of = layout_of
-        self._dtype = dtype
-        self._block_tokens = block_tokens
-        self._layer_names = layer_names
-        self._open_blocks_max = open_blocks_max
-        self._costs = costs
-        self._times_steps = False
-        self._step_began_s = 0.0
+        self._shape = shape
+        self._steps = StepTimer(costs)
         self._hooked: tuple[nn.Module, LayerHooks] | None = None
         self._turn = EngineTurn()
         self._blocks: KvBlocks | None = None
@@ -77,10 +81,9 @@ class WorkerSide:
 
     def use_caches(self, caches: Mapping[str, Tensor]) -> None:
         """The engine has made its KV cache."""
-        # Elsewhere the end of a forward is its launch.
-        self._times_steps = all(cache.device.type == "cpu" for cache in caches.values())
+        self._steps.is_on = all(cache.device.type == "cpu" for cache in caches.values())
         try:
-            self._blocks = KvBlocks(caches, self._layer_names)
+            self._blocks = KvBlocks(caches, self._shape.layer_names)
         except (BlockShapeError, KeyError) as error:
             LOGGER.warning("kvstored is off in this worker: %s", error)
 
@@ -91,7 +94,7 @@ class WorkerSide:
     def begin_step(self, orders: StepOrders) -> None:
         """Takes the orders of a step, before anything of it is computed."""
         self.is_settled = False
-        self._step_began_s = 0.0
+        self._steps.forget()
         if not orders.fingerprint:
             return
         if self._loader is None and not self._open(orders.fingerprint):
@@ -105,13 +108,11 @@ class WorkerSide:
             self._loader.start(load, claimed_chunks=orders.claims.get(load.load_id, 0))
         for load_id, chunk_count in orders.claims.items():
             self._loader.claim(load_id, chunk_count)
-        self._step_began_s = time.monotonic()
+        self._steps.begin()
 
     def end_forward(self, orders: StepOrders) -> None:
         """The step is computed: its complete chunks are copied."""
-        if orders.tokens.token_count and self._step_began_s and self._times_steps:
-            duration_s = time.monotonic() - self._step_began_s
-            self._costs.measure(orders.tokens, duration_s, others_count=orders.other_tokens)
+        self._steps.end(orders)
         if self._saver is not None and orders.saves:
             self.is_settled = False
             self._saver.save(orders.saves)
@@ -224,8 +225,8 @@ class WorkerSide:
         filler = BlockFiller(
             self._blocks,
             layout,
-            block_tokens=self._block_tokens,
-            dtype=self._dtype,
+            block_tokens=self._shape.block_tokens,
+            dtype=self._shape.dtype,
             projection=projection,
             rows=rows,
         )
@@ -255,7 +256,7 @@ class WorkerSide:
                 turn=self._turn,
                 span_chunks=span_chunks,
                 timeout_s=self._options.load_timeout_s,
-                costs=self._costs,
+                costs=self._steps.costs,
                 clock=LoadClock(),
                 least_wait_s=self._options.least_wait_s,
             )
@@ -278,7 +279,9 @@ class WorkerSide:
         layers = HiddenLayers(model, hidden)
         if not self._options.saves:
             return None, layers
-        rows = BlockRows(capacity=self._open_blocks_max, block_tokens=self._block_tokens)
+        rows = BlockRows(
+            capacity=self._shape.open_blocks_max, block_tokens=self._shape.block_tokens
+        )
         layers.hand_out(hooks, rows.add, rows.clear)
         return rows, layers
 

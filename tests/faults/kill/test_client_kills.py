@@ -1,8 +1,8 @@
 """A client is killed: what it held is back, and nothing is half-written.
 
 Meanwhile another client reads without a miss. Of its sequences nothing is left but what was
-durable: complete chunks or the one flush, with the rows that it appended. How soon it is back is
-told by ``test_times.py``, beside which nothing runs.
+durable: complete chunks or the one flush, with the rows that it appended. ``test_times.py``,
+beside which nothing runs, says how soon it is back.
 
 Fails when ``SessionTable.close`` does not unpin (seen: "all, client killed at 0.0388...: not back:
 {'extent_bytes': 20480}"), when it does not release the session (seen: "{'arenas': 1}"), and when

@@ -12,7 +12,7 @@ from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.block_span import BlockSpan
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, SaveOrder, StepOrders
 from engine_adapters.vllm.settings.options import AdapterOptions
-from engine_adapters.vllm.worker_side.side import LOGGER, WorkerSide, span_chunks_for
+from engine_adapters.vllm.worker_side.side import LOGGER, CacheShape, WorkerSide, span_chunks_for
 from kvstored_client import Client, LayerState, StateKind, StateLayout
 from tests.engine_adapters.vllm.engine_client import EngineClient
 from tests.kvstored_client.gate import Gate
@@ -60,10 +60,9 @@ def side_of(
         client,
         options or AdapterOptions(),
         lambda fingerprint: layout_of(kind),
-        dtype=torch.float32,
-        block_tokens=4,
-        layer_names=("layer0",),
-        open_blocks_max=4,
+        shape=CacheShape(
+            dtype=torch.float32, block_tokens=4, layer_names=("layer0",), open_blocks_max=4
+        ),
         costs=StepCosts(None, step_tokens=64),
     )
     side.use_caches({"layer0": torch.zeros(4, 4, 256) if blocks is None else blocks})
@@ -238,7 +237,7 @@ def test_steps_without_a_prompt_measure_nothing() -> None:
     for _ in range(2):
         side.begin_step(StepOrders(fingerprint="m"))
         side.end_forward(StepOrders(fingerprint="m"))
-    assert side._costs.compute is None
+    assert side._steps.costs.compute is None
     side.close()
 
 
