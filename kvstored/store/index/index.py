@@ -55,9 +55,11 @@ class Index:
     cannot read.
     """
 
-    def __init__(self, environment: lmdb.Environment, path: Path, *, readonly: bool) -> None:
+    def __init__(
+        self, environment: lmdb.Environment, path: Path, *, map_bytes: int, readonly: bool
+    ) -> None:
         self.path = path
-        self._tables = IndexTables(environment, path, readonly=readonly)
+        self._tables = IndexTables(environment, path, map_bytes=map_bytes, readonly=readonly)
         self.walks = IndexWalks(self._tables)
         self.usage = IndexUsage(self._tables)
         self._decoding = self._tables.decoding
@@ -67,14 +69,14 @@ class Index:
     def open(cls, path: Path | str, *, map_bytes: int, readonly: bool = False) -> Self:
         """Opens the index in directory ``path``; creates it unless ``readonly``.
 
-        ``map_bytes`` bounds its size. Raises IndexFailure. A damaged file can end the
+        ``map_bytes`` bounds its size, but for what deletions need. Raises IndexFailure. A damaged file can end the
         process with SIGBUS: ``service`` knows when to look first.
         """
         directory = Path(path)
         try:
             environment = open_environment(directory, map_bytes=map_bytes, readonly=readonly)
             try:
-                index = cls(environment, directory, readonly=readonly)
+                index = cls(environment, directory, map_bytes=map_bytes, readonly=readonly)
             except (lmdb.Error, IndexFailure):
                 environment.close()
                 raise

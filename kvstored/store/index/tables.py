@@ -24,13 +24,15 @@ class TableSize(NamedTuple):
 class IndexTables:
     """An LMDB environment with its tables, its health and its decoding. Thread-safe.
 
-    ``handles`` are LMDB's of the tables that are there.
+    ``handles`` are LMDB's of the tables that are there. ``map_bytes`` is what they may take.
     """
 
-    def __init__(self, environment: lmdb.Environment, path: Path, *, readonly: bool) -> None:
+    def __init__(
+        self, environment: lmdb.Environment, path: Path, *, map_bytes: int, readonly: bool
+    ) -> None:
         self.environment = environment
         self.path = path
-        self.map_bytes: int = environment.info()["map_size"]
+        self.map_bytes = map_bytes
         self.handles: dict[Table, Any] = open_tables(environment, readonly=readonly)
         self.pages = MappedPages(path / DATA_FILE)
         self.health = IndexHealth(path, map_bytes=self.map_bytes, readonly=readonly)

@@ -1,6 +1,7 @@
 """What the index holds, and for how much more it has room."""
 
 from kvstored.store.index.entry import Table
+from kvstored.store.index.environment import used_bytes
 from kvstored.store.index.room import IndexRoom
 from kvstored.store.index.tables import IndexTables
 
@@ -46,8 +47,7 @@ class IndexUsage:
     def unused_bytes(self) -> int:
         """Of the map, what no page has ever taken."""
         environment = self._tables.environment
-        info = environment.info()
-        return int(info["map_size"] - (info["last_pgno"] + 1) * environment.stat()["psize"])
+        return int(environment.info()["map_size"]) - used_bytes(environment)
 
     def was_full(self) -> None:
         """Hears that LMDB had no room for another chunk."""

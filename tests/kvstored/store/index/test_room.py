@@ -16,6 +16,7 @@ from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.extent import Extent
 from kvstored.format.identity import CHUNK_ID_BYTES, NAMESPACE_ID_BYTES, ChunkId
 from kvstored.format.sequence_record import SequenceRecord
+from kvstored.store.index.environment import DATA_FILE
 from kvstored.store.index.failure import IndexFullError
 from kvstored.store.index.index import Index, IndexChange
 from kvstored.store.index.room import (
@@ -147,6 +148,24 @@ def test_a_full_map_makes_the_index_short(tmp_path: Path) -> None:
         assert index.usage.is_short
         index.apply(IndexChange(deletes=tuple(chunk for chunk, _ in whole.puts[:50])))
         assert not index.usage.is_short
+    finally:
+        index.close()
+
+
+def test_a_map_without_a_page_left_could_not_even_delete(tmp_path: Path) -> None:
+    """Bug: a map that was made as small as its file had no page for the copies of a deletion, so
+    that the index stayed full for good."""
+    random, chunks = Random(seed()), deque[ChunkId]()
+    path = tmp_path / "index"
+    index = Index.open(path, map_bytes=16 * MIB)
+    index.apply(change_of(random, chunks, group=8 * MIB // ENTRY_BYTES, is_short=False))
+    index.close()
+    index = Index.open(path, map_bytes=(path / DATA_FILE).stat().st_size)
+    try:
+        assert index.usage.is_short
+        while index.usage.is_short:
+            index.apply(IndexChange(deletes=tuple(chunks.popleft() for _ in range(8))))
+        index.apply(change_of(random, chunks, group=1, is_short=False))
     finally:
         index.close()
 
