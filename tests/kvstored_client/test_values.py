@@ -8,6 +8,8 @@ from kvstored_client.values import AppendItem, NewChunk
 from kvstored_contract.limits import CHUNK_TOKENS_MAX, NOTE_BYTES_MAX, SEQUENCE_NAME_BYTES_MAX
 
 KEY = b"k" * 32
+PLAIN_CHUNK: dict[str, Any] = {"key": KEY, "token_count": 16}
+PLAIN_ITEM: dict[str, Any] = {"sequence": "a", "first_token": 0, "first_row": 0, "token_count": 3}
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,7 @@ def test_a_chunk_that_cannot_be_was_refused_by_the_daemon_alone(
 ) -> None:
     """Bug: it travelled, and the whole put came back as one error."""
     with pytest.raises(ValueError, match=message):
-        NewChunk(**({"key": KEY, "token_count": 16} | change))
+        NewChunk(**(PLAIN_CHUNK | change))
 
 
 def test_chunks_at_the_limits_are_taken() -> None:
@@ -62,9 +64,8 @@ def test_an_item_that_cannot_be_was_refused_by_the_daemon_alone(
     change: dict[str, Any], message: str
 ) -> None:
     """Bug: the append of all other sequences was refused with it."""
-    plain = {"sequence": "a", "first_token": 0, "first_row": 0, "token_count": 3}
     with pytest.raises(ValueError, match=message):
-        AppendItem(**(plain | change))
+        AppendItem(**(PLAIN_ITEM | change))
 
 
 def test_items_at_the_limits_are_taken() -> None:

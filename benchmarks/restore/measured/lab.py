@@ -26,7 +26,7 @@ from engine_adapters.restore import (
     with_faster_reads,
 )
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.restore.restorer import SPAN_TOKENS
+from engine_adapters.runner.restore.restore_options import SPAN_TOKENS
 from kvstored_client import Client
 
 STORING_MODES = tuple(mode for mode in LAYER_MODES if mode is not Mode.RECOMPUTE)

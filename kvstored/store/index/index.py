@@ -69,8 +69,8 @@ class Index:
     def open(cls, path: Path | str, *, map_bytes: int, readonly: bool = False) -> Self:
         """Opens the index in directory ``path``; creates it unless ``readonly``.
 
-        ``map_bytes`` bounds its size, but for what deletions need. Raises IndexFailure. A damaged file can end the
-        process with SIGBUS: ``service`` knows when to look first.
+        ``map_bytes`` bounds its size, but for what deletions need. Raises IndexFailure. A damaged
+        file can end the process with SIGBUS: ``service`` knows when to look first.
         """
         directory = Path(path)
         try:

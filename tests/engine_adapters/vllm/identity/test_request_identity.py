@@ -8,7 +8,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from engine_adapters import file_digests
+from engine_adapters import hashed_file
 from engine_adapters.file_digests import VARIABLE
 from engine_adapters.vllm.identity.chunk_keys import RequestIdentity
 from engine_adapters.vllm.identity.request_identity import RequestIdentifier, UnknownIdentityError
@@ -156,9 +156,9 @@ def test_an_adapter_was_hashed_again_by_each_engine_in_the_schedulers_thread(
     long_ago_ns = time.time_ns() - 3600 * 10**9
     os.utime(file, ns=(long_ago_ns, long_ago_ns))
     hashed = Mock(side_effect=hashlib.file_digest)
-    monkeypatch.setattr(file_digests.hashlib, "file_digest", hashed)
+    monkeypatch.setattr(hashlib, "file_digest", hashed)
     # Else the time of its last change would be too young to be believed.
-    monkeypatch.setattr(file_digests, "SETTLED_S", -3600)
+    monkeypatch.setattr(hashed_file, "SETTLED_S", -3600)
     first = identity_of(request(lora_request=lora))
     assert hashed.call_count == 1
     lora.lora_int_id = 2
