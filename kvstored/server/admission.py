@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import grpc
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
 from kvstored.server.calls import Services
@@ -131,7 +132,7 @@ async def _decoded(
 def _decoded_in_parts(body: bytes, message_type: type[Message]) -> Message:
     """The message of a large body; others have a turn after each part."""
     message = message_type()
-    for part in message_parts(body, message_type.DESCRIPTOR):
+    for part in message_parts(body, cast("Descriptor", message_type.DESCRIPTOR)):
         message.MergeFromString(part)
         TURNSTILE.give_way()
     return message

@@ -31,8 +31,9 @@ def test_a_chunk_that_cannot_be_was_refused_by_the_daemon_alone(
     change: dict[str, Any], message: str
 ) -> None:
     """Bug: it travelled, and the whole put came back as one error."""
+    plain: dict[str, Any] = {"key": KEY, "token_count": 16}
     with pytest.raises(ValueError, match=message):
-        NewChunk(**({"key": KEY, "token_count": 16} | change))
+        NewChunk(**(plain | change))
 
 
 def test_chunks_at_the_limits_are_taken() -> None:
@@ -62,7 +63,7 @@ def test_an_item_that_cannot_be_was_refused_by_the_daemon_alone(
     change: dict[str, Any], message: str
 ) -> None:
     """Bug: the append of all other sequences was refused with it."""
-    plain = {"sequence": "a", "first_token": 0, "first_row": 0, "token_count": 3}
+    plain: dict[str, Any] = {"sequence": "a", "first_token": 0, "first_row": 0, "token_count": 3}
     with pytest.raises(ValueError, match=message):
         AppendItem(**(plain | change))
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, distributed
@@ -72,6 +73,13 @@ class _Batch:
     own: range
 
 
+class _Loading(NamedTuple):
+    """What brings this process's chunks, and how long it is waited for."""
+
+    reader: SpanReader
+    limit: LoadLimit | None
+
+
 class ParallelRestorer:
     """One process's side of a restoration. Never raises because of the store or of a process.
 
@@ -128,10 +136,9 @@ class ParallelRestorer:
         self._sections = sections_within(sections_of(state_format.layout), shard.layers)
         # The same in every process, whatever its stage: batches are taken together.
         self._share_chunks = max(1, self._options.span_bytes // state_format.span_bytes(1))
-        self._limit: LoadLimit | None = None
         self._read_bytes = (0, 0)
         """Of this restoration, from devices and from DRAM."""
-        self._started_s = self._deadline_s = 0.0
+        self._deadline_s = 0.0
 
     @property
     def is_broken(self) -> bool:
@@ -152,7 +159,6 @@ class ParallelRestorer:
         started_s = self._clock()
         if self.is_broken:
             return RestoreReport()
-        self._started_s = started_s
         self._deadline_s = started_s + self._options.timeout_s
         self._calls.deadline_s = self._deadline_s + self._options.grace_s
         self._read_bytes = (0, 0)
@@ -182,7 +188,7 @@ class ParallelRestorer:
         """Batch after batch; how many leading chunks every process has restored."""
         batches = self._batches(len(pieces))
         own = [pieces[batch.first_chunk + chunk] for batch in batches for chunk in batch.own]
-        self._limit = self._limit_of(len(pieces), own_chunks=len(own))
+        limit = self._limit_of(len(pieces), own_chunks=len(own))
         reader = SpanReader(
             self._client,
             self._format,
@@ -198,11 +204,11 @@ class ParallelRestorer:
         restored = 0
         try:
             for batch in batches:
-                restored += self._least(self._load(batch, reader, keys, values))
+                restored += self._least(self._load(batch, _Loading(reader, limit), keys, values))
                 if restored < batch.first_chunk + batch.chunk_count:
                     break
-                if self._limit is not None:
-                    self._limit.gain(*self._tokens_of(batch))
+                if limit is not None:
+                    limit.gain(*self._tokens_of(batch))
         finally:
             reader.close()
             self._read_bytes = reader.read_bytes()
@@ -220,7 +226,7 @@ class ParallelRestorer:
             byte_count=own_chunks * sum(map(layout.slice_bytes, layers)),
             step_tokens=options.step_tokens,
             least_wait_s=options.least_wait_s,
-            now_s=self._started_s,
+            now_s=self._deadline_s - options.timeout_s,
         )
 
     def _first_share(self, chunk_count: int) -> int:
@@ -247,7 +253,7 @@ class ParallelRestorer:
         first = batch.first_chunk * chunk_tokens
         return TokenRange(first, first + batch.chunk_count * chunk_tokens)
 
-    def _load(self, batch: _Batch, reader: SpanReader, keys: Tensor, values: Tensor) -> int:
+    def _load(self, batch: _Batch, loading: _Loading, keys: Tensor, values: Tensor) -> int:
         """Layer after layer; how many leading chunks of the batch this process knows whole.
 
         It knows of its own share alone: what is missing from it ends the restoration.
@@ -255,6 +261,7 @@ class ParallelRestorer:
         layers = [layer for section in self._sections for layer in section_layers(section)]
         if not layers:
             return batch.chunk_count
+        reader = loading.reader
         span = reader.first() if batch.own else None
         present = 0 if span is None else span.chunk_count
         first = self._tokens_of(batch).first
@@ -264,7 +271,7 @@ class ParallelRestorer:
             reader.advance()
             if span is not None:
                 if is_waited_for:
-                    is_waited_for = self._wait(batch, reader, span, layer)
+                    is_waited_for = self._wait(batch, loading, span, layer)
                 present = min(present, span.arrived_chunks(layer))
             slices = self._shares.gathered(
                 span.states(layer, present) if span is not None and present else None,
@@ -277,9 +284,9 @@ class ParallelRestorer:
             reader.give_back(span)
         return batch.chunk_count if present == len(batch.own) else batch.own.start + present
 
-    def _wait(self, batch: _Batch, reader: SpanReader, span: Span, layer: int) -> bool:
+    def _wait(self, batch: _Batch, loading: _Loading, span: Span, layer: int) -> bool:
         """Waits for a layer of this process's share; False where computing would be sooner."""
-        limit = self._limit
+        reader, limit = loading
         while not span.is_layer_settled(layer):
             wait_s = self._remaining_s()
             if limit is not None:

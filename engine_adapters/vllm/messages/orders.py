@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from engine_adapters.restore import TokenRange
 from engine_adapters.vllm.messages.block_span import BlockSpan
 
-
 NO_TOKENS = TokenRange(0, 0)
 
 

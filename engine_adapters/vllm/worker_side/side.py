@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 
 import torch
@@ -19,7 +18,7 @@ from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
 from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
 from engine_adapters.vllm.settings.options import AdapterOptions
-from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
+from engine_adapters.vllm.worker_side.engine_steps import EngineSteps
 from engine_adapters.vllm.worker_side.load_clock import LoadClock
 from engine_adapters.vllm.worker_side.load_job import LoadPlace
 from engine_adapters.vllm.worker_side.loader import Loader
@@ -58,11 +57,8 @@ class WorkerSide:
         self._block_tokens = block_tokens
         self._layer_names = layer_names
         self._open_blocks_max = open_blocks_max
-        self._costs = costs
-        self._times_steps = False
-        self._step_began_s = 0.0
+        self._steps = EngineSteps(costs)
         self._hooked: tuple[nn.Module, LayerHooks] | None = None
-        self._turn = EngineTurn()
         self._blocks: KvBlocks | None = None
         with unbound_threads():
             # By the time that the model is loaded there is a session.
@@ -78,7 +74,7 @@ class WorkerSide:
     def use_caches(self, caches: Mapping[str, Tensor]) -> None:
         """The engine has made its KV cache."""
         # Elsewhere the end of a forward is its launch.
-        self._times_steps = all(cache.device.type == "cpu" for cache in caches.values())
+        self._steps.are_timed = all(cache.device.type == "cpu" for cache in caches.values())
         try:
             self._blocks = KvBlocks(caches, self._layer_names)
         except (BlockShapeError, KeyError) as error:
@@ -91,7 +87,7 @@ class WorkerSide:
     def begin_step(self, orders: StepOrders) -> None:
         """Takes the orders of a step, before anything of it is computed."""
         self.is_settled = False
-        self._step_began_s = 0.0
+        self._steps.forget()
         if not orders.fingerprint:
             return
         if self._loader is None and not self._open(orders.fingerprint):
@@ -100,18 +96,16 @@ class WorkerSide:
         assert self._loader is not None
         for load_id in orders.cancels:
             self._loader.cancel(load_id)
-        self._turn.serve()
+        self._steps.turn.serve()
         for load in orders.loads:
             self._loader.start(load, claimed_chunks=orders.claims.get(load.load_id, 0))
         for load_id, chunk_count in orders.claims.items():
             self._loader.claim(load_id, chunk_count)
-        self._step_began_s = time.monotonic()
+        self._steps.begin()
 
     def end_forward(self, orders: StepOrders) -> None:
         """The step is computed: its complete chunks are copied."""
-        if orders.tokens.token_count and self._step_began_s and self._times_steps:
-            duration_s = time.monotonic() - self._step_began_s
-            self._costs.measure(orders.tokens, duration_s, others_count=orders.other_tokens)
+        self._steps.end(orders)
         if self._saver is not None and orders.saves:
             self.is_settled = False
             self._saver.save(orders.saves)
@@ -122,7 +116,7 @@ class WorkerSide:
             return {load.request_id for load in self._refused if not load.overtaken}
         if is_idle:
             self._loader.wait(IDLE_S)
-            self._turn.serve()
+            self._steps.turn.serve()
         return self._loader.take_finished()
 
     def take_bad_blocks(self) -> set[int]:
@@ -171,7 +165,7 @@ class WorkerSide:
 
     def close(self) -> None:
         """Ends all threads; what was taken is saved first, within a bounded time."""
-        self._turn.close()
+        self._steps.turn.close()
         self._take_no_inputs()
         if self._loader is not None:
             self._loader.close()
@@ -252,10 +246,10 @@ class WorkerSide:
                 client=self._client,
                 layout=layout,
                 filler=filler,
-                turn=self._turn,
+                turn=self._steps.turn,
                 span_chunks=span_chunks,
                 timeout_s=self._options.load_timeout_s,
-                costs=self._costs,
+                costs=self._steps.costs,
                 clock=LoadClock(),
                 least_wait_s=self._options.least_wait_s,
             )

@@ -1,6 +1,9 @@
 """Parts of a large message that are the same message when they are merged."""
 
+from typing import cast
+
 import pytest
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +18,7 @@ UNKNOWN = b"\xfa\x01" + bytes([100]) + bytes(100)
 
 
 def parts_of(body: bytes, kind: type[Message]) -> list[bytes]:
-    return list(message_parts(body, kind.DESCRIPTOR, part_bytes=PART))
+    return list(message_parts(body, cast("Descriptor", kind.DESCRIPTOR), part_bytes=PART))
 
 
 def merged(parts: list[bytes], kind: type[Message]) -> Message:

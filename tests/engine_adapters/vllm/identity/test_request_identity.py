@@ -149,14 +149,14 @@ def test_adapter_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
 def test_an_adapter_was_hashed_again_by_each_engine_in_the_schedulers_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: its files were read anew, although they were the ones that had been hashed."""
+    """Bug: its files were read again, although they were the ones that had been hashed."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "memory"))
     lora = adapter(tmp_path / "a", b"weights")
     file = tmp_path / "a" / "adapter_model.safetensors"
     long_ago_ns = time.time_ns() - 3600 * 10**9
     os.utime(file, ns=(long_ago_ns, long_ago_ns))
     hashed = Mock(side_effect=hashlib.file_digest)
-    monkeypatch.setattr(file_digests.hashlib, "file_digest", hashed)
+    monkeypatch.setattr(hashlib, "file_digest", hashed)
     # Else the time of its last change would be too young to be believed.
     monkeypatch.setattr(file_digests, "SETTLED_S", -3600)
     first = identity_of(request(lora_request=lora))

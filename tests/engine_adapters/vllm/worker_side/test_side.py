@@ -238,7 +238,7 @@ def test_steps_without_a_prompt_measure_nothing() -> None:
     for _ in range(2):
         side.begin_step(StepOrders(fingerprint="m"))
         side.end_forward(StepOrders(fingerprint="m"))
-    assert side._costs.compute is None
+    assert side._steps.costs.compute is None
     side.close()
 
 
