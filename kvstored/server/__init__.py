@@ -1,15 +1,15 @@
 """Sessions and the gRPC services: who may talk to the store, and how.
 
-In reading order: the life of the server (``server``), its sockets (``listen``) and what systemd is
-told (``notify``). A client comes through the handshake (``session_socket``), which asks who it is
-(``peer``) and whether it may (``access``); its session (``session``) is one of those in
+In reading order: the life of the server (``server``), its sockets (``listen``) and what systemd
+is told (``notify``). A client comes through the handshake (``session_socket``), which asks who
+it is (``peer``) and whether it may (``access``); its session (``session``) is one of those in
 ``session_table`` and has what the client holds (``held``).
 
-Calls come over gRPC (``grpc_server``): how one is let in (``admission``), what all services share
-(``calls``), what fields may say (``fields``), and how a refusal travels (``errors``).
-The services: sessions and layouts (``session_servicer``), chunks (``store_servicer``, whose
-messages ``store_requests`` turns into what the tiers are asked), sequences
-(``sequence_servicer``), and the daemon itself (``admin_servicer``). So that no call holds up
-others: threads that a session may take (``thread_share``), waits with a deadline (``waits``),
-slices of long work (``slices``), and pins for the time of a call (``pinned``).
+Calls come over gRPC (``grpc_server``): how one is let in (``admission``), what all services
+share (``calls``), what fields may say (``fields``), and how a refusal travels (``errors``). The
+services: sessions and layouts (``session_servicer``), chunks (``store_servicer``, whose messages
+``store_requests`` turns into what the tiers are asked), sequences (``sequence_servicer``) and
+queues of engines (``hint_request``), and the daemon itself (``admin_servicer``). So that no call
+holds up others: threads that a session may take (``thread_share``), waits with a deadline
+(``waits``), slices of long work (``slices``), and pins for the time of a call (``pinned``).
 """
