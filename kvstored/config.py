@@ -28,6 +28,7 @@ from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
 from kvstored.io.engine import Background
 from kvstored.io.open_engine import EngineKind
 from kvstored.io.schedule import SchedulePolicy
+from kvstored.tiers.policy.retention import Retention, TableRetention
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
 ENV_PREFIX = "KVSTORED_"
@@ -84,6 +85,8 @@ class StoreSection(_Section):
     """Folder of the LMDB index."""
     index_map_bytes: Annotated[Size, Field(ge=INDEX_MAP_BYTES_MIN)] = ByteSize(16 * _GIB)
     """Address space of the index, and so its largest size."""
+    retention: TableRetention = TableRetention.LOOK_AHEAD
+    """What goes first when the devices are full."""
 
     @model_validator(mode="after")
     def _possible(self) -> "StoreSection":
@@ -109,6 +112,8 @@ class DramSection(_Section):
     """The DRAM tier."""
 
     capacity_bytes: Bytes = ByteSize(1 * _GIB)
+    retention: Retention = Retention.LOOK_AHEAD_DENSITY
+    """What goes first when it is full."""
 
 
 class IoSection(_Section):
@@ -126,27 +131,30 @@ class IoSection(_Section):
     """Rate that each device is limited to, reads and writes each; unset leaves it free."""
     write_share: Share = 0.15
     """Part of a busy device's time that puts get while clients read; at most, and at least."""
+    prefetch_share: Share = 0.1
+    """The same for reads ahead, of what requests in the queues of engines wait for."""
     background_share: Share = 0.05
     """The same for all reads together that nobody waits for: promotion and scrub."""
     background_shares: dict[Background, Share] = {}
-    """The same for one kind of these, which else has a fixed part of ``background_share``."""
+    """The same for one kind of these, which else has a fixed part of ``background_share``, or
+    ``prefetch_share``."""
     write_cost: Annotated[float, Field(gt=0, le=WRITE_COST_MAX)] = 1.5
     """How many times as long as a read byte a written byte takes a device."""
 
     @model_validator(mode="after")
     def _possible(self) -> "IoSection":
-        if self.write_share + self.background_share >= 1:
+        if self.write_share + self.prefetch_share + self.background_share >= 1:
             raise ValueError(
-                f"write_share ({self.write_share}) and background_share "
-                f"({self.background_share}) leave nothing to reads"
+                f"write_share ({self.write_share}), prefetch_share ({self.prefetch_share}) and "
+                f"background_share ({self.background_share}) leave nothing to reads"
             )
         try:
             _ = self.schedule_policy
         except ValueError as error:
             shares = {kind.value: share for kind, share in self.background_shares.items()}
             raise ValueError(
-                f"write_share ({self.write_share}) and background_shares ({shares}) leave "
-                "nothing to reads"
+                f"write_share ({self.write_share}), prefetch_share ({self.prefetch_share}) and "
+                f"background_shares ({shares}) leave nothing to reads"
             ) from error
         return self
 
@@ -155,6 +163,7 @@ class IoSection(_Section):
         """How the time of each device is divided."""
         return SchedulePolicy(
             write_share=self.write_share,
+            prefetch_share=self.prefetch_share,
             background_share=self.background_share,
             background_shares=self.background_shares,
             write_cost=self.write_cost,

@@ -199,6 +199,8 @@ def tier_limits(config: Config) -> TierLimits:
     return TierLimits(
         dram_bytes=config.dram.capacity_bytes,
         dram_slab_bytes=config.store.slab_bytes,
+        dram_retention=config.dram.retention,
+        device_retention=config.store.retention,
         commit=CommitLimits(
             interval_s=settings.commit_interval_ms / 1000, group_bytes=settings.commit_bytes
         ),

@@ -38,6 +38,11 @@ class BeladyPolicy(Generic[KeyT]):
     def hint(self, places: Mapping[KeyT, int | None]) -> None:
         """Does nothing: it knows more."""
 
+    def is_queued(self, key: KeyT) -> bool:
+        """Whether hints keep a key: none does."""
+        _ = key
+        return False
+
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys in the order of their next uses, the last first."""
         return self._keys.keys(group)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from kvstored_contract.layout import StateLayout
 from kvstored_contract.limits import (
     CHUNK_TOKENS_MAX,
     KEY_BYTES,
@@ -256,6 +257,35 @@ class ReadReport:
     device_bytes: int
     dram_bytes: int
     finished: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueEntry:
+    """A request that waits in the engine's queue; the smallest ``place`` runs first.
+
+    ``name`` is that of a sequence, whose chunks the request will read. With ``keys`` (32 bytes
+    each, in the order of its tokens), which name chunks of ``layout``, it is any name. Places
+    need not follow each other, so that nobody moves when the head leaves.
+    """
+
+    name: str
+    place: int
+    keys: Sequence[bytes] = ()
+    layout: StateLayout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HintReport:
+    """Whether a change of the queue was taken, and the version that the daemon knows now.
+
+    What was not taken is older than that, or a change before it is missing: the whole queue
+    under a larger version is taken then. ``ignored`` names wait for nothing: there is no such
+    sequence, or no room for what it names.
+    """
+
+    is_taken: bool
+    version: int
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

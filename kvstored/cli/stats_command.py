@@ -20,6 +20,7 @@ _VALUES = (
     "reads_in_flight_count",
     "pinned_chunk_count",
     "sequence_count",
+    "waiting_request_count",
     "chunk_count",
     "dram_chunk_count",
     "dram_used_bytes",

@@ -26,10 +26,12 @@ class Background(Enum):
     """Work that nobody waits for, the most urgent first.
 
     Every kind is traffic of its own with a share of its own, so that none can take what
-    another needs: PROMOTION brings chunks into DRAM, SCRUB verifies what is stored, second
+    another needs: PREFETCH brings what waiting requests need into DRAM, PROMOTION what is read
+    again and again, SCRUB verifies what is stored, second
     looks at damage included. ``SchedulePolicy`` gives a new member its share.
     """
 
+    PREFETCH = "prefetch"
     PROMOTION = "promotion"
     SCRUB = "scrub"
 

@@ -51,7 +51,7 @@ SILENCE_S = 0.1
 READ_SHARE_MIN = 1e-6
 """Less is what rounding leaves."""
 BACKGROUND_DIVISION: dict[Background, float] = {Background.PROMOTION: 0.6, Background.SCRUB: 0.4}
-"""How kinds of background divide what they have together, in the order of the enum."""
+"""How kinds of background divide ``background_share``; prefetch has a share of its own."""
 
 ItemT = TypeVar("ItemT")
 
@@ -60,18 +60,24 @@ ItemT = TypeVar("ItemT")
 class SchedulePolicy:
     """Shares of each device's time, between 0 and 1; what they leave belongs to reads.
 
-    ``background_share`` is divided between the kinds of background as BACKGROUND_DIVISION says;
+    ``background_share`` is divided between promotion and scrub as BACKGROUND_DIVISION says;
     kinds in ``background_shares`` have that share instead. A written byte takes the device
     ``write_cost`` times as long as one that is read.
     """
 
     write_share: float
+    prefetch_share: float
     background_share: float
     write_cost: float
     background_shares: Mapping[Background, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        given = (self.write_share, self.background_share, *self.background_shares.values())
+        given = (
+            self.write_share,
+            self.prefetch_share,
+            self.background_share,
+            *self.background_shares.values(),
+        )
         if min(self.write_cost, *given) <= 0:
             raise ValueError(f"shares and costs must be above 0: {self}")
         if self.shares[Foreground.READ] < READ_SHARE_MIN:
@@ -80,9 +86,12 @@ class SchedulePolicy:
     @property
     def shares(self) -> dict[Traffic, float]:
         """The share of every class, the most urgent first; all together they are 1."""
+        default = {
+            kind: share * self.background_share for kind, share in BACKGROUND_DIVISION.items()
+        }
         background: dict[Traffic, float] = {
-            kind: self.background_shares.get(kind, share * self.background_share)
-            for kind, share in BACKGROUND_DIVISION.items()
+            kind: self.background_shares.get(kind, default.get(kind, self.prefetch_share))
+            for kind in Background
         }
         read_share = 1 - self.write_share - sum(background.values())
         return {Foreground.READ: read_share, Foreground.WRITE: self.write_share, **background}

@@ -46,6 +46,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             dram_chunk_count=stats.dram_chunk_count,
             pinned_chunk_count=stats.pinned_chunk_count,
             index_failed=stats.index_failed,
+            waiting_request_count=stats.waiting_request_count,
             counters=stats.counters,
             devices=[admin_pb2.DeviceStats(**asdict(device)) for device in stats.devices],
             scrub=admin_pb2.ScrubStats(**asdict(stats.scrub)),

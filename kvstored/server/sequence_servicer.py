@@ -8,9 +8,11 @@ from typing import Concatenate, ParamSpec
 from kvstored.server import fields
 from kvstored.server.calls import Services, session_call
 from kvstored.server.errors import RefusedError, refuse
+from kvstored.server.hint_request import queue_change
 from kvstored.server.session import Session
 from kvstored.server.waits import deadline_in
 from kvstored.store.sequences.sequence_state import SequenceState
+from kvstored.tiers.hints.queue_change import QueueAnswer
 from kvstored.tiers.sequences.sequences import Caller, Sequences
 from kvstored_contract.limits import DEADLINE_MS_MAX
 from kvstored_contract.reasons import Reason
@@ -169,6 +171,22 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
             session, deadline, self._sequences.list, caller(session, deadline)
         )
         return sequence_pb2.ListSequencesReply(names=names)
+
+    @session_call
+    async def Hint(
+        self, request: sequence_pb2.HintRequest, session: Session
+    ) -> sequence_pb2.HintReply:
+        """Hears what changed in the queue of an engine."""
+        deadline = deadline_in()
+
+        def run() -> QueueAnswer:
+            change = queue_change(request, session)
+            return self.services.store.hints.hint(caller(session, deadline), change)
+
+        answer = await self.services.in_call_thread(session, deadline, run)
+        return sequence_pb2.HintReply(
+            taken=answer.is_taken, version=answer.version, ignored=answer.ignored
+        )
 
     async def _run(
         self,

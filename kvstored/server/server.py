@@ -50,8 +50,12 @@ class Server:
             options.limits,
             unpin=store.unpin,
             cancel=store.read_path.cancel,
-            end=store.open_sequences.end_session,
+            end=self._end_session,
         )
+
+    def _end_session(self, session_id: int) -> None:
+        self._store.hints.end_session(session_id)
+        self._store.open_sequences.end_session(session_id)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until ``stop`` is set, then drains; raises ListenError.

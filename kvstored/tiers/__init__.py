@@ -1,7 +1,8 @@
 """Places with a capacity and a speed, and the decisions about what lies where.
 
 In reading order: the tiers put together (``tiered_store``); chunks in DRAM and on the way to and
-from the devices (``chunks``); sequences in use (``sequences``); which chunks came and went
+from the devices (``chunks``); sequences in use (``sequences``); which requests
+wait (``hints``); which chunks came and went
 (``changes``); which layouts fit (``layouts``); the online scrub (``scrub``); and what goes first
 when a tier is full (``policy``).
 """

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
@@ -29,9 +30,16 @@ from kvstored.tiers.chunks.read_path import ReadPath
 from kvstored.tiers.chunks.requests import ChangesAnswer
 from kvstored.tiers.chunks.stager import Stager
 from kvstored.tiers.chunks.status import ScrubStatus
+from kvstored.tiers.hints.hints import Hints
+from kvstored.tiers.hints.prefetcher import Prefetcher, watermarks
+from kvstored.tiers.hints.waiting_queue import HintedTier, WaitingQueue
 from kvstored.tiers.layouts import Layouts
-from kvstored.tiers.policy.lru import LruPolicy
-from kvstored.tiers.policy.table_lru import TableLru
+from kvstored.tiers.policy.retention import (
+    Retention,
+    TableRetention,
+    make_retention,
+    make_table_retention,
+)
 from kvstored.tiers.scrub.scrub import Scrub
 from kvstored.tiers.scrub.scrub_pace import ScrubLimits
 from kvstored.tiers.sequences.append_path import AppendPath
@@ -39,6 +47,9 @@ from kvstored.tiers.sequences.open_sequences import OpenSequences
 from kvstored.tiers.sequences.sequence_recorder import SequenceRecorder
 from kvstored.tiers.sequences.sequences import Sequences
 from kvstored.tiers.sequences.tail_frames import TailFrames
+
+DRAM_TIER = 0
+"""The place of DRAM among the tiers that hints reach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +62,20 @@ class TierLimits:
     reader: ReaderLimits
     scrub: ScrubLimits | None = None
     """None turns it off."""
+    dram_retention: Retention = Retention.LOOK_AHEAD_DENSITY
+    device_retention: TableRetention = TableRetention.LOOK_AHEAD
+
+
+def class_bytes_in(table: ChunkTable, chunk: ChunkId) -> int | None:
+    """The size class of a chunk on the devices; None when it is not there."""
+    slab = table.slab(chunk)
+    return None if slab is None else table.slabs.class_bytes_of(slab)
+
+
+def make_room(table: ChunkTable, kind: TableRetention, counters: Counters) -> NvmeRoom:
+    """The room on the devices, for the chunks of a table."""
+    policy = make_table_retention(kind, table, partial(class_bytes_in, table))
+    return NvmeRoom(table=table, policy=policy, counters=counters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +93,14 @@ class RecoveredStore:
 class TieredStore:
     """DRAM and NVMe as one store. Thread-safe.
 
-    ``layouts``, ``put_path``, ``append_path``, ``read_path``, ``sequences``, ``open_sequences``
-    and ``inspection`` have the other verbs. What is here answers at once.
+    ``layouts``, ``put_path``, ``append_path``, ``read_path``, ``sequences``, ``open_sequences``,
+    ``hints`` and ``inspection`` have the other verbs. What is here answers at once.
     """
 
     def __init__(self, recovered: RecoveredStore, *, engine: IoEngine, limits: TierLimits) -> None:
         counters = Counters()
         self._feed = ChangeFeed()
-        self._room = room = NvmeRoom(
-            table=recovered.table, policy=TableLru(recovered.table), counters=counters
-        )
+        self._room = room = make_room(recovered.table, limits.device_retention, counters)
         self._store = store = self._make_chunk_store(recovered, limits.commit, engine, counters)
         self._dram = dram = self._make_dram(limits)
         self.layouts = Layouts(
@@ -85,7 +108,7 @@ class TieredStore:
             slice_bytes_max=limits.reader.plan.run_bytes_max,
             keep=store.remember_layout,
         )
-        self._reader = Reader(
+        reader = Reader(
             engine=engine,
             device_count=len(recovered.devices),
             limits=limits.reader,
@@ -99,16 +122,7 @@ class TieredStore:
         stager = Stager(store=store, dram=dram, room=room, feed=self._feed)
         tails = TailFrames(store=store, dram=dram, engine=engine, stager=stager)
         self.put_path = PutPath(stager=stager, counters=counters)
-        self.read_path = ReadPath(
-            store=store,
-            dram=dram,
-            room=room,
-            reader=self._reader,
-            bounce_bytes=limits.reader.plan.run_bytes_max,
-            counters=counters,
-            on_read=self._promoter.was_read,
-            on_damage=self._damage.suspect,
-        )
+        self.read_path = self._make_read_path(limits, counters, reader)
         self.open_sequences = OpenSequences(
             table=SequenceTable(index=store.index, committer=store.committer),
             dram=dram,
@@ -124,22 +138,33 @@ class TieredStore:
             counters=counters,
         )
         self.sequences = Sequences(opened=self.open_sequences, tails=tails)
+        queue = WaitingQueue(self._hinted_tiers(recovered.allocator))
+        prefetcher = self._make_prefetcher(queue, engine, counters)
+        self.hints = Hints(
+            queue=queue,
+            opened=self.open_sequences,
+            layout_of=store.index.layout,
+            counters=counters,
+            on_change=prefetcher.wake,
+        )
         self.inspection = Inspection(
             store=store,
             dram=dram,
             devices=recovered.devices,
             counters=counters,
             scrub_status=scrub.status if scrub else ScrubStatus,
+            waiting_count=queue.__len__,
         )
         self._ends: tuple[Callable[[], None], ...] = (
             *((scrub.close,) if scrub else ()),
+            prefetcher.close,
             self._promoter.close,
             self._damage.close,
             engine.close,
             self._wait_for_commits,
             recorder.close,
             store.close,
-            self._reader.close,
+            reader.close,
         )
         """What ends the parts, in this order: none still works for one that has ended."""
 
@@ -264,11 +289,45 @@ class TieredStore:
             on_device_lost=self._feed.lose,
         )
 
+    def _make_read_path(self, limits: TierLimits, counters: Counters, reader: Reader) -> ReadPath:
+        return ReadPath(
+            store=self._store,
+            dram=self._dram,
+            room=self._room,
+            reader=reader,
+            bounce_bytes=limits.reader.plan.run_bytes_max,
+            counters=counters,
+            on_read=self._promoter.was_read,
+            on_damage=self._damage.suspect,
+        )
+
+    def _make_prefetcher(
+        self, queue: WaitingQueue, engine: IoEngine, counters: Counters
+    ) -> Prefetcher:
+        return Prefetcher(
+            waiting=lambda: [one.waiting for one in queue.head(DRAM_TIER)],
+            store=self._store,
+            dram=self._dram,
+            engine=engine,
+            counters=counters,
+        )
+
+    def _hinted_tiers(self, allocator: Allocator) -> tuple[HintedTier, ...]:
+        """DRAM, and the devices: tiers are inclusive, so each protects what fits it alone."""
+        capacity_bytes = self._dram.space.capacity_bytes
+        dram_bytes = capacity_bytes - watermarks(capacity_bytes).high_bytes
+        geometry = allocator.geometry
+        device_bytes = geometry.slab_count * geometry.slab_bytes
+        return (
+            HintedTier(lambda _: dram_bytes, self._dram.hints.hint),
+            HintedTier(lambda _: device_bytes, self._room.hint),
+        )
+
     def _make_dram(self, limits: TierLimits) -> DramTier:
         return DramTier(
             capacity_bytes=limits.dram_bytes,
             slab_bytes=limits.dram_slab_bytes,
-            policy=LruPolicy(),
+            policy=make_retention(limits.dram_retention),
             is_kept=self._is_kept_in_dram,
             on_left=self._left_dram,
         )

@@ -60,6 +60,15 @@ FRAGMENT_BYTES_MIN = 64
 SEQUENCE_NAME_BYTES_MAX = 200
 """Length of a sequence name in UTF-8."""
 
+WAITING_PER_SESSION_MAX = 4096
+"""Names that wait in the queue of one session, and that one hint may name."""
+
+HINTED_CHUNKS_PER_SESSION_MAX = 262_144
+"""Chunks of these."""
+
+PLACE_MAX = 2**48
+"""The last place of a queue."""
+
 LEASE_MS_MAX = 600_000
 """Longest lease."""
 

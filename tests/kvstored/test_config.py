@@ -6,6 +6,7 @@ import pytest
 
 from kvstored.config import Config, ConfigError, load_config
 from kvstored.io.engine import Background
+from kvstored.tiers.policy.retention import Retention, TableRetention
 
 MINIMAL = """
 [store]
@@ -96,6 +97,9 @@ def test_tenants(config_path: Path) -> None:
         (MINIMAL + "[io]\ndevice_bytes_per_s_max = 0\n", "io.device_bytes_per_s_max"),
         (MINIMAL + "[io]\nwrite_share = 0\n", "io.write_share"),
         (MINIMAL + "[io]\nbackground_share = 1\n", "io.background_share"),
+        (MINIMAL + "[io]\nprefetch_share = 0\n", "io.prefetch_share"),
+        (MINIMAL + "[io]\nprefetch_share = 0.8\n", "leave nothing to reads"),
+        (MINIMAL + "[dram]\nretention = 'mru'\n", "dram.retention"),
         (MINIMAL + "[io.background_shares]\nnothing = 0.1\n", "io.background_shares.nothing"),
         (MINIMAL + "[io.background_shares]\nscrub = 0.9\n", "leave nothing to reads"),
         (MINIMAL + "[io]\nwrite_share = 0.95\n", "leave nothing to reads"),
@@ -145,3 +149,16 @@ def test_kinds_of_background_may_have_shares_of_their_own(tmp_path: Path) -> Non
     shares = load_config(path).io.schedule_policy.shares
     assert shares[Background.SCRUB] == 0.01
     assert shares[Background.PROMOTION] == pytest.approx(0.03)
+
+
+def test_retention_is_chosen_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "kvstored.toml"
+    path.write_text(MINIMAL)
+    config = load_config(path)
+    assert config.dram.retention is Retention.LOOK_AHEAD_DENSITY
+    assert config.store.retention is TableRetention.LOOK_AHEAD
+    assert config.io.schedule_policy.shares[Background.PREFETCH] == 0.1
+    path.write_text(MINIMAL + "[dram]\nretention = 's3-fifo'\n[io]\nprefetch_share = 0.2\n")
+    config = load_config(path)
+    assert config.dram.retention is Retention.S3_FIFO
+    assert config.io.schedule_policy.shares[Background.PREFETCH] == 0.2

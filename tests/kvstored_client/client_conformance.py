@@ -36,12 +36,13 @@ from tests.kvstored_client.chunk_calls import (
     slice_at,
     store,
 )
+from tests.kvstored_client.hint_conformance import HintConformance
 from tests.kvstored_client.refusal_conformance import RefusalConformance
 from tests.kvstored_client.sequence_conformance import SequenceConformance
 from tests.support.rows import MIXED
 
 
-class ClientConformance(SequenceConformance, RefusalConformance):
+class ClientConformance(SequenceConformance, HintConformance, RefusalConformance):
     """``connect(**options)`` makes clients of one store, with a salt of the test's own."""
 
     def test_keys_follow_from_namespace_and_salt(self, connect: Connect) -> None:

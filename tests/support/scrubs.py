@@ -33,7 +33,7 @@ def scrubbing(
     scrub = Scrub(
         store=store._store,
         room=store.put_path._stager._room,
-        engine=store._promoter._engine,
+        engine=store._promoter._loader._engine,
         counters=store._promoter._counters,
         limits=ScrubLimits(
             bytes_per_s=bytes_per_s, start_delay_s=start_delay_s, pass_interval_s=pass_interval_s

@@ -33,17 +33,9 @@ SEAM_MEMBERS = {
 
 UNREACHED = {
     "kvstored.tiers.policy.expiry",
-    "kvstored.tiers.policy.fifo",
-    "kvstored.tiers.policy.hit_density",
-    "kvstored.tiers.policy.look_ahead",
-    "kvstored.tiers.policy.prefetch_plan",
-    "kvstored.tiers.policy.queue_places",
     "kvstored.tiers.policy.quota",
-    "kvstored.tiers.policy.ranked_keys",
-    "kvstored.tiers.policy.s3_fifo",
-    "kvstored.tiers.policy.use_ages",
 }
-"""Modules that only tests and benchmarks lead to: policies, until the daemon takes hints."""
+"""Modules that only tests and benchmarks lead to: policies, until the daemon has quotas."""
 
 PURE_BY_WORD_ONLY = {
     "engine_adapters.reading.section",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from kvstored_client.values import SequenceInfo
+from kvstored_client.values import HintReport, QueueEntry, SequenceInfo
 from kvstored_client.verbs import sequence_verbs
 from kvstored_client.verbs.call import ResultT, Verb
 from kvstored_contract.layout import StateLayout
@@ -90,6 +90,24 @@ class AsyncSequences:
     async def delete(self, name: str) -> bool:
         """Deletes the sequence, not its chunks; False when there was none."""
         return await self._run(sequence_verbs.delete(name))
+
+    async def hint(
+        self,
+        entered: Sequence[QueueEntry],
+        left: Sequence[str] = (),
+        *,
+        version: int,
+        previous_version: int = 0,
+    ) -> HintReport | None:
+        """Tells which requests entered or left the engine's queue; leaving comes first.
+
+        ``version`` grows with every change, and ``previous_version`` is the one that it was made
+        from; with 0 ``entered`` is the whole queue. At most 4096 wait. The daemon keeps what waits
+        and fetches it ahead, as far as there is room; the queue ends with the session.
+        """
+        return await self._run(
+            sequence_verbs.hint(entered, left, version=version, previous_version=previous_version)
+        )
 
     async def list(self) -> list[str]:
         """Names of all sequences of the namespace."""

@@ -11,7 +11,8 @@ In reading order: the store (``store``), what it keeps of a chunk (``stored_chun
 what a test sets (``faults``). Clients in the same process (``memory_client``) reach it by
 ``memory_link``, those of other processes by ``memory_daemon``; each has a session
 (``memory_session``). Every method is served by a function (``calls``): of sessions and the daemon
-(``admin_calls``), of chunks (``store_calls``), of sequences (``sequence_calls``). What is refused
+(``admin_calls``), of chunks (``store_calls``), of sequences (``sequence_calls``), of queues
+(``hint_call``). What is refused
 (``checks``, ``refusal``), where slices lie (``addresses``), and how a read arrives
 (``served_read``, in the same process ``memory_read``).
 """

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 
-from kvstored_client.testing import admin_calls, sequence_calls, store_calls
+from kvstored_client.testing import admin_calls, hint_call, sequence_calls, store_calls
 from kvstored_client.testing.faults import CallName
 from kvstored_client.verbs import methods
 from kvstored_protos.v1 import admin_pb2, sequence_pb2, session_pb2, store_pb2
@@ -66,6 +66,9 @@ SERVED_CALLS: Final[dict[str, ServedCall]] = {
     ),
     methods.SEQUENCE_LIST.path: ServedCall(
         CallName.SEQUENCE_LIST, sequence_pb2.ListSequencesRequest, sequence_calls.list_names
+    ),
+    methods.SEQUENCE_HINT.path: ServedCall(
+        CallName.SEQUENCE_HINT, sequence_pb2.HintRequest, hint_call.hint
     ),
     methods.STATS.path: ServedCall(CallName.STATS, admin_pb2.StatsRequest, admin_calls.stats),
     methods.LIST_CHUNKS.path: ServedCall(

@@ -13,15 +13,18 @@ from kvstored_contract.limits import (
     KEY_BYTES,
     NOTE_BYTES_MAX,
     NOTES_BYTES_PER_CALL_MAX,
+    PLACE_MAX,
     ROWS_PER_APPEND_MAX,
     SEQUENCE_NAME_BYTES_MAX,
     SLICE_LENGTHS_PER_CALL_MAX,
+    WAITING_PER_SESSION_MAX,
 )
 from kvstored_contract.reasons import Reason
 from kvstored_contract.snapshot import SnapshotGeometry
-from kvstored_protos.v1 import store_pb2
+from kvstored_protos.v1 import sequence_pb2, store_pb2
 
 TOKENS_MAX = 2**48
+VERSION_MAX = 2**63
 _ACKS = (store_pb2.ACK_STAGED, store_pb2.ACK_DURABLE)
 
 
@@ -155,6 +158,22 @@ def _check_item(item: store_pb2.AppendItem, row_count: int, layout: StateLayout)
         )
     if item.keys:
         check_keys(item.keys)
+
+
+def check_hint(request: sequence_pb2.HintRequest) -> None:
+    """Refuses a change of a queue that cannot be."""
+    if max(len(request.entered), len(request.left)) > WAITING_PER_SESSION_MAX:
+        refuse(Reason.LIMIT_EXCEEDED, f"at most {WAITING_PER_SESSION_MAX} requests wait")
+    keys = [key for entry in request.entered for key in entry.keys]
+    if keys:
+        check_keys(keys)
+    version = check_bounds(request.version, "version", least=1, most=VERSION_MAX)
+    check_bounds(request.previous_version, "previous_version", least=0, most=version - 1)
+    for entry in request.entered:
+        check_name(entry.name)
+        check_bounds(entry.place, "place", least=0, most=PLACE_MAX)
+    for name in request.left:
+        check_name(name, "left")
 
 
 def check_halves(layout: StateLayout) -> None:

@@ -33,6 +33,7 @@ class CallName(StrEnum):
     SEQUENCE_FLUSH = "sequence_flush"
     SEQUENCE_DELETE = "sequence_delete"
     SEQUENCE_LIST = "sequence_list"
+    SEQUENCE_HINT = "sequence_hint"
     STATS = "stats"
     LIST_CHUNKS = "list_chunks"
     INSPECT = "inspect"

@@ -33,6 +33,9 @@ class MemorySession:
         self.arena = arena
         self.layouts: dict[bytes, StateLayout] = {}
         self.leases: dict[int, MemoryLease] = {}
+        self.waiting: dict[str, tuple[int, tuple[bytes, ...]]] = {}
+        """By name, who waits in the engine's queue: place and keys."""
+        self.queue_version = 0
         self._connection = connection
         self._eventfd = eventfd
         self._close = weakref.finalize(self, _close_descriptors, connection, eventfd)
@@ -77,6 +80,7 @@ class MemorySession:
             self._has_ended = True
             self._close()
         self.leases.clear()
+        self.waiting.clear()
 
 
 def _close_descriptors(connection: socket.socket, eventfd: int) -> None:

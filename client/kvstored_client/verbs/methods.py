@@ -33,6 +33,7 @@ SEQUENCE_DELETE: Final = Method(
     "/kvstored.v1.SequenceService/Delete", sequence_pb2.DeleteSequenceReply
 )
 SEQUENCE_LIST: Final = Method("/kvstored.v1.SequenceService/List", sequence_pb2.ListSequencesReply)
+SEQUENCE_HINT: Final = Method("/kvstored.v1.SequenceService/Hint", sequence_pb2.HintReply)
 
 STATS: Final = Method("/kvstored.v1.AdminService/Stats", admin_pb2.StatsReply)
 LIST_CHUNKS: Final = Method("/kvstored.v1.AdminService/ListChunks", admin_pb2.ListChunksReply)

@@ -7,6 +7,7 @@ from kvstored_client.values import (
     Change,
     ChangeKind,
     Changes,
+    HintReport,
     PutOutcome,
     PutReport,
     PutResult,
@@ -106,6 +107,11 @@ def _kind_of(value: int) -> ChangeKind:
         raise DaemonFaultError(
             f"the daemon told of a change outside the contract: {value}"
         ) from error
+
+
+def hint_report(reply: sequence_pb2.HintReply) -> HintReport:
+    """What became of a change of the queue."""
+    return HintReport(reply.taken, reply.version, tuple(reply.ignored))
 
 
 def sequence_info(reply: sequence_pb2.Sequence) -> SequenceInfo:

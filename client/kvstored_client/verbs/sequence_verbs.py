@@ -7,10 +7,10 @@ from google.protobuf.message import Message
 from kvstored_client.errors import SequenceUnknownError
 from kvstored_client.session.limits import CALL_TIMEOUT_S, REPLY_GRACE_S
 from kvstored_client.session.session import Session
-from kvstored_client.values import SequenceInfo
+from kvstored_client.values import HintReport, QueueEntry, SequenceInfo
 from kvstored_client.verbs import methods
 from kvstored_client.verbs.call import Flow, Method, Verb, ask, building
-from kvstored_client.verbs.replies import sequence_info
+from kvstored_client.verbs.replies import hint_report, sequence_info
 from kvstored_client.verbs.store_verbs import registered
 from kvstored_contract.layout import StateLayout
 from kvstored_protos.v1 import sequence_pb2
@@ -137,6 +137,32 @@ def list_names() -> Verb[list[str]]:
         return list(reply.names)
 
     return Verb(name="sequence_list", flow=flow, missed=lambda _: [])
+
+
+def hint(
+    entered: Sequence[QueueEntry], left: Sequence[str], *, version: int, previous_version: int
+) -> Verb[HintReport | None]:
+    """Tells what changed in the engine's queue."""
+
+    def flow(session: Session) -> Flow[HintReport | None]:
+        entries = []
+        for entry in entered:
+            layout_id = b""
+            if entry.layout is not None:
+                layout_id = yield from registered(session, entry.layout)
+            with building():
+                entries.append(
+                    sequence_pb2.QueueEntry(
+                        name=entry.name, place=entry.place, keys=entry.keys, layout_id=layout_id
+                    )
+                )
+        with building():
+            request = sequence_pb2.HintRequest(
+                version=version, previous_version=previous_version, entered=entries, left=left
+            )
+        return hint_report((yield from ask(session, methods.SEQUENCE_HINT, request)))
+
+    return Verb(name="sequence_hint", flow=flow, missed=lambda _: None)
 
 
 def _change(

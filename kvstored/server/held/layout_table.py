@@ -1,5 +1,7 @@
 """The layouts that a session has registered."""
 
+from collections.abc import Mapping
+
 from kvstored.server.errors import refuse
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
@@ -30,6 +32,11 @@ class LayoutTable:
         self.check_limit(layout)
         self._layouts[layout.layout_id] = layout
         return layout.layout_id
+
+    @property
+    def known(self) -> Mapping[bytes, StateLayout]:
+        """All registered layouts by their ids."""
+        return self._layouts
 
     def find(self, layout_id: bytes) -> StateLayout:
         """The registered layout of this id; raises RefusedError."""

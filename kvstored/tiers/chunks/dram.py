@@ -3,14 +3,15 @@
 Invariants: a frame is given away again only when it is not dirty, nobody has it pinned, and its
 key no longer names it; a key names at most one frame.
 
-Who makes room for a frame of a size class that finds none: one slab of another class is
-emptied if its late use (``SlabUses``) is before the last use of the class's own frame that is
-to go, the slab with the oldest late use first; else that one frame goes. So at most one slab's
-worth is evicted for a frame, nothing is evicted in vain, and a class takes over a slab only
-where nearly all that goes is older than everything it has. A class without any frame that may
-go, while every slab of others is in use somewhere, has one slab *drained* for it as long as it
-waits: nothing new comes there, and each frame goes as soon as it may. That is a slab without
-frames that may be kept for long, those of open chunks and of leased ones, while there is one.
+Who makes room for a frame of a size class that finds none: one slab of another class, without
+chunks that somebody waits for, is emptied if its late use (``SlabUses``) is before the last use
+of the class's own frame that is to go, the slab with the oldest late use first; else that one
+frame goes. So at most one slab's worth is evicted for a frame, nothing is evicted in vain, and a
+class takes over a slab only where nearly all that goes is older than everything it has. A class
+without any frame that may go, while every slab of others is in use somewhere, has one slab
+*drained* for it as long as it waits: nothing new comes there, and each frame goes as soon as it
+may. That is a slab without frames that may be kept for long, those of open chunks and of leased
+ones, while there is one.
 """
 
 import threading
@@ -22,6 +23,7 @@ from kvstored.format.extent import Extent
 from kvstored.format.geometry import ChunkGeometry
 from kvstored.format.identity import ChunkId
 from kvstored.tiers.chunks.frame import Claim, Frame, FrameState
+from kvstored.tiers.chunks.frame_hints import FrameHints
 from kvstored.tiers.chunks.frame_space import FrameSpace
 from kvstored.tiers.chunks.open_frames import OpenFrames
 from kvstored.tiers.policy.protocol import EvictionPolicy
@@ -50,7 +52,8 @@ def _nobody_hears(_: ChunkId) -> None:
 class DramTier:
     """Which frames of ``space`` keys name, and what goes for others. Thread-safe.
 
-    Those of ``open_frames`` have no key yet, and do not go.
+    Those of ``open_frames`` have no key yet, and do not go. What waiting requests need, ``hints``
+    tells.
 
     ``is_kept`` says of a chunk, with the tier's lock held, that it must not be evicted now; it
     must not block. ``on_left`` hears, with that lock held, of every chunk that could be read from
@@ -71,6 +74,7 @@ class DramTier:
         self.open_frames = OpenFrames(
             self.space, room=self._room, take=self._take_extent, name=self._claim_extent
         )
+        self.hints = FrameHints(room=self._room, policy=policy, evict=self._evict_first)
         self._policy = policy
         self._is_kept = is_kept
         self._on_left = on_left
@@ -231,13 +235,30 @@ class DramTier:
         own = self._first_to_go(class_bytes)
         before = None if own is None else self.space.uses.last_use(own.slab, own.place)
         slabs = self.space.uses.to_empty(class_bytes, before=before)
+        wanted: list[list[Frame]] = []
         for slab in islice(slabs, SLABS_TRIED_MAX):
-            if not any(map(self._is_kept, self._slab_frames[slab])):
-                yield list(self._slab_frames[slab].values())
+            frames = self._slab_frames[slab]
+            if any(map(self._is_kept, frames)):
+                continue
+            if any(map(self._policy.is_queued, frames)):
+                wanted.append(list(frames.values()))
+            else:
+                yield list(frames.values())
         if own is not None:
             yield [own]
+        else:
+            yield from wanted
 
-    def _first_to_go(self, class_bytes: int) -> Frame | None:
+    def _evict_first(self) -> int:
+        """Makes the first chunk of all go that nobody waits for; its bytes, 0 without one."""
+        frame = self._first_to_go(None)
+        if frame is None or self._policy.is_queued(frame.chunk):
+            return 0
+        self._forget(frame)
+        self._note(frame)
+        return frame.extent.byte_count
+
+    def _first_to_go(self, class_bytes: int | None) -> Frame | None:
         for chunk in islice(self._policy.victims(class_bytes), VICTIMS_LOOKED_AT_MAX):
             frame = self._frames[chunk]
             if frame.may_go and not self._is_kept(chunk):

@@ -45,6 +45,12 @@ class FrameSpace:
         per_slab = self._allocator.geometry.extents_per_slab(class_bytes)
         return self._allocator.geometry.slab_bytes // max(per_slab, 1)
 
+    @property
+    def free_bytes(self) -> int:
+        """What is not used, without what frames leave of their slabs. Looks at every slab."""
+        counts = self.uses.frame_counts()
+        return self.capacity_bytes - sum(self.share_bytes(size) * count for size, count in counts)
+
     def allocate(self, class_bytes: int) -> Extent | None:
         """Memory for a frame; None when nothing is free."""
         allocation = self._allocator.allocate(class_bytes, 0)

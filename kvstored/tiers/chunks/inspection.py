@@ -37,12 +37,14 @@ class Inspection:
         devices: tuple[MonitoredDevice, ...],
         counters: Counters,
         scrub_status: Callable[[], ScrubStatus],
+        waiting_count: Callable[[], int],
     ) -> None:
         self._store = store
         self._dram = dram
         self._devices = devices
         self._counters = counters
         self._scrub_status = scrub_status
+        self._waiting_count = waiting_count
 
     def stats(self) -> StoreStats:
         """The whole store at this moment."""
@@ -58,6 +60,7 @@ class Inspection:
             counters=self._counters.values(),
             devices=tuple(self._device_status(index) for index in range(len(self._devices))),
             scrub=self._scrub_status(),
+            waiting_request_count=self._waiting_count(),
         )
 
     def _entry_count(self, table: Table) -> int:

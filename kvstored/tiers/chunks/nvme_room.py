@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from itertools import islice
 from typing import NamedTuple
@@ -103,6 +103,13 @@ class NvmeRoom:
         for start in range(0, len(used), TOUCHED_AT_ONCE):
             with self._table_lock:
                 self._policy.touch(used[start : start + TOUCHED_AT_ONCE])
+
+    def hint(self, places: Mapping[ChunkId, int | None]) -> None:
+        """Hears which chunks have another place in the queue of waiting requests."""
+        changed = tuple(places.items())
+        for start in range(0, len(changed), TOUCHED_AT_ONCE):
+            with self._table_lock:
+                self._policy.hint(dict(changed[start : start + TOUCHED_AT_ONCE]))
 
     def removed(self, chunk: ChunkId) -> None:
         """Hears of a chunk that is gone."""
@@ -241,7 +248,10 @@ class NvmeRoom:
         return []
 
     def _whole_slab(self, store: ChunkStore, slabs: Iterable[tuple[int, int]]) -> list[ChunkId]:
-        """All chunks of the first of some slabs that can become empty: then it fits any class."""
+        """All chunks of the first of some slabs that can become empty: then it fits any class.
+
+        No slab with chunks that waiting requests need.
+        """
         looked_at = 0
         for slab in slabs:
             with self._table_lock:
@@ -254,7 +264,8 @@ class NvmeRoom:
                 columns = self._table.columns
                 rows = columns.rows_in_slab(number) if can_be_empty else []
                 chunks = [columns.chunk(row) for row in rows]
-            if chunks and not any(map(store.pins.is_pinned, chunks)):
+                is_wanted = any(map(self._policy.is_queued, chunks))
+            if chunks and not is_wanted and not any(map(store.pins.is_pinned, chunks)):
                 return chunks
             looked_at += can_be_empty
             if looked_at == SLABS_LOOKED_AT_MAX:

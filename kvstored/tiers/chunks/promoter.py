@@ -7,7 +7,6 @@ together exceed the tier do not chase each other through it (TinyLFU's rule of a
 """
 
 import threading
-import time
 
 from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
@@ -16,10 +15,8 @@ from kvstored.store.read.chunk_source import ChunkSource, StoredChunk
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.chunk_thread import ChunkThread
 from kvstored.tiers.chunks.dram import DramTier
-from kvstored.tiers.chunks.extent_load import is_intact, load_extent
-from kvstored.tiers.chunks.frame import Frame, FrameState
+from kvstored.tiers.chunks.frame_loader import FrameLoader
 from kvstored.tiers.policy.use_counts import UseCounts
-from kvstored_contract.reasons import Reason
 
 COUNTED_CHUNKS_MAX = 65_536
 """Chunks whose reads are counted."""
@@ -39,9 +36,10 @@ class Promoter:
     def __init__(
         self, *, store: ChunkStore, dram: DramTier, engine: IoEngine, counters: Counters
     ) -> None:
-        self._store = store
         self._dram = dram
-        self._engine = engine
+        self._loader = FrameLoader(
+            store=store, dram=dram, engine=engine, background=Background.PROMOTION
+        )
         self._counters = counters
         self._reads: UseCounts[ChunkId] = UseCounts(COUNTED_CHUNKS_MAX)
         self._lock = threading.Lock()
@@ -63,41 +61,14 @@ class Promoter:
         self._work.close()
 
     def _load(self, source: StoredChunk) -> None:
-        claim = self._dram.claim(
-            source.chunk,
-            layout_id=source.record.layout_id,
-            geometry=source.geometry,
-            class_bytes=source.record.extent.byte_count,
-            deadline=time.monotonic(),
-            may_evict=lambda victim: self._is_read_more_often(source.chunk, victim),
+        load = self._loader.begin(
+            source, may_evict=lambda victim: self._may_displace(source.chunk, victim)
         )
-        if claim is None or not claim.is_new:
-            return
-        frame = claim.frame
-        try:
-            reason = self._filled(frame, source)
-        except BaseException:
-            self._dram.abandon(frame, Reason.INTERNAL)
-            raise
-        if reason is Reason.UNSPECIFIED:
-            self._dram.publish(frame, FrameState.CLEAN)
-            frame.durable.set_result(Reason.UNSPECIFIED)
+        if load is not None and self._loader.end(load):
             self._counters.add("promoted_chunks")
-            return
-        self._dram.abandon(frame, reason)
-        if reason is Reason.CHECKSUM:
-            self._store.quarantine(source.chunk, source.record)
 
-    def _filled(self, frame: Frame, source: StoredChunk) -> Reason:
-        """Reads a chunk into a claimed frame, verified; or why it is not there."""
-        if self._store.find([source.chunk]) != [source.record]:
-            # Deleted since it was looked up.
-            return Reason.NOT_STORED
-        loaded = load_extent(self._engine, source, frame.view, background=Background.PROMOTION)
-        if loaded.result() is not None:
-            return Reason.DEVICE_FAILED
-        return Reason.UNSPECIFIED if is_intact(source, frame.view) else Reason.CHECKSUM
-
-    def _is_read_more_often(self, chunk: ChunkId, victim: ChunkId) -> bool:
+    def _may_displace(self, chunk: ChunkId, victim: ChunkId) -> bool:
+        if self._dram.hints.is_queued(victim):
+            return False
         with self._lock:
             return self._reads.count(chunk) > self._reads.count(victim)

@@ -54,6 +54,8 @@ class StoreStats:
     counters: dict[str, int]
     devices: tuple[DeviceStatus, ...]
     scrub: ScrubStatus = ScrubStatus()
+    waiting_request_count: int = 0
+    """Requests that wait in the queues of engines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

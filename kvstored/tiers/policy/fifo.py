@@ -29,6 +29,11 @@ class FifoPolicy(Generic[KeyT]):
     def hint(self, places: Mapping[KeyT, int | None]) -> None:
         """Does nothing."""
 
+    def is_queued(self, key: KeyT) -> bool:
+        """Whether hints keep a key: none does."""
+        _ = key
+        return False
+
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys in the order in which they entered the tier, the oldest first."""
         return self._keys.keys(group)

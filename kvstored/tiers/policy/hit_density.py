@@ -70,6 +70,11 @@ class HitDensityPolicy(Generic[KeyT]):
     def hint(self, places: Mapping[KeyT, int | None]) -> None:
         """Does nothing."""
 
+    def is_queued(self, key: KeyT) -> bool:
+        """Whether hints keep a key: none does."""
+        _ = key
+        return False
+
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys in the order in which they would go, if nothing were used any more."""
         once, again = self._queue(group, 0), self._queue(group, 1)

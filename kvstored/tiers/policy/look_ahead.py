@@ -61,6 +61,10 @@ class LookAheadPolicy(Generic[KeyT]):
                     self._base.remove(key)
                 self._queued.put(key, group, place)
 
+    def is_queued(self, key: KeyT) -> bool:
+        """Whether somebody waits for a key."""
+        return key in self._places
+
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys that nobody waits for in the base's order, then queued ones from the tail."""
         yield from self._base.victims(group)

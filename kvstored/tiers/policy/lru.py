@@ -32,6 +32,11 @@ class LruPolicy(Generic[KeyT]):
     def hint(self, places: Mapping[KeyT, int | None]) -> None:
         """Does nothing: only what was used counts."""
 
+    def is_queued(self, key: KeyT) -> bool:
+        """Whether hints keep a key: none does."""
+        _ = key
+        return False
+
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys in the order of their last use, the oldest first."""
         return self._keys.keys(group)

@@ -32,6 +32,9 @@ class EvictionPolicy(Protocol[KeyT]):
         queued before it enters the tier, or after it left. A policy may ignore all of it.
         """
 
+    def is_queued(self, key: KeyT) -> bool:
+        """Whether hints keep a key: what goes without being asked for should not take it."""
+
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys of one group, or of all, the first to go first.
 

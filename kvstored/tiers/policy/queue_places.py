@@ -1,20 +1,22 @@
 """The places of chunks in a queue, from the places of the sequences that wait in it."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
 NameT = TypeVar("NameT", bound=Hashable)
 KeyT = TypeVar("KeyT", bound=Hashable)
 
+_SPARE_ENTRIES = 64
+"""A heap may have so many entries more than twice the sequences of its key."""
+
 
 class QueuePlaces(Generic[NameT, KeyT]):
     """Turns changes of a queue into what ``EvictionPolicy.hint`` takes.
 
-    A chunk of several waiting sequences has the place of the first of them. Queues of several
-    engines are merged by their places. A change costs logarithmic time for each of its chunks,
-    however long the queue is.
+    A chunk of several waiting sequences has the place of the first of them. A change costs
+    logarithmic time for each of its chunks, however long the queue is.
     """
 
     def __init__(self) -> None:
@@ -22,11 +24,17 @@ class QueuePlaces(Generic[NameT, KeyT]):
         """By name, the number of its entries and its keys."""
         self._heaps: dict[KeyT, list[tuple[int, int, NameT]]] = {}
         """By key, places with numbers of entries; the first one is of a sequence that waits."""
+        self._counts: dict[KeyT, int] = {}
+        """By key, the sequences that wait for it."""
         self._numbers = count(1)
 
     def __len__(self) -> int:
         """Sequences that wait."""
         return len(self._waiting)
+
+    def sequences(self, key: KeyT) -> int:
+        """How many sequences wait for a key."""
+        return self._counts.get(key, 0)
 
     def enter(self, name: NameT, place: int, keys: Sequence[KeyT]) -> dict[KeyT, int | None]:
         """Queues a sequence with its keys; the changed places. Raises ValueError if it waits."""
@@ -38,6 +46,7 @@ class QueuePlaces(Generic[NameT, KeyT]):
         for key in keys:
             heap = self._heaps.setdefault(key, [])
             heappush(heap, (place, number, name))
+            self._counts[key] = self._counts.get(key, 0) + 1
             if heap[0][1] == number:
                 changed[key] = place
         return changed
@@ -52,15 +61,20 @@ class QueuePlaces(Generic[NameT, KeyT]):
         return changed
 
     def _pass(self, key: KeyT, changed: dict[KeyT, int | None]) -> None:
-        """Notes a key's next place, if the one that it had is gone."""
-        heap = self._heaps.get(key, [])
-        before = len(heap)
-        while heap and not self._waits(heap[0]):
-            heappop(heap)
-        if not heap:
+        """Hears that one sequence less waits for a key: notes its next place, if it has another."""
+        self._counts[key] -= 1
+        if not self._counts[key]:
+            del self._counts[key], self._heaps[key]
             changed[key] = None
-            self._heaps.pop(key, None)
-        elif len(heap) < before:
+            return
+        heap = self._heaps[key]
+        before = heap[0]
+        if len(heap) > 2 * self._counts[key] + _SPARE_ENTRIES:
+            heap[:] = [entry for entry in heap if self._waits(entry)]
+            heapify(heap)
+        while not self._waits(heap[0]):
+            heappop(heap)
+        if heap[0] != before:
             changed[key] = heap[0][0]
 
     def _waits(self, entry: tuple[int, int, NameT]) -> bool:

@@ -1,10 +1,9 @@
 """Whose chunks make room: shares of a tier that namespaces are sure of, and limits."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-KeyT = TypeVar("KeyT", bound=Hashable)
 NamespaceT = TypeVar("NamespaceT", bound=Hashable)
 
 
@@ -57,23 +56,13 @@ class Quotas(Generic[NamespaceT]):
         if taken_bytes:
             yield taker
 
-    def protected(
-        self,
-        namespace: NamespaceT,
-        queue: Sequence[tuple[KeyT, int]],
-        capacity_bytes: int,
-    ) -> Sequence[tuple[KeyT, int]]:
-        """The head of a namespace's queue, of keys and their bytes, whose hints count.
+    def protected_bytes(self, namespace: NamespaceT, capacity_bytes: int) -> int:
+        """How much hints of a namespace may keep: its limit; without one, what nobody else has.
 
-        They fit its limit; without one, its guaranteed share and what nobody else is sure of. So
-        hints for everything keep nobody else's share out.
+        That is its guaranteed share and what nobody else is sure of. So hints for everything keep
+        nobody else's share out.
         """
+        others = (quota for name, quota in self.quotas.items() if name != namespace)
+        free_bytes = max(0, capacity_bytes - sum(quota.guaranteed_bytes for quota in others))
         limit = self.of(namespace).limit_bytes
-        if limit is None:
-            others = (quota for name, quota in self.quotas.items() if name != namespace)
-            limit = capacity_bytes - sum(quota.guaranteed_bytes for quota in others)
-        for position, (_, byte_count) in enumerate(queue):
-            limit -= byte_count
-            if limit < 0:
-                return queue[:position]
-        return queue
+        return free_bytes if limit is None else min(limit, free_bytes)

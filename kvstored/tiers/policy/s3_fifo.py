@@ -69,6 +69,11 @@ class S3FifoPolicy(Generic[KeyT]):
     def hint(self, places: Mapping[KeyT, int | None]) -> None:
         """Does nothing."""
 
+    def is_queued(self, key: KeyT) -> bool:
+        """Whether hints keep a key: none does."""
+        _ = key
+        return False
+
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys as the queues would give them up; of several groups the one that came first."""
         groups = [group] if group is not None else self._small.groups

@@ -73,6 +73,11 @@ class SlabUses:
         """Hears that one of those frames is like others now, or free."""
         self._open_counts[slab] -= 1
 
+    def frame_counts(self) -> list[tuple[int, int]]:
+        """Of each slab with frames, their size class and how many they are."""
+        counts = zip(self._class_bytes, self._used_counts, strict=True)
+        return [(class_bytes, used) for class_bytes, used in counts if used]
+
     def is_empty(self, slab: int) -> bool:
         """Whether a slab has no frames."""
         return self._used_counts[slab] == 0

@@ -40,6 +40,11 @@ class TableLru:
     def hint(self, places: Mapping[ChunkId, int | None]) -> None:
         """Does nothing: only what was used counts."""
 
+    def is_queued(self, key: ChunkId) -> bool:
+        """Whether hints keep a key: none does."""
+        _ = key
+        return False
+
     def victims(self, group: int | None = None) -> Iterator[ChunkId]:
         """Chunks in the order of their last use, the oldest first."""
         return (self._table.use(row)[0] for row in self._order.victims(group))

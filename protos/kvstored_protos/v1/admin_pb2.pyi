@@ -142,6 +142,7 @@ class StatsReply(_message.Message):
     PINNED_CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     READS_IN_FLIGHT_COUNT_FIELD_NUMBER: _builtins.int
     INDEX_FAILED_FIELD_NUMBER: _builtins.int
+    WAITING_REQUEST_COUNT_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     uptime_ms: _builtins.int
     chunk_count: _builtins.int
@@ -159,6 +160,8 @@ class StatsReply(_message.Message):
     reads_in_flight_count: _builtins.int
     index_failed: _builtins.bool
     """Whether a write of the index has failed: nothing is stored until the daemon starts again."""
+    waiting_request_count: _builtins.int
+    """Requests that wait in the queues that engines told of."""
     @_builtins.property
     def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Monotonic counters since start, by name."""
@@ -187,10 +190,11 @@ class StatsReply(_message.Message):
         pinned_chunk_count: _builtins.int = ...,
         reads_in_flight_count: _builtins.int = ...,
         index_failed: _builtins.bool = ...,
+        waiting_request_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arenas_capacity_bytes", b"arenas_capacity_bytes", "arenas_used_bytes", b"arenas_used_bytes", "chunk_count", b"chunk_count", "counters", b"counters", "devices", b"devices", "dram_capacity_bytes", b"dram_capacity_bytes", "dram_chunk_count", b"dram_chunk_count", "dram_used_bytes", b"dram_used_bytes", "epoch", b"epoch", "index_failed", b"index_failed", "lease_count", b"lease_count", "pinned_chunk_count", b"pinned_chunk_count", "reads_in_flight_count", b"reads_in_flight_count", "scrub", b"scrub", "sequence_count", b"sequence_count", "session_count", b"session_count", "uptime_ms", b"uptime_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arenas_capacity_bytes", b"arenas_capacity_bytes", "arenas_used_bytes", b"arenas_used_bytes", "chunk_count", b"chunk_count", "counters", b"counters", "devices", b"devices", "dram_capacity_bytes", b"dram_capacity_bytes", "dram_chunk_count", b"dram_chunk_count", "dram_used_bytes", b"dram_used_bytes", "epoch", b"epoch", "index_failed", b"index_failed", "lease_count", b"lease_count", "pinned_chunk_count", b"pinned_chunk_count", "reads_in_flight_count", b"reads_in_flight_count", "scrub", b"scrub", "sequence_count", b"sequence_count", "session_count", b"session_count", "uptime_ms", b"uptime_ms", "waiting_request_count", b"waiting_request_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -312,3 +312,113 @@ class DeleteSequenceReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteSequenceReply: _TypeAlias = DeleteSequenceReply  # noqa: Y015
+
+@_typing.final
+class QueueEntry(_message.Message):
+    """A request that waits in an engine's queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    LAYOUT_ID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Of a sequence; with keys it is any name of the session's own choice."""
+    place: _builtins.int
+    """The order of the queue: the smallest runs first. Places need not follow each other, so that
+    nobody moves when the head leaves.
+    """
+    layout_id: _builtins.bytes
+    """Layout of these keys."""
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Chunks that the request will read, in the order of its tokens; without any, those that the
+        sequence has now.
+        """
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        place: _builtins.int = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        layout_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "layout_id", b"layout_id", "name", b"name", "place", b"place"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueEntry: _TypeAlias = QueueEntry  # noqa: Y015
+
+@_typing.final
+class HintRequest(_message.Message):
+    """What changed in a session's queue since it had previous_version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    PREVIOUS_VERSION_FIELD_NUMBER: _builtins.int
+    ENTERED_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Larger than every version before it."""
+    previous_version: _builtins.int
+    """0: entered is the whole queue, and nobody else waits."""
+    @_builtins.property
+    def entered(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueEntry]:
+        """A name that waits already gets this place and these chunks."""
+
+    @_builtins.property
+    def left(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Applied before entered; names that do not wait are ignored."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        previous_version: _builtins.int = ...,
+        entered: _abc.Iterable[Global___QueueEntry] | None = ...,
+        left: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entered", b"entered", "left", b"left", "previous_version", b"previous_version", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HintRequest: _TypeAlias = HintRequest  # noqa: Y015
+
+@_typing.final
+class HintReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TAKEN_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    IGNORED_FIELD_NUMBER: _builtins.int
+    taken: _builtins.bool
+    """False: the change is older than what the daemon knows, or one before it is missing. Nothing
+    is changed then; the whole queue under a larger version is taken.
+    """
+    version: _builtins.int
+    """Of the queue that the daemon knows now; 0 before the first hint."""
+    @_builtins.property
+    def ignored(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Entered names that do not wait for the daemon: no such sequence, or no room for its chunks."""
+
+    def __init__(
+        self,
+        *,
+        taken: _builtins.bool = ...,
+        version: _builtins.int = ...,
+        ignored: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignored", b"ignored", "taken", b"taken", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HintReply: _TypeAlias = HintReply  # noqa: Y015

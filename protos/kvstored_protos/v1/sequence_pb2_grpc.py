@@ -82,6 +82,11 @@ class SequenceServiceStub(object):
                 request_serializer=kvstored_dot_v1_dot_sequence__pb2.ListSequencesRequest.SerializeToString,
                 response_deserializer=kvstored_dot_v1_dot_sequence__pb2.ListSequencesReply.FromString,
                 _registered_method=True)
+        self.Hint = channel.unary_unary(
+                '/kvstored.v1.SequenceService/Hint',
+                request_serializer=kvstored_dot_v1_dot_sequence__pb2.HintRequest.SerializeToString,
+                response_deserializer=kvstored_dot_v1_dot_sequence__pb2.HintReply.FromString,
+                _registered_method=True)
 
 
 class SequenceServiceServicer(object):
@@ -145,6 +150,14 @@ class SequenceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Hint(self, request, context):
+        """Tells which requests wait, and is best effort: it decides what stays and what is fetched
+        ahead, never what is true. The queue ends with the session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SequenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -192,6 +205,11 @@ def add_SequenceServiceServicer_to_server(servicer, server):
                     servicer.List,
                     request_deserializer=kvstored_dot_v1_dot_sequence__pb2.ListSequencesRequest.FromString,
                     response_serializer=kvstored_dot_v1_dot_sequence__pb2.ListSequencesReply.SerializeToString,
+            ),
+            'Hint': grpc.unary_unary_rpc_method_handler(
+                    servicer.Hint,
+                    request_deserializer=kvstored_dot_v1_dot_sequence__pb2.HintRequest.FromString,
+                    response_serializer=kvstored_dot_v1_dot_sequence__pb2.HintReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -440,6 +458,33 @@ class SequenceService(object):
             '/kvstored.v1.SequenceService/List',
             kvstored_dot_v1_dot_sequence__pb2.ListSequencesRequest.SerializeToString,
             kvstored_dot_v1_dot_sequence__pb2.ListSequencesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvstored.v1.SequenceService/Hint',
+            kvstored_dot_v1_dot_sequence__pb2.HintRequest.SerializeToString,
+            kvstored_dot_v1_dot_sequence__pb2.HintReply.FromString,
             options,
             channel_credentials,
             insecure,

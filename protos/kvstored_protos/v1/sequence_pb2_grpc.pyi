@@ -46,6 +46,10 @@ class SequenceServiceStub:
     """Answers when everything before expected_tokens is durable, or at the deadline."""
     Delete: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.SequenceRequest, _sequence_pb2.DeleteSequenceReply]
     List: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.ListSequencesRequest, _sequence_pb2.ListSequencesReply]
+    Hint: _grpc.UnaryUnaryMultiCallable[_sequence_pb2.HintRequest, _sequence_pb2.HintReply]
+    """Tells which requests wait, and is best effort: it decides what stays and what is fetched
+    ahead, never what is true. The queue ends with the session.
+    """
 
 @_typing.type_check_only
 class SequenceServiceAsyncStub(SequenceServiceStub):
@@ -65,6 +69,10 @@ class SequenceServiceAsyncStub(SequenceServiceStub):
     """Answers when everything before expected_tokens is durable, or at the deadline."""
     Delete: _aio.UnaryUnaryMultiCallable[_sequence_pb2.SequenceRequest, _sequence_pb2.DeleteSequenceReply]  # type: ignore[assignment]
     List: _aio.UnaryUnaryMultiCallable[_sequence_pb2.ListSequencesRequest, _sequence_pb2.ListSequencesReply]  # type: ignore[assignment]
+    Hint: _aio.UnaryUnaryMultiCallable[_sequence_pb2.HintRequest, _sequence_pb2.HintReply]  # type: ignore[assignment]
+    """Tells which requests wait, and is best effort: it decides what stays and what is fetched
+    ahead, never what is true. The queue ends with the session.
+    """
 
 class SequenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """Every change is durable when it is answered, but for what StoreService.Append adds: keys
@@ -135,5 +143,15 @@ class SequenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sequence_pb2.ListSequencesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sequence_pb2.ListSequencesReply, _abc.Awaitable[_sequence_pb2.ListSequencesReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Hint(
+        self,
+        request: _sequence_pb2.HintRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sequence_pb2.HintReply, _abc.Awaitable[_sequence_pb2.HintReply]]:
+        """Tells which requests wait, and is best effort: it decides what stays and what is fetched
+        ahead, never what is true. The queue ends with the session.
+        """
 
 def add_SequenceServiceServicer_to_server(servicer: SequenceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

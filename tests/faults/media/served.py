@@ -358,9 +358,9 @@ def quiesce(served: ServedStore) -> None:
 
 def is_busy(store: TieredStore) -> bool:
     """Whether anything is under way; in the order in which one thing gives work to the next."""
-    assert isinstance(store._promoter._engine, CountingEngine)
+    assert isinstance(store._promoter._loader._engine, CountingEngine)
     return bool(
-        store._promoter._engine.in_flight
+        store._promoter._loader._engine.in_flight
         or not waits_for_work(store._damage._work._thread, store._damage._work._queue)
         or not waits_for_work(store._promoter._work._thread, store._promoter._work._queue)
         or store._store.pins.count

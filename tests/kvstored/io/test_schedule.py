@@ -24,8 +24,9 @@ from tests.kvstored.io.simulated_device import (
 
 POLICY = SchedulePolicy(
     write_share=0.15,
+    prefetch_share=1e-6,
     background_share=0.05,
-    background_shares={Background.PROMOTION: 0.05 - 1e-6, Background.SCRUB: 1e-6},
+    background_shares={Background.PROMOTION: 0.05 - 2e-6, Background.SCRUB: 1e-6},
     write_cost=1.5,
 )
 DEPTH = 8
@@ -320,14 +321,19 @@ def test_refuses_impossible_policies(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         SchedulePolicy(
-            write_share=write_share, background_share=background_share, write_cost=write_cost
+            write_share=write_share,
+            prefetch_share=1e-6,
+            background_share=background_share,
+            write_cost=write_cost,
         )
 
 
 def test_kinds_of_background_divide_what_they_have_together() -> None:
-    policy = SchedulePolicy(write_share=0.15, background_share=0.05, write_cost=1.5)
+    policy = SchedulePolicy(
+        write_share=0.15, prefetch_share=1e-9, background_share=0.05, write_cost=1.5
+    )
     assert list(policy.shares) == list(TRAFFIC)
-    assert set(BACKGROUND_DIVISION) == set(Background)
+    assert set(BACKGROUND_DIVISION) == set(Background) - {Background.PREFETCH}
     assert sum(BACKGROUND_DIVISION.values()) == pytest.approx(1)
     assert sum(policy.shares.values()) == pytest.approx(1)
     assert policy.shares[Foreground.READ] == pytest.approx(0.8)
@@ -339,7 +345,9 @@ def test_kinds_of_background_divide_what_they_have_together() -> None:
 
 
 def test_refuses_shares_of_kinds_that_are_nothing_or_leave_nothing() -> None:
-    policy = SchedulePolicy(write_share=0.5, background_share=0.1, write_cost=1.0)
+    policy = SchedulePolicy(
+        write_share=0.5, prefetch_share=1e-6, background_share=0.1, write_cost=1.0
+    )
     with pytest.raises(ValueError, match="above 0"):
         replace(policy, background_shares={Background.SCRUB: 0.0})
     with pytest.raises(ValueError, match="leave nothing to reads"):
@@ -358,3 +366,16 @@ def test_a_write_that_puts_wait_for_is_as_urgent_as_a_read() -> None:
 def test_refuses_a_depth_of_zero() -> None:
     with pytest.raises(ValueError, match="depth must be at least 1, not 0"):
         new_schedule(depth=0)
+
+
+def test_what_is_read_ahead_has_a_share_of_its_own() -> None:
+    policy = SchedulePolicy(
+        write_share=0.15, prefetch_share=0.1, background_share=0.05, write_cost=1.5
+    )
+    assert policy.shares[Background.PREFETCH] == 0.1
+    assert policy.shares[Background.PROMOTION] == pytest.approx(0.03)
+    assert policy.shares[Foreground.READ] == pytest.approx(0.7)
+    own = replace(policy, background_shares={Background.PREFETCH: 0.2})
+    assert own.shares[Background.PREFETCH] == 0.2
+    with pytest.raises(ValueError, match="above 0"):
+        replace(policy, prefetch_share=0.0)

@@ -18,8 +18,9 @@ from tests.kvstored.io.simulated_device import (
 
 POLICY = SchedulePolicy(
     write_share=0.15,
+    prefetch_share=1e-6,
     background_share=0.05,
-    background_shares={Background.PROMOTION: 0.05 - 1e-6, Background.SCRUB: 1e-6},
+    background_shares={Background.PROMOTION: 0.05 - 2e-6, Background.SCRUB: 1e-6},
     write_cost=1.5,
 )
 
@@ -73,7 +74,9 @@ class TestSimulated:
         self, speed: Speed, is_shared: bool
     ) -> None:
         """Bug: whichever asked for more took all that both had."""
-        policy = SchedulePolicy(write_share=0.15, background_share=0.1, write_cost=1.5)
+        policy = SchedulePolicy(
+            write_share=0.15, prefetch_share=1e-6, background_share=0.1, write_cost=1.5
+        )
         scrub = replace(background(32), traffic=Background.SCRUB)
         for promotions in (1, 32):
             got = simulate(

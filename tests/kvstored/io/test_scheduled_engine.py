@@ -24,8 +24,9 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 POLICY = SchedulePolicy(
     write_share=0.15,
+    prefetch_share=1e-6,
     background_share=0.05,
-    background_shares={Background.PROMOTION: 1e-6, Background.SCRUB: 0.05 - 1e-6},
+    background_shares={Background.PROMOTION: 1e-6, Background.SCRUB: 0.05 - 2e-6},
     write_cost=1.5,
 )
 DEPTH = 4

@@ -24,6 +24,9 @@ from kvstored.tiers.chunks.requests import (
     ReadRequest,
 )
 from kvstored.tiers.chunks.status import ChunkDetail, ChunkStatus, DeviceStatus, StoreStats
+from kvstored.tiers.hints.queue_change import QueueAnswer, QueueChange
+from kvstored.tiers.hints.waiting_queue import WaitingQueue
+from kvstored.tiers.policy.prefetch_plan import WaitingSequence
 from kvstored.tiers.sequences.sequences import Caller
 from kvstored_contract.board import BoardWord, SliceState
 from kvstored_contract.layout import StateLayout
@@ -135,6 +138,33 @@ class FakeSequences:
         return state
 
 
+class FakeHints:
+    """A queue that no tier hears of, of sequences that ``FakeSequences`` has."""
+
+    def __init__(self, sequences: FakeSequences) -> None:
+        self._sequences = sequences
+        self.queue = WaitingQueue(())
+        self.changes: list[QueueChange] = []
+
+    def hint(self, caller: Caller, change: QueueChange) -> QueueAnswer:
+        self.changes.append(change)
+        names = {name for _, name in self._sequences.states}
+        return self.queue.change(
+            caller.session_id,
+            caller.namespace_id,
+            versions=(change.version, change.previous_version),
+            entered={
+                entry.name: (entry.place, WaitingSequence(chunks=(), chunk_bytes=1))
+                for entry in change.entered
+                if entry.keys or entry.name in names
+            },
+            left=change.left,
+        )
+
+    def end_session(self, session_id: int) -> None:
+        self.queue.end_session(session_id)
+
+
 class FakeStore:
     """Keys in a set; ``durable`` resolves what puts wait for, ``hold`` keeps puts waiting.
 
@@ -162,6 +192,7 @@ class FakeStore:
         self.failure: Exception | None = None
         self.index_failed = False
         self.sequences = FakeSequences()
+        self.hints = FakeHints(self.sequences)
         self.appends: list[AppendRequest] = []
         self.append_reason = Reason.UNSPECIFIED
         self.ended_sessions: list[int] = []

@@ -10,8 +10,10 @@ from google.protobuf.message import Message
 from kvstored_client import (
     AsyncClient,
     DaemonAbsentError,
+    HintReport,
     NewChunk,
     Placement,
+    QueueEntry,
     Region,
     SliceState,
     StateLayout,
@@ -109,6 +111,9 @@ async def test_sequences(async_client: AsyncClient, layout: StateLayout) -> None
     assert back.keys == tuple(keys[1:3])
     assert await sequences.get("branch") == back
     assert await sequences.list() == ["branch", "talk"]
+    report = await sequences.hint([QueueEntry(name="talk", place=1)], version=1)
+    assert report == HintReport(True, 1)
+    assert await sequences.hint([], ["talk"], version=1) == HintReport(False, 1)
     assert await sequences.delete("branch")
 
 

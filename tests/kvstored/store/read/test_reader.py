@@ -133,8 +133,8 @@ def test_small_reads_from_dram_are_over_when_they_have_started(
     with open_store(tmp_path, slabs_per_device=8, dram_bytes=8 * MIB) as opened:
         payload = opened.fill(chunk_count)
         put_durable(opened, numbers)
-        copies = CountedQueue(opened.store._reader._copies)
-        monkeypatch.setattr(opened.store._reader, "_copies", copies)
+        copies = CountedQueue(opened.store.read_path._reader._copies)
+        monkeypatch.setattr(opened.store.read_path._reader, "_copies", copies)
         board = new_board(chunk_count, LAYOUT.layer_count)
         stream = opened.read(numbers, base=BASE, board=board)
         assert stream.wait(0 if is_over_at_once else None)

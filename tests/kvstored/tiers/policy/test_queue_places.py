@@ -48,3 +48,16 @@ def test_places_are_those_of_a_walk_over_the_queue(seed: int) -> None:
         for key in range(6):
             of_key = [place for place, keys in waiting.values() if key in keys]
             assert known.get(key) == (min(of_key) if of_key else None)
+
+
+def test_places_of_those_who_left_take_no_memory() -> None:
+    """Bug: while the first one waited, every other that came and went stayed in a heap."""
+    places: QueuePlaces[str, str] = QueuePlaces()
+    places.enter("first", 0, "a")
+    for place in range(1, 1000):
+        places.enter("other", place, "a")
+        assert places.sequences("a") == 2
+        assert places.leave(["other"]) == {}
+    assert len(places._heaps["a"]) < 100
+    assert places.leave(["first"]) == {"a": None}
+    assert (places.sequences("a"), len(places._heaps)) == (0, 0)

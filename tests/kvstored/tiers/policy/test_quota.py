@@ -24,11 +24,11 @@ def test_at_its_limit_a_namespace_makes_its_own_room() -> None:
 
 
 def test_hints_for_everything_keep_the_shares_of_others() -> None:
-    queue = [(number, 10) for number in range(100)]
-    assert len(QUOTAS.protected("b", queue, 100)) == 3
-    assert len(QUOTAS.protected("c", queue, 100)) == 5
-    assert len(QUOTAS.protected("a", queue, 100)) == 9
-    assert QUOTAS.protected("a", queue[:2], 100) == queue[:2]
+    assert QUOTAS.protected_bytes("b", 100) == 30
+    assert QUOTAS.protected_bytes("c", 100) == 50
+    assert QUOTAS.protected_bytes("a", 100) == 90
+    assert QUOTAS.protected_bytes("b", 60) == 20
+    assert QUOTAS.protected_bytes("b", 30) == 0
 
 
 @pytest.mark.parametrize(("guaranteed", "limit"), [(-1, None), (5, 4)])

@@ -124,3 +124,12 @@ def test_slabs_with_open_frames_come_after_those_with_many_that_may_not_go() -> 
     assert uses.nearly_loose(LARGE) == [1, 0]
     uses.end_open(0)
     assert uses.nearly_loose(LARGE) == [0, 1]
+
+
+def test_frames_are_counted_by_slab_and_class() -> None:
+    uses = SlabUses(3)
+    full(uses, 0)
+    uses.take(2, 1, class_bytes=LARGE, place_count=5)
+    assert uses.frame_counts() == [(SMALL, PLACES), (LARGE, 1)]
+    uses.free(2)
+    assert uses.frame_counts() == [(SMALL, PLACES)]

@@ -289,13 +289,13 @@ def test_every_read_goes_behind_those_that_somebody_waits_for(
     opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored(opened, NUMBERS)
-    submit, seen = opened.store._promoter._engine.submit, []
+    submit, seen = opened.store._promoter._loader._engine.submit, []
 
     def record(request: IoRequest) -> None:
         seen.append(request)
         submit(request)
 
-    monkeypatch.setattr(opened.store._promoter._engine, "submit", record)
+    monkeypatch.setattr(opened.store._promoter._loader._engine, "submit", record)
     one_pass(opened)
     assert {request.traffic for request in seen} == {Background.SCRUB}
     assert {request.operation for request in seen} == {Operation.READ}

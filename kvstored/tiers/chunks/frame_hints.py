@@ -1,0 +1,49 @@
+"""What waiting requests need of DRAM."""
+
+import threading
+from collections.abc import Callable, Mapping
+
+from kvstored.format.identity import ChunkId
+from kvstored.tiers.policy.protocol import EvictionPolicy
+
+HINTED_AT_ONCE = 256
+"""Places that the policy hears of under one hold of the lock: reads of others wait for it."""
+
+
+class FrameHints:
+    """Tells a tier's policy, with the tier's lock, which chunks wait and where. Thread-safe.
+
+    ``evict`` makes the first chunk go that may and that nobody waits for, with that lock held, and
+    returns its bytes; 0 when there is none.
+    """
+
+    def __init__(
+        self,
+        *,
+        room: threading.Condition,
+        policy: EvictionPolicy[ChunkId],
+        evict: Callable[[], int],
+    ) -> None:
+        self._room = room
+        self._policy = policy
+        self._evict = evict
+
+    def is_queued(self, chunk: ChunkId) -> bool:
+        """Whether a waiting request needs a chunk."""
+        return self._policy.is_queued(chunk)
+
+    def hint(self, places: Mapping[ChunkId, int | None]) -> None:
+        """Hears which chunks have another place in the queue of waiting requests."""
+        changed = tuple(places.items())
+        for start in range(0, len(changed), HINTED_AT_ONCE):
+            with self._room:
+                self._policy.hint(dict(changed[start : start + HINTED_AT_ONCE]))
+
+    def free_up(self, byte_count: int) -> None:
+        """Evicts until so many bytes are free, as far as nobody needs what goes."""
+        while byte_count > 0:
+            with self._room:
+                freed = self._evict()
+            if not freed:
+                return
+            byte_count -= freed

@@ -1,0 +1,149 @@
+"""What waits is in DRAM before it is asked for."""
+
+from pathlib import Path
+
+import pytest
+
+from kvstored.format.identity import ChunkId
+from kvstored.io.device import Device
+from kvstored.io.engine import Background, IoRequest
+from kvstored.io.memory import AlignedMemory
+from kvstored.tiers.hints.prefetcher import watermarks
+from tests.kvstored.tiers.hints.test_hints import hint, in_dram
+from tests.support.devices import FailingDevice
+from tests.support.stores import (
+    BASE,
+    LAYOUT,
+    MIB,
+    NAMESPACE,
+    StoreUnderTest,
+    forget_dram,
+    key,
+    new_board,
+    open_store,
+    put_durable,
+)
+from tests.support.waiting import wait_until
+
+
+def prefetched(opened: StoreUnderTest) -> int:
+    return opened.stats().counters.get("prefetched_chunks", 0)
+
+
+def settled(opened: StoreUnderTest) -> None:
+    """Waits until the layout is in the index."""
+    index = opened.store._store.index
+    opened.store.layouts.register(LAYOUT)
+    wait_until(lambda: index.layout(LAYOUT.layout_id) is not None)
+
+
+def test_what_waits_is_fetched_and_read_from_dram(opened: StoreUnderTest) -> None:
+    settled(opened)
+    payload = opened.fill(6)
+    put_durable(opened, list(range(6)))
+    forget_dram(opened, list(range(6)))
+    hint(opened, {"a": [0, 1, 2], "b": [3]})
+    wait_until(lambda: in_dram(opened, range(6)) == [0, 1, 2, 3])
+    wait_until(lambda: prefetched(opened) == 4)
+    board = new_board(4)
+    stream = opened.read([0, 1, 2, 3], base=BASE, board=board)
+    assert stream.wait(10)
+    assert (stream.task.dram_chunks, stream.task.nvme_chunks) == (4, 0)
+    byte_count = 4 * len(payload) // 6
+    assert bytes(opened.arena[BASE : BASE + byte_count]) == payload[:byte_count]
+    counters = opened.stats().counters
+    assert counters["prefetched_bytes"] == 4 * (32 * 1024 + 4096)
+
+
+def test_what_does_not_fit_dram_is_left(tmp_path: Path) -> None:
+    """The window ends before the buffer of the watermarks, and what is in it stays."""
+    with open_store(tmp_path, dram_bytes=2 * MIB, slabs_per_device=8) as opened:
+        settled(opened)
+        numbers = list(range(120))
+        for first in range(0, 120, 10):
+            put_durable(opened, numbers[first : first + 10])
+        hint(opened, {f"{number}": [number] for number in numbers})
+        window = (2 * MIB - watermarks(2 * MIB).high_bytes) // (36 * 1024)
+        wait_until(lambda: in_dram(opened, range(120))[: window - 4] == numbers[: window - 4])
+        opened.store.hints.end_session(1)
+        hint(opened, {"x": numbers[60:70]})
+        wait_until(lambda: set(numbers[60:70]) <= set(in_dram(opened, range(120))))
+
+
+def test_a_buffer_is_free_while_somebody_waits(tmp_path: Path) -> None:
+    with open_store(tmp_path, dram_bytes=4 * MIB, slabs_per_device=8) as opened:
+        settled(opened)
+        for first in range(0, 120, 10):
+            put_durable(opened, list(range(first, first + 10)))
+        space = opened.store._dram.space
+        marks = watermarks(space.capacity_bytes)
+        assert space.free_bytes < marks.high_bytes
+        hint(opened, {"a": [119]})
+        wait_until(lambda: space.free_bytes >= marks.low_bytes, within_s=30)
+        assert 119 in in_dram(opened, range(120))
+
+
+def test_nothing_that_waits_goes_for_the_buffer(tmp_path: Path) -> None:
+    with open_store(tmp_path, dram_bytes=2 * MIB) as opened:
+        put_durable(opened, list(range(10)))
+        hint(opened, {"a": list(range(10))})
+        opened.store._dram.hints.free_up(2 * MIB)
+        assert in_dram(opened, range(10)) == list(range(10))
+        opened.store.hints.end_session(1)
+        opened.store._dram.hints.free_up(2 * MIB)
+        assert in_dram(opened, range(10)) == []
+
+
+def test_reads_ahead_are_traffic_of_their_own(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(opened)
+    put_durable(opened, [0, 1])
+    forget_dram(opened, [0, 1])
+    engine = opened.store._promoter._loader._engine
+    seen: list[IoRequest] = []
+    submit = engine.submit
+
+    def noted(request: IoRequest) -> None:
+        seen.append(request)
+        submit(request)
+
+    monkeypatch.setattr(engine, "submit", noted)
+    hint(opened, {"a": [0, 1]})
+    wait_until(lambda: in_dram(opened, range(2)) == [0, 1])
+    assert {request.traffic for request in seen} == {Background.PREFETCH}
+
+
+def test_what_is_not_stored_or_damaged_is_passed_over(opened: StoreUnderTest) -> None:
+    settled(opened)
+    put_durable(opened, [0, 1, 2])
+    forget_dram(opened, [0, 1, 2])
+    (record,) = opened.store._store.find([ChunkId(NAMESPACE, key(1))])
+    assert record is not None
+    damaged = AlignedMemory(4096)
+    damaged.view[:] = b"\1" * 4096
+    device = opened.devices[record.extent.device_index]
+    device.writev([damaged.view], record.extent.offset + 4096)
+    hint(opened, {"a": [7, 1, 0], "b": [2]})
+    wait_until(lambda: in_dram(opened, range(3)) == [0, 2])
+    wait_until(lambda: opened.store._store.find([ChunkId(NAMESPACE, key(1))]) == [None])
+
+
+def test_a_device_that_fails_ends_no_plan(tmp_path: Path) -> None:
+    devices: list[FailingDevice] = []
+
+    def wrap(device: Device) -> Device:
+        devices.append(FailingDevice(device))
+        return devices[-1]
+
+    with open_store(tmp_path, device_count=1, wrap=wrap) as opened:
+        settled(opened)
+        put_durable(opened, [0, 1])
+        forget_dram(opened, [0, 1])
+        devices[0].broken.add("read")
+        hint(opened, {"a": [0, 1]})
+        wait_until(lambda: "prefetched_chunks" in opened.stats().counters)
+        assert (prefetched(opened), in_dram(opened, range(2))) == (0, [])
+        devices[0].broken.clear()
+        hint(opened, {"a": [0, 1]}, versions=(2, 0))
+        wait_until(lambda: in_dram(opened, range(2)) == [0, 1])
