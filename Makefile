@@ -40,17 +40,18 @@ lint: setup
 check-types: setup
 	$(BIN)/mypy
 
-# Style, types, import contracts, all behaviour, and each lab at its smallest size.
+# Style, types, import contracts, all behaviour, and each lab at its smallest size. With
+# JSON_FOLDER=DIR this and the labs leave there what each stage and its tests took.
 test: setup
-	$(BIN)/python -m tests.stages test
+	$(BIN)/python -m tests.stages test $(if $(JSON_FOLDER),--json $(JSON_FOLDER)/test_stages.json)
 
 # The labs of faults and of benchmarks, at the size of every submission.
 test-labs: setup
-	$(BIN)/python -m tests.stages labs
+	$(BIN)/python -m tests.stages labs $(if $(JSON_FOLDER),--json $(JSON_FOLDER)/labs_stages.json)
 
 # The labs at the size of a release.
 test-long: setup
-	$(BIN)/python -m tests.stages long
+	$(BIN)/python -m tests.stages long $(if $(JSON_FOLDER),--json $(JSON_FOLDER)/long_stages.json)
 
 # Real vLLM engines, in an environment of their own (2 GB): the tests that need vLLM, in two
 # workers, each of which has engines that compute with one thread.
