@@ -1,7 +1,10 @@
 """Slices that are used where they land."""
 
+from math import prod
+
 from torch import Tensor
 
+from engine_adapters.reading.piece import tokens_of
 from engine_adapters.reading.section_reads import SectionReads
 from engine_adapters.reading.slice_format import SliceFormat
 from kvstored_client import SliceState
@@ -59,8 +62,8 @@ class ArenaSlices:
             (len(chunks), section.slice_stride // itemsize),
             reads.offset_of(layer, chunks.start),
         )
-        used = reads.layout.slice_bytes(layer) // itemsize
-        return padded[:, :used].view(len(chunks), *self._format.slice_shape(layer))
+        shape = self._format.slice_shape(layer, tokens_of(reads.pieces, chunks))
+        return padded[:, : prod(shape)].view(len(chunks), *shape)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -15,9 +15,9 @@ class ByteFormat:
     dtype = torch.uint8
     codec = None
 
-    def slice_shape(self, layer: int) -> tuple[int, ...]:
+    def slice_shape(self, layer: int, token_count: int | None = None) -> tuple[int, ...]:
         """One slice."""
-        return (self.layout.slice_bytes(layer),)
+        return (self.layout.slice_bytes(layer, token_count),)
 
     def held_bytes(self, chunk_count: int) -> int:
         """Of the arena: slices take whole pages, all as many as the largest."""

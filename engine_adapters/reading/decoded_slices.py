@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from math import prod
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from engine_adapters.chunk_codec import ChunkCodec
 from engine_adapters.codecs.errors import PayloadError
 from engine_adapters.reading.arena_slices import ArenaSlices
+from engine_adapters.reading.piece import tokens_of
 from engine_adapters.reading.section import Section
 from engine_adapters.reading.section_reads import SectionReads
 from engine_adapters.reading.slice_format import SliceFormat
@@ -51,10 +53,10 @@ class DecodedSlices:
     ) -> None:
         """``spent`` hears on the thread of the processor's seconds of each slice."""
         self._reads = reads
+        self._format = slice_format
         self._arena = ArenaSlices(reads, slice_format)
         self._codec = codec
         self._spent = spent
-        chunk_count = reads.chunk_count
         layers = [
             layer
             for section in reads.sections
@@ -62,12 +64,13 @@ class DecodedSlices:
         ]
         self._decoded = {
             layer: torch.empty(
-                (chunk_count, *slice_format.slice_shape(layer)), dtype=slice_format.dtype
+                (reads.chunk_count, prod(slice_format.slice_shape(layer))),
+                dtype=slice_format.dtype,
             )
             for layer in layers
         }
-        self._slices = {layer: bytearray(chunk_count) for layer in layers}
-        self._layers_left = [len(layers)] * chunk_count
+        self._slices = {layer: bytearray(reads.chunk_count) for layer in layers}
+        self._layers_left = [len(layers)] * reads.chunk_count
         """Of each chunk, layers that are not decoded."""
         self._lost_chunks: set[int] = set()
         self._changed = threading.Condition()
@@ -101,12 +104,17 @@ class DecodedSlices:
 
     def view(self, layer: int, chunks: range) -> Tensor:
         """Aliases private memory."""
-        return self._decoded[layer][chunks.start : chunks.stop]
+        return self._place(layer, chunks)
 
     def close(self) -> None:
         """Ends the thread and frees the memory, even where somebody still knows the span."""
         self._thread.join()
         self._decoded = {}
+
+    def _place(self, layer: int, chunks: range) -> Tensor:
+        shape = self._format.slice_shape(layer, tokens_of(self._reads.pieces, chunks))
+        flat = self._decoded[layer][chunks.start : chunks.stop, : prod(shape)]
+        return flat.view(len(chunks), *shape)
 
     def _run(self) -> None:
         reads = self._reads
@@ -156,7 +164,7 @@ class DecodedSlices:
         started_s = time.thread_time()
         try:
             payload = self._reads.region.view[first : first + byte_count]
-            self._codec.decode(layer, payload, self._decoded[layer][chunk])
+            self._codec.decode(layer, payload, self._place(layer, range(chunk, chunk + 1))[0])
         except PayloadError as error:
             LOGGER.warning("a stored slice of layer %d is computed again: %s", layer, error)
             return False

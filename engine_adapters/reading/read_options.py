@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from engine_adapters.reading.read_policy import SPANS_IN_FLIGHT
 from engine_adapters.reading.section import Section
 from engine_adapters.reading.section_reads import CHUNKS_AHEAD
 from kvstored_client import Order
@@ -21,11 +22,17 @@ class ReadOptions:
     user names then. A read that brings chunk after chunk and lacks ``chunks_ahead`` of them leaves
     the devices to the next one; it is asked on the thread that makes the calls. That thread sleeps
     until the daemon reports progress, or with ``is_polling`` for a while: many readers of one
-    session would all be woken by each report.
+    session would all be woken by each report. Of ``spans_in_flight`` one is used while the others
+    are on their way.
+
+    ``is_layer_wise``: each layer of all pieces comes before the next one. Then a span has some
+    layers of all pieces that are read, or of as many as fit; its bytes are those of
+    ``span_chunks`` whole pieces.
     """
 
     order: Order
     span_chunks: int
+    spans_in_flight: int = SPANS_IN_FLIGHT
     from_end: bool = False
     reads_prefix: bool = True
     first_chunks: Callable[[int], int] | None = None
@@ -34,3 +41,4 @@ class ReadOptions:
     window_bytes: int = 0
     chunks_ahead: Callable[[], int] = lambda: CHUNKS_AHEAD
     is_polling: bool = False
+    is_layer_wise: bool = False

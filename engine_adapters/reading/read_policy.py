@@ -1,10 +1,10 @@
 """What a reader does next, and how much of the pieces its next span brings. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
 SPANS_IN_FLIGHT = 2
-"""Spans in the arena at once: one is used, one is on its way."""
+"""Spans in the arena at once, unless told otherwise: one is used, one is on its way."""
 
 
 class Step(StrEnum):
@@ -30,6 +30,8 @@ class ReadPolicy:
     A span has ``span_chunks`` pieces at most, the first one ``first_chunks``, and each later one
     at most twice as many as the one before was meant to have. ``from_end`` cuts the last pieces
     of a run first. Where there is no room it asks for half as many, for this span alone.
+
+    With ``bands``, runs of layers, all pieces come once for each: a span has one band of some.
     """
 
     def __init__(
@@ -39,24 +41,29 @@ class ReadPolicy:
         span_chunks: int,
         first_chunks: Callable[[int], int] | None = None,
         from_end: bool = False,
+        bands: Sequence[range] = (),
+        spans_in_flight: int = SPANS_IN_FLIGHT,
     ) -> None:
         """``first_chunks`` gives the pieces of the first span for those of all runs."""
         self._runs = [run for run in runs if run]
+        self._bands = list(bands)
+        self._all_runs = list(self._runs)
         self._span_chunks = self._next_chunks = span_chunks
         self._from_end = from_end
+        self._spans_in_flight = spans_in_flight
         self._refused_chunks: int | None = None
         if first_chunks is not None:
             self._next_chunks = max(1, min(span_chunks, first_chunks(self.chunk_count)))
 
     @property
     def chunk_count(self) -> int:
-        """Pieces that were not taken yet."""
+        """Pieces that were not taken yet, of the band of ``next_span``."""
         return sum(map(len, self._runs))
 
     @property
-    def held_chunks(self) -> int:
-        """Pieces that lie in the arena at once, at most."""
-        return min(SPANS_IN_FLIGHT * self._span_chunks, self.chunk_count)
+    def layers(self) -> range | None:
+        """The band of ``next_span``; None without bands, and when nothing is left."""
+        return self._bands[0] if self._bands else None
 
     def step(self, *, in_flight: int, newest_lacks_reads: bool, is_turn: bool) -> Step:
         """What to do with ``in_flight`` spans that nobody gave back.
@@ -71,12 +78,13 @@ class ReadPolicy:
             return Step.AWAIT_TURN
         if newest_lacks_reads:
             return Step.START
-        return Step.OPEN if in_flight < SPANS_IN_FLIGHT else Step.AWAIT_SPAN
+        return Step.OPEN if in_flight < self._spans_in_flight else Step.AWAIT_SPAN
 
     def reach(self, chunk: int) -> None:
         """Nobody needs pieces before this one any more."""
-        runs = (range(max(run.start, min(chunk, run.stop)), run.stop) for run in self._runs)
-        self._runs = [run for run in runs if run]
+        self._runs = _runs_from(chunk, self._runs)
+        self._all_runs = _runs_from(chunk, self._all_runs)
+        self._begin_band()
 
     def next_span(self) -> range:
         """The pieces of the next span; none when nothing is left."""
@@ -105,4 +113,16 @@ class ReadPolicy:
         self._runs[:1] = [rest] if rest else []
         self._refused_chunks = None
         self._next_chunks = min(2 * self._next_chunks, self._span_chunks)
+        self._begin_band()
         return span
+
+    def _begin_band(self) -> None:
+        """The next one, once all pieces have this one."""
+        if not self._runs and self._bands:
+            del self._bands[0]
+            self._runs = list(self._all_runs) if self._bands else []
+
+
+def _runs_from(chunk: int, runs: Iterable[range]) -> list[range]:
+    parts = (range(max(run.start, min(chunk, run.stop)), run.stop) for run in runs)
+    return [part for part in parts if part]

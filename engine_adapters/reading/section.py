@@ -65,18 +65,37 @@ def first_stored_layer(layout: StateLayout) -> int:
     return first
 
 
+def sections_of_layers(sections: Sequence[Section], layers: range) -> tuple[Section, ...]:
+    """The parts of ``sections`` that lie in ``layers``."""
+    parts = (
+        (section, max(layers.start, section.first_layer), min(layers.stop, section.stop_layer))
+        for section in sections
+    )
+    return tuple(
+        replace(section, first_layer=first, layer_count=stop - first)
+        for section, first, stop in parts
+        if first < stop
+    )
+
+
 def sections_from(sections: Sequence[Section], first_layer: int) -> tuple[Section, ...]:
     """The parts of ``sections`` from a layer on; at least their last layer."""
-    first_layer = min(first_layer, sections[-1].stop_layer - 1)
-    return tuple(
-        replace(
-            section,
-            first_layer=max(first_layer, section.first_layer),
-            layer_count=section.stop_layer - max(first_layer, section.first_layer),
-        )
-        for section in sections
-        if section.stop_layer > first_layer
-    )
+    stop = sections[-1].stop_layer
+    return sections_of_layers(sections, range(min(first_layer, stop - 1), stop))
+
+
+def bands_of(
+    sections: Sequence[Section], *, chunk_count: int, byte_count: int
+) -> tuple[tuple[range, ...], int]:
+    """Runs of layers, each as long as all ``chunk_count`` chunks fit ``byte_count``.
+
+    And how many chunks of one of them do; at least one of one layer.
+    """
+    stride = max(section.slice_stride for section in sections)
+    first, stop = sections[0].first_layer, sections[-1].stop_layer
+    length = max(1, min(stop - first, byte_count // (chunk_count * stride)))
+    bands = tuple(range(one, min(one + length, stop)) for one in range(first, stop, length))
+    return bands, max(1, min(chunk_count, byte_count // (length * stride)))
 
 
 def sections_of(layout: StateLayout) -> tuple[Section, ...]:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 
+from engine_adapters.reading.piece import Piece
 from engine_adapters.reading.section import Section
 from kvstored_client import Client, Order, Read, Region, StateLayout
 
@@ -30,7 +31,7 @@ class SectionReads:
         layout: StateLayout,
         region: Region,
         *,
-        keys: Sequence[bytes],
+        pieces: Sequence[Piece],
         sections: Sequence[Section],
         order: Order,
         window_bytes: int = 0,
@@ -40,7 +41,8 @@ class SectionReads:
         self.region = region
         self.sections = sections
         self.order = order
-        self.chunk_count = len(keys)
+        self.pieces = pieces
+        self.chunk_count = len(pieces)
         self.started: list[Read] = []
         self.is_given_up = False
         """Whether no more reads will start: what was not asked for is lost."""
@@ -49,7 +51,6 @@ class SectionReads:
         """Leading chunks that nobody needs any more."""
         self.changed = threading.Condition()
         self._client = client
-        self._keys = keys
         self._window_bytes = window_bytes
 
     @property
@@ -87,7 +88,7 @@ class SectionReads:
         section = self.sections[len(self.started)]
         read = self._client.read(
             self.layout,
-            self._keys,
+            [piece.key for piece in self.pieces],
             section.placement(self.region, self._offset_of(section), self.chunk_count),
             order=self.order,
             first_layer=section.first_layer,

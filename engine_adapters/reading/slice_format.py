@@ -23,8 +23,11 @@ class SliceFormat(Protocol):
     def codec(self) -> ChunkCodec | None:
         """What decodes the slices; None where the store holds the states themselves."""
 
-    def slice_shape(self, layer: int) -> tuple[int, ...]:
-        """Shape of one slice of a stored layer, decoded."""
+    def slice_shape(self, layer: int, token_count: int | None = None) -> tuple[int, ...]:
+        """Shape of one slice of a stored layer, decoded.
+
+        Of ``token_count`` tokens (default: a complete chunk).
+        """
 
     def held_bytes(self, chunk_count: int) -> int:
         """What reading ``chunk_count`` chunks holds: of the arena, or decoded if that is more."""

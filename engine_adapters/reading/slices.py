@@ -31,7 +31,7 @@ class Slices(Protocol):
     def view(self, layer: int, chunks: range) -> Tensor:
         """The slices of ``chunks``: [chunks, *slice_shape], until ``close``; aliases memory.
 
-        Undefined where a slice is not RESIDENT.
+        All of ``chunks`` have as many tokens; undefined where a slice is not RESIDENT.
         """
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ class Span:
             client,
             slice_format.layout,
             region,
-            keys=[piece.key for piece in pieces],
+            pieces=self.pieces,
             sections=self._sections,
             order=order,
             window_bytes=window_bytes,
@@ -67,28 +67,23 @@ class Span:
         return len(self.pieces)
 
     @property
-    def first_token(self) -> int:
-        """The position of its first token."""
-        return self.pieces[0].first_position
-
-    @property
     def stop_token(self) -> int:
         """The position after its last token."""
         return self.pieces[-1].stop_position
 
     @property
-    def first_layer(self) -> int:
-        """The first layer that is read; those before it are recomputed."""
-        return self._sections[0].first_layer
+    def layers(self) -> range:
+        """Those that are read."""
+        return range(self._sections[0].first_layer, self._sections[-1].stop_layer)
 
     @property
     def payload_bytes(self) -> int:
         """Bytes that its reads bring, without headers of chunks and what lies between slices."""
         layout = self.reads.layout
-        return self.chunk_count * sum(
-            layout.slice_bytes(layer)
-            for section in self._sections
-            for layer in range(section.first_layer, section.stop_layer)
+        return sum(
+            layout.slice_bytes(layer, piece.token_count)
+            for piece in self.pieces
+            for layer in self.layers
         )
 
     @property
@@ -179,7 +174,8 @@ class Span:
     def states(self, layer: int, chunk_count: int, *, first_chunk: int = 0) -> Tensor:
         """Slices of a stored layer: [chunks, *slice_shape], aliasing memory of the span.
 
-        Those of ``chunk_count`` chunks from ``first_chunk`` of this span on.
+        Those of ``chunk_count`` chunks from ``first_chunk`` of this span on, which all have as many
+        tokens.
         """
         return self._slices.view(layer, range(first_chunk, first_chunk + chunk_count))
 

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from engine_adapters.reading.piece import Piece
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.read_policy import ReadPolicy
-from engine_adapters.reading.section import sections_from, sections_of
+from engine_adapters.reading.section import (
+    Section,
+    bands_of,
+    sections_from,
+    sections_of,
+    sections_of_layers,
+)
 from engine_adapters.reading.slice_format import SliceFormat
 from engine_adapters.reading.span import Span
 from kvstored_client import Client
@@ -27,9 +33,28 @@ class SpanOpener:
         # A client without a session has no arena until something connects it again.
         return self._bytes_of(1) <= self._client.region_bytes_max and self._client.epoch != 0
 
-    def held_bytes(self, chunk_count: int) -> int:
-        """What reading ``chunk_count`` chunks holds."""
-        return self._format.held_bytes(chunk_count)
+    def policy_of(self, runs: Sequence[range]) -> ReadPolicy:
+        """How these runs of pieces are cut into spans."""
+        options = self._options
+        span_chunks = options.span_chunks
+        bands: Sequence[range] = ()
+        if options.is_layer_wise and (chunk_count := sum(map(len, runs))):
+            bands, span_chunks = bands_of(
+                self._sections, chunk_count=chunk_count, byte_count=self._bytes_of(span_chunks)
+            )
+        return ReadPolicy(
+            runs,
+            span_chunks=span_chunks,
+            first_chunks=options.first_chunks,
+            from_end=options.from_end,
+            bands=bands,
+            spans_in_flight=options.spans_in_flight,
+        )
+
+    def held_bytes(self, policy: ReadPolicy) -> int:
+        """What reading all that a policy has not taken yet holds at once."""
+        chunks_max = self._options.spans_in_flight * self._options.span_chunks
+        return self._format.held_bytes(min(chunks_max, policy.chunk_count))
 
     def open(self, policy: ReadPolicy, pieces: Sequence[Piece], *, connects: bool) -> Span | None:
         """The next span of ``pieces``, or as much of it as there is room for; None for none.
@@ -37,7 +62,9 @@ class SpanOpener:
         No read of it is started. A client without a session gets one if it ``connects``.
         """
         while True:
-            byte_count = self._bytes_of(len(policy.next_span()))
+            sections = self._sections_of(policy)
+            chunk_count = len(policy.next_span())
+            byte_count = sum(section.region_bytes(chunk_count) for section in sections)
             region = self._client.allocate(byte_count, connects=connects)
             if region is not None:
                 break
@@ -52,12 +79,18 @@ class SpanOpener:
                 pieces=pieces[chunks.start : chunks.stop],
                 first_chunk=chunks.start,
                 order=self._options.order,
-                sections=sections_from(self._sections, self._options.first_layer()),
+                sections=sections,
                 window_bytes=self._options.window_bytes,
             )
         except BaseException:
             region.release()
             raise
+
+    def _sections_of(self, policy: ReadPolicy) -> tuple[Section, ...]:
+        """Those of the next span."""
+        if policy.layers is not None:
+            return sections_of_layers(self._sections, policy.layers)
+        return sections_from(self._sections, self._options.first_layer())
 
     def _bytes_of(self, chunk_count: int) -> int:
         return sum(section.region_bytes(chunk_count) for section in self._sections)

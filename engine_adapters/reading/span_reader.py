@@ -30,13 +30,13 @@ ROOM_INTERVAL_S = 0.01
 class SpanReader:
     """Makes every call to the store that one restoration needs.
 
-    It finds out which pieces are stored and keeps these from eviction (``is_stored``), reads the
+    It finds out which pieces are stored and keeps these from eviction (``stored``), reads the
     longest stored prefix or what ``load`` names, and releases everything in the end. The user looks
     at the spans, which never waits, gives them back one by one, and closes the reader.
 
     Once ``start`` was called a thread makes the calls, so that the user's makes none and never
     waits; the reader ends by itself after ``close``, and whatever fails ends the reading: nothing
-    is raised. Without ``start`` the user's own thread makes them, in ``open``, ``advance``,
+    is raised. Without ``start`` the user's own thread makes them, in ``advance``,
     ``first``, ``give_back`` and ``close``; then errors that are not the store's are raised.
 
     Invariant: a span belongs to the user from when it is in ``spans`` until it gives it
@@ -84,14 +84,9 @@ class SpanReader:
         return self._thread is not None and self._thread.is_alive()
 
     @property
-    def is_stored(self) -> tuple[bool, ...] | None:
-        """Of each piece whether it is stored; None before that is known."""
-        return None if self._stored is None else self._stored.is_stored
-
-    @property
-    def stored_chunks(self) -> int:
-        """Leading pieces that are stored; 0 before that is known."""
-        return 0 if self._stored is None else self._stored.prefix_chunks
+    def stored(self) -> StoredPieces | None:
+        """Which pieces there are, and of each whether it is stored; None before that is known."""
+        return self._stored
 
     @property
     def is_ended(self) -> bool:
@@ -133,13 +128,7 @@ class SpanReader:
 
     def load(self, runs: Sequence[range]) -> None:
         """Reads these runs of pieces, one after the other, each span after span."""
-        options = self._options
-        policy = ReadPolicy(
-            runs,
-            span_chunks=options.span_chunks,
-            first_chunks=options.first_chunks,
-            from_end=options.from_end,
-        )
+        policy = self._opener.policy_of(runs)
         with self._held.changed:
             self._policy = policy
             self._tell()
@@ -189,7 +178,7 @@ class SpanReader:
         if self._thread is not None:
             self._thread.join()
 
-    def open(self) -> None:
+    def _learn(self) -> None:
         """Learns which pieces are stored, and keeps them. The user's call without a thread."""
         stored = self._find()
         with self._held.changed:
@@ -202,7 +191,7 @@ class SpanReader:
         """Starts the reads whose turn has come; does nothing where a thread does."""
         if self._thread is None and not self._is_ended:
             if self._stored is None:
-                self.open()
+                self._learn()
             if self._policy is not None:
                 step, _ = self._work()
                 self._is_ended = step is Step.END
@@ -215,7 +204,7 @@ class SpanReader:
 
     def _run(self) -> None:
         try:
-            self.open()
+            self._learn()
             with self._held.changed:
                 self._held.changed.wait_for(lambda: self._is_closed or self._policy is not None)
             is_wanted = self._enter()
@@ -233,10 +222,12 @@ class SpanReader:
 
     def _enter(self) -> bool:
         """Waits for a share of the arena; False where nothing is to be read, or no more."""
-        chunk_count = 0 if self._policy is None else self._policy.held_chunks
-        if self._share is None or not chunk_count:
-            return bool(chunk_count)
-        byte_count = self._opener.held_bytes(chunk_count)
+        policy = self._policy
+        if policy is None or not policy.chunk_count:
+            return False
+        if self._share is None:
+            return True
+        byte_count = self._opener.held_bytes(policy)
         return self._share.enter(self, byte_count, is_wanted=self._may_wait)
 
     def _leave(self) -> None:

@@ -1,6 +1,7 @@
 """How fast loading and computing were lately: what an engine learns from request to request."""
 
 import math
+from dataclasses import replace
 
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
 from engine_adapters.restore.doubt import DOUBT_MOST, NO_DOUBT, Doubt
@@ -11,6 +12,8 @@ CHUNKS_REMEMBERED = 8
 """Arrivals that tell how fast chunks come."""
 TOKENS_REMEMBERED = 512
 """Loaded tokens that tell how long taking them takes."""
+CHUNK_S_MIN = 1e-9
+"""Chunks that were seen to arrive at the same time still take some."""
 STEPS_REMEMBERED = 4
 """Steps that tell how fast tokens are computed, and how many of them a step may have."""
 
@@ -63,6 +66,14 @@ class Rates:
     def compute_cost(self, expected: ComputeCost) -> ComputeCost:
         """What computing costs now: beside others, and as slow as steps lately were."""
         return expected.beside(self.others_tokens).scaled(self.slowness.value)
+
+    def load_cost(self, expected: LoadCost) -> LoadCost:
+        """What loading costs by what was measured lately."""
+        return replace(
+            expected,
+            chunk_s=max(CHUNK_S_MIN, self.chunk_s.value),
+            project_s=self.project_s.value,
+        )
 
     @property
     def doubt(self) -> float:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine_adapters.restore import (
@@ -22,8 +22,13 @@ from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.engine.sampling import Sampling
 from engine_adapters.runner.model.fingerprint import model_fingerprint
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
-from engine_adapters.runner.restore.restorer import SPAN_BYTES, SPAN_TOKENS, StateRestorer
+from engine_adapters.runner.restore.restore_options import (
+    SPAN_BYTES,
+    SPAN_TOKENS,
+    RestoreOptions,
+    Way,
+)
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.save_queue import SaveReport
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.mode_choice import MEASURED_MODES, ModeChoice, choose_schedule
@@ -80,7 +85,7 @@ class _Store:
 
     choice: ModeChoice
     client: Client | None = None
-    restorer: StateRestorer | CakeRestorer | None = None
+    restorer: Restorer | None = None
     saver: StateSaver | None = None
 
 
@@ -176,39 +181,8 @@ def _open(
         Client(store.socket, arena_bytes=arena_bytes, name="runner", salt=store.salt)
     )
     client.available()
-    restorer: StateRestorer | CakeRestorer
-    compute = None
-    if profile is not None:
-        compute = ComputeCost.of_profile(profile, choice.schedule.layer_count)
-    if choice.is_cake and profile is not None and compute is not None:
-        restorer = CakeRestorer(
-            client,
-            state_format,
-            model,
-            compute=compute,
-            load=LoadCost.of_profile(
-                profile,
-                choice.schedule.sources[0],
-                layer_count=choice.schedule.layer_count,
-                chunk_tokens=store.chunk_tokens,
-                codec=store.codec,
-            ),
-            token_budget=token_budget,
-            doubt=profile.doubt,
-            span_bytes=span_bytes,
-        )
-    else:
-        restorer = StateRestorer(
-            client,
-            state_format,
-            model,
-            order=store.order,
-            span_bytes=span_bytes,
-            step_tokens=token_budget,
-            compute=compute or rough_compute_cost(model, step_tokens=token_budget),
-            least_wait_s=store.least_wait_s,
-            layer_rates=_layer_rates(profile, state_format, store.mode),
-        )
+    options = _restore_options(model, store, profile, choice, state_format, token_budget)
+    restorer = Restorer(client, state_format, model, replace(options, span_bytes=span_bytes))
     stack.callback(restorer.close)
     saver: StateSaver | None = None
     if store.saves:
@@ -217,14 +191,48 @@ def _open(
     return _Store(choice=choice, client=client, restorer=restorer, saver=saver)
 
 
-def _layer_rates(
-    profile: CostProfile | None, state_format: StateFormat, mode: Mode
-) -> LayerRates | None:
+def _restore_options(
+    model: Model,
+    store: StoreOptions,
+    profile: CostProfile | None,
+    choice: ModeChoice,
+    state_format: StateFormat,
+    token_budget: int,
+) -> RestoreOptions:
+    """What the mode that was chosen asks of a restorer."""
+    layer_count = choice.schedule.layer_count
+    if profile is None:
+        return RestoreOptions(
+            order=store.order,
+            step_tokens=token_budget,
+            compute=rough_compute_cost(model, step_tokens=token_budget),
+            least_wait_s=store.least_wait_s,
+        )
+    options = RestoreOptions(
+        order=store.order,
+        step_tokens=token_budget,
+        compute=ComputeCost.of_profile(profile, layer_count),
+        least_wait_s=store.least_wait_s,
+        layer_rates=_layer_rates(profile, state_format, store.mode),
+    )
+    if not choice.is_cake:
+        return options
+    load = LoadCost.of_profile(
+        profile,
+        choice.schedule.sources[0],
+        layer_count=layer_count,
+        chunk_tokens=store.chunk_tokens,
+        codec=store.codec,
+    )
+    return replace(options, way=Way.BOTH_ENDS, load=load, doubt=profile.doubt)
+
+
+def _layer_rates(profile: CostProfile, state_format: StateFormat, mode: Mode) -> LayerRates | None:
     """What a layer costs by the profile, to be corrected by what it will really take.
 
-    None where the mode has one source whatever it costs, or nothing was measured.
+    None where the mode has one source whatever it costs.
     """
-    if profile is None or mode not in MEASURED_MODES:
+    if mode not in MEASURED_MODES:
         return None
     codec = RAW if state_format.codec is None else state_format.layout.codec
     # Reads are counted in the bytes that they move.

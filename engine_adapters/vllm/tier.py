@@ -42,7 +42,8 @@ LOAD_THREADS = 4
 STORE_THREADS = 1
 QUEUED_STORES_MAX = 64
 """Stores that wait for the daemon; further ones fail, and are counted by vLLM."""
-SPAN_BYTES = 32 * 1024 * 1024
+SPAN_BYTES = 16 * 1024 * 1024
+"""Of a put and of each span of a load: with one size for all, none leaves gaps in the arena."""
 CLOSE_S = 10.0
 _MIB = 1024 * 1024
 _REMOVALS_ARE_ANNOUNCED = "removal_expected" in OffloadingEvent.__dataclass_fields__
@@ -235,7 +236,7 @@ class KvstoredTier(SecondaryTierManager):
             span_bytes=SPAN_BYTES,
             timeout_ms=timeout_ms,
         )
-        _check_arena(client.region_bytes_max, store.region_bytes)
+        _check_arena(client.region_bytes_max, store)
         return store
 
     def _begin(
@@ -277,16 +278,18 @@ def _event_of(change: TierChange) -> OffloadingEvent:
     )
 
 
-def _check_arena(room_bytes: int, region_bytes: int) -> None:
+def _check_arena(room_bytes: int, store: TierStore) -> None:
     """Raises OptionError: what finds no room fails, and vLLM goes on asking for it."""
-    count = LOAD_THREADS + STORE_THREADS
+    region_bytes = store.region_bytes
+    count = LOAD_THREADS * store.spans_in_flight + STORE_THREADS
     if room_bytes >= count * region_bytes:
         return
     # The rest is kept for boards; whole MiB, so that rounding to pages takes nothing away.
     least_mib = count * region_bytes * BOARDS_SHARE // (BOARDS_SHARE - 1) // _MIB + 1
     raise OptionError(
-        f"arena_bytes of the KvstoredTier has room for {room_bytes} bytes, but {count} transfers "
-        f'of up to {region_bytes} bytes run at once; set arena_bytes to at least "{least_mib}MiB"'
+        f"arena_bytes of the KvstoredTier has room for {room_bytes} bytes, but {count} spans "
+        f"of up to {region_bytes} bytes are moved at once; set arena_bytes to at least "
+        f'"{least_mib}MiB"'
     )
 
 

@@ -2,10 +2,18 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 
 import torch
 from torch import Tensor
 
+from engine_adapters.reading.byte_format import ByteFormat
+from engine_adapters.reading.piece import pieces_of
+from engine_adapters.reading.read_options import ReadOptions
+from engine_adapters.reading.read_policy import SPANS_IN_FLIGHT
+from engine_adapters.reading.span import Span
+from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.reading.stored_pieces import known
 from engine_adapters.vllm.identity.tier_identity import tier_key
 from engine_adapters.vllm.scheduler_side.breaker import Breaker
 from engine_adapters.vllm.tier_follower import TierFollower
@@ -19,6 +27,7 @@ from kvstored_client import (
     PutOutcome,
     Region,
     Rotary,
+    SliceState,
     StateKind,
     StateLayout,
 )
@@ -29,6 +38,9 @@ SLICE_BYTES = 1024 * 1024
 
 LOOKUP_LEASE_MS = 1000
 """For as long as it takes to be told which chunks are stored."""
+
+WAIT_S_MAX = 0.1
+"""Longest wait for one chunk before it is looked whether the next span can be asked for."""
 
 
 class TierStore:
@@ -67,11 +79,19 @@ class TierStore:
             chunk_tokens=chunk_tokens,
             rotary=Rotary.ROTATED,
         )
-        self._span_chunks = max(1, span_bytes // (slice_count * self.layout.layer_stride))
+        span_chunks = span_bytes // (slice_count * self.layout.layer_stride)
+        self._span_chunks = max(1, span_chunks)
+        self.spans_in_flight = SPANS_IN_FLIGHT if span_chunks else 1
+        """Spans that one load has in the arena at once: of chunks above ``span_bytes`` one."""
+        self._options = ReadOptions(
+            order=Order.HEAD_FIRST,
+            span_chunks=self._span_chunks,
+            spans_in_flight=self.spans_in_flight,
+        )
 
     @property
     def region_bytes(self) -> int:
-        """Most bytes of the arena that one call takes: its chunks are others of the host tier."""
+        """Most bytes of the arena that a span takes: its chunks are others of the host tier."""
         return Placement.contiguous_bytes(self.layout, min(self._span_chunks, self._rows.shape[0]))
 
     def known(self, offload_keys: Sequence[bytes]) -> list[bool]:
@@ -99,13 +119,25 @@ class TierStore:
 
     def load(self, offload_keys: Sequence[bytes], chunk_ids: Sequence[int]) -> int:
         """Fills chunks of the host tier; how many leading ones are filled."""
-        keys = self._keys(offload_keys)
+        pieces = pieces_of(self._keys(offload_keys), chunk_tokens=self.layout.chunk_tokens)
+        reader = SpanReader(
+            self._client,
+            ByteFormat(self.layout),
+            known(pieces),
+            self._options,
+            remaining_s=lambda: self._timeout_ms / 1000,
+        )
         loaded = 0
-        for span in self._spans(len(keys)):
-            count = self._read(keys[span], chunk_ids[span])
-            loaded += count
-            if count < len(keys[span]):
-                break
+        try:
+            while (span := reader.first()) is not None:
+                count = self._arrived(reader, span)
+                self._fill(span, chunk_ids[loaded : loaded + count])
+                loaded += count
+                if count < span.chunk_count:
+                    break
+                reader.give_back(span)
+        finally:
+            reader.close()
         return loaded
 
     def follower(self) -> TierFollower:
@@ -145,24 +177,26 @@ class TierStore:
             )
         return all(result.outcome is not PutOutcome.REJECTED for result in report.results)
 
-    def _read(self, keys: Sequence[bytes], chunk_ids: Sequence[int]) -> int:
-        region = self._allocate(len(keys))
-        if region is None:
-            return 0
-        with region:
-            reading = self._client.read(
-                self.layout,
-                keys,
-                Placement.contiguous(region, self.layout),
-                order=Order.HEAD_FIRST,
-                timeout_ms=self._timeout_ms,
-            )
-            with reading:
-                report = reading.wait()
-            count = report.resident_prefix
-            for place, part in self._pairs(region, len(keys), chunk_ids[:count]):
-                part.copy_(place)
-        return count
+    def _arrived(self, reader: SpanReader, span: Span) -> int:
+        """How many leading chunks of a span are there, once that is known.
+
+        Each read ends by its deadline. The next span is asked for meanwhile.
+        """
+        chunks = range(span.chunk_count)
+        for chunk in chunks:
+            while span.state(chunk) is SliceState.PENDING:
+                reader.advance()
+                span.wait(chunk, timeout_s=WAIT_S_MAX)
+        is_there = (span.state(chunk) is SliceState.RESIDENT for chunk in chunks)
+        return sum(takewhile(bool, is_there))
+
+    def _fill(self, span: Span, chunk_ids: Sequence[int]) -> None:
+        """Copies leading chunks of a span into the host tier, a slice of all after the other."""
+        for layer in span.layers:
+            states = span.states(layer, len(chunk_ids))
+            for state, chunk in zip(states, chunk_ids, strict=True):
+                part = torch.split(self._rows[chunk], self._slice_bytes)[layer]
+                part.copy_(state[: len(part)])
 
     def _allocate(self, chunk_count: int) -> Region | None:
         return self._client.allocate(Placement.contiguous_bytes(self.layout, chunk_count))

@@ -8,8 +8,8 @@ from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
-from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.restore.restore_options import RestoreOptions, Way
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.save_queue import SaveReport
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
@@ -75,23 +75,27 @@ class Laboratory:
         """Tokens that are restored when only this chunk is lost."""
         return (PROMPT_CHUNKS - 1 if self.is_cake else chunk) * CHUNK_TOKENS
 
-    def _restorer(
-        self, client: Client, span_bytes: int, timeout_s: float
-    ) -> StateRestorer | CakeRestorer:
+    def _restorer(self, client: Client, span_bytes: int, timeout_s: float) -> Restorer:
         if not self.is_cake:
-            return StateRestorer(
-                client, self.format, self.model, span_bytes=span_bytes, timeout_s=timeout_s
+            return Restorer(
+                client,
+                self.format,
+                self.model,
+                RestoreOptions(span_bytes=span_bytes, timeout_s=timeout_s),
             )
-        return CakeRestorer(
+        return Restorer(
             client,
             self.format,
             self.model,
-            compute=ComputeCost(step_s=1e4, token_s=1e3, attention_s=0.0),
-            load=LoadCost(chunk_s=0.01),
-            token_budget=TOKEN_BUDGET,
-            span_bytes=span_bytes,
-            timeout_s=timeout_s,
-            opening_s_max=PATIENCE_S,
+            RestoreOptions(
+                way=Way.BOTH_ENDS,
+                compute=ComputeCost(step_s=1e4, token_s=1e3, attention_s=0.0),
+                load=LoadCost(chunk_s=0.01),
+                step_tokens=TOKEN_BUDGET,
+                span_bytes=span_bytes,
+                timeout_s=timeout_s,
+                opening_s_max=PATIENCE_S,
+            ),
         )
 
     def run(

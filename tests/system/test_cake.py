@@ -10,7 +10,8 @@ from engine_adapters.restore import ComputeCost, LoadCost
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.restore.cake_restoration import CakeRestoration
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.restore_options import RestoreOptions, Way
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.save_queue import SaveReport
 from engine_adapters.runner.save.saver import StateSaver
 from kvstored_client import Client, Read
@@ -53,25 +54,28 @@ def client(shared_daemon: DaemonProcess, request: pytest.FixtureRequest) -> Iter
         yield client
 
 
-def restorer_of(laboratory: Laboratory, client: WatchedClient) -> CakeRestorer:
+def restorer_of(laboratory: Laboratory, client: WatchedClient) -> Restorer:
     """Expects that a chunk takes as long to load as to compute, and both so long that it waits
     for what the daemon has.
     """
-    return CakeRestorer(
+    return Restorer(
         client,
         laboratory.format,
         laboratory.model,
-        compute=ComputeCost(step_s=0.1, token_s=1.0, attention_s=0.0),
-        load=LoadCost(chunk_s=1.0 * CHUNK_TOKENS),
-        token_budget=TOKEN_BUDGET,
-        opening_s_max=PATIENCE_S,
+        RestoreOptions(
+            way=Way.BOTH_ENDS,
+            compute=ComputeCost(step_s=0.1, token_s=1.0, attention_s=0.0),
+            load=LoadCost(chunk_s=1.0 * CHUNK_TOKENS),
+            step_tokens=TOKEN_BUDGET,
+            opening_s_max=PATIENCE_S,
+        ),
     )
 
 
 def run(
     laboratory: Laboratory,
     client: WatchedClient,
-    restorer: CakeRestorer,
+    restorer: Restorer,
     *,
     saver: StateSaver | None = None,
     is_answered: bool = True,
@@ -91,7 +95,7 @@ def run(
     def is_settled() -> bool:
         restorations = [request.restoration for request in engine._running.values()]
         is_planned = any(
-            each.plan is not None and each.is_loading
+            each.plan is not None and each.state.is_loading
             for each in restorations
             if isinstance(each, CakeRestoration)
         )

@@ -17,9 +17,9 @@ from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
 from engine_adapters.runner.model.step import NullSink
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
 from engine_adapters.runner.restore.layer_loader import LayerLoader
-from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.restore.restore_options import RestoreOptions, Way
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, StateKind
@@ -82,7 +82,7 @@ def run(
     model: Model,
     *,
     sink: NullSink | StateSaver | None = None,
-    restorer: StateRestorer | CakeRestorer | None = None,
+    restorer: Restorer | None = None,
 ) -> Run:
     engine = Engine(
         model,
@@ -135,21 +135,24 @@ def format_of(model: Model, mode: str, codec: str, chunk_tokens: int = CHUNK_TOK
 
 def restorer_of(
     model: Model, client: Client, state_format: StateFormat, mode: str, *, slowness: float = 1e6
-) -> StateRestorer | CakeRestorer:
+) -> Restorer:
     """``slowness``: how many times as long computing is expected to take as it may.
 
     By default so many that a busy machine may stall the store for long, and all is loaded.
     """
     if not mode.startswith("cake"):
-        return StateRestorer(client, state_format, model, step_tokens=TOKEN_BUDGET)
-    return CakeRestorer(
+        return Restorer(client, state_format, model, RestoreOptions(step_tokens=TOKEN_BUDGET))
+    return Restorer(
         client,
         state_format,
         model,
-        compute=ComputeCost(step_s=slowness * 0.001, token_s=slowness * 1e-4, attention_s=0.0),
-        load=LoadCost(chunk_s=1e-4 * CHUNK_TOKENS),
-        token_budget=TOKEN_BUDGET,
-        opening_s_max=PATIENCE_S,
+        RestoreOptions(
+            way=Way.BOTH_ENDS,
+            compute=ComputeCost(step_s=slowness * 0.001, token_s=slowness * 1e-4, attention_s=0.0),
+            load=LoadCost(chunk_s=1e-4 * CHUNK_TOKENS),
+            step_tokens=TOKEN_BUDGET,
+            opening_s_max=PATIENCE_S,
+        ),
     )
 
 

@@ -22,12 +22,13 @@ from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.model_config import Family
 from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
-from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.restore.restore_options import RestoreOptions, Way
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.mode_choice import choose_schedule
 from engine_adapters.runner.states.state_format import StateFormat, shape_of
 from kvstored_client import Client
+from tests.engine_adapters.runner.restored import restored
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import PATIENCE_S
 
@@ -88,12 +89,15 @@ class Case:
     def run(self, client: Client | None, saver: StateSaver | None = None) -> Completion:
         return run(self.model, self.prompt, restorer=self.restorer(client), saver=saver)[0]
 
-    def restorer(self, client: Client | None) -> StateRestorer | None:
+    def restorer(self, client: Client | None) -> Restorer | None:
         if client is None:
             return None
         span_bytes = self.state_format.span_bytes(SPAN_CHUNKS)
-        return StateRestorer(
-            client, self.state_format, self.model, span_bytes=span_bytes, step_tokens=48
+        return Restorer(
+            client,
+            self.state_format,
+            self.model,
+            RestoreOptions(span_bytes=span_bytes, step_tokens=48),
         )
 
     def check_states(self, client: Client, chunk_count: int) -> RestoreReport:
@@ -101,7 +105,7 @@ class Case:
         cache = self.model.make_cache(PROMPT_TOKENS + 7)
         restorer = self.restorer(client)
         assert restorer is not None
-        report = restorer.restore(self.prompt, cache=cache, first_slot=5)
+        report = restored(restorer, self.prompt, cache=cache, first_slot=5)
         count = report.restored_tokens
         assert count == chunk_count * CHUNK_TOKENS
         self.check_cache(cache, first_slot=5, token_count=count)
@@ -118,7 +122,7 @@ def run(
     model: Model,
     prompt: list[int],
     *,
-    restorer: StateRestorer | CakeRestorer | None = None,
+    restorer: Restorer | None = None,
     saver: StateSaver | None = None,
     token_budget: int = TOKEN_BUDGET,
 ) -> tuple[Completion, Engine]:
@@ -260,14 +264,17 @@ def test_states_of_both_ends_are_those_of_plain_prefill(
 
     Hours are more than any machine stalls the store: what is there is loaded.
     """
-    restorer = CakeRestorer(
+    restorer = Restorer(
         client,
         case.state_format,
         case.model,
-        compute=ComputeCost(step_s=1e-4, token_s=token_s, attention_s=0.0),
-        load=LoadCost(chunk_s=1e-5 * CHUNK_TOKENS),
-        token_budget=TOKEN_BUDGET,
-        opening_s_max=PATIENCE_S,
+        RestoreOptions(
+            way=Way.BOTH_ENDS,
+            compute=ComputeCost(step_s=1e-4, token_s=token_s, attention_s=0.0),
+            load=LoadCost(chunk_s=1e-5 * CHUNK_TOKENS),
+            step_tokens=TOKEN_BUDGET,
+            opening_s_max=PATIENCE_S,
+        ),
     )
     restored, engine = run(case.model, case.prompt, restorer=restorer)
     assert restored.token_ids == case.completion.token_ids

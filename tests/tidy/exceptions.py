@@ -4,9 +4,8 @@ Classes are named with their modules, counts are those of today.
 """
 
 MEMBERS = {
-    "engine_adapters.reading.span.Span": 19,
-    "engine_adapters.reading.span_reader.SpanReader": 19,
-    "engine_adapters.runner.restore.span_restoration.SpanRestoration": 13,
+    "engine_adapters.reading.span.Span": 18,
+    "engine_adapters.reading.span_reader.SpanReader": 17,
     "benchmarks.restore.measured.found.Found": 13,
     "engine_adapters.vllm.connector.KvstoredConnector": 25,
     "kvstored.store.sequences.sequence_state.SequenceState": 13,
@@ -19,9 +18,9 @@ ATTRIBUTES = {
     "benchmarks.storage.scale.Scale": 21,
     "engine_adapters.restore.cost_profile.CostProfile": 20,
     "engine_adapters.restore.testing.virtual_spans.VirtualSpans": 16,
-    "engine_adapters.runner.restore.cake_restoration.CakeRestoration": 23,
+    "engine_adapters.runner.restore.cake_restoration.CakeRestoration": 21,
     "engine_adapters.runner.model.model_config.ModelConfig": 16,
-    "engine_adapters.runner.restore.span_restoration.SpanRestoration": 20,
+    "engine_adapters.runner.restore.span_restoration.SpanRestoration": 19,
     "engine_adapters.vllm.identity.identity.EngineIdentity": 17,
     "kvstored_client.testing.served_read.ServedRead": 17,
     "kvstored_client.testing.store.MemoryStore": 18,
@@ -29,17 +28,13 @@ ATTRIBUTES = {
 
 PARAMETERS = {
     "benchmarks.restore.token_partition.restorer.TokenPartitionRestorer": 10,
-    "engine_adapters.runner.restore.cake_restoration.CakeRestoration": 10,
-    "engine_adapters.runner.restore.cake_restorer.CakeRestorer": 13,
-    "engine_adapters.runner.restore.restorer.StateRestorer": 12,
-    "engine_adapters.runner.restore.span_restoration.SpanRestoration": 9,
     "engine_adapters.vllm.tier.KvstoredTier": 11,
 }
 """Of constructors; vLLM sets those of the tier."""
 
 SEAM_MEMBERS = {
     "engine_adapters.codecs.codec.Codec": 7,
-    "engine_adapters.runner.engine.restoration.Restoration": 11,
+    "engine_adapters.runner.engine.restoration.Restoration": 8,
     "kvstored.io.device.Device": 8,
 }
 

@@ -4,12 +4,12 @@ from functools import partial
 
 from benchmarks.cake.cell_setting import CellSetting
 from benchmarks.cake.cell_times import CellTimes
-from benchmarks.cake.measured.history import CakeHistory, Restorer, Taken
+from benchmarks.cake.measured.history import CakeHistory, Taken
 from benchmarks.cake.measured.stage import Stage
 from benchmarks.interleave import Alternative, Measured, Rounds
 from benchmarks.kit.slow_machine import SlowDevice
 from engine_adapters.restore import ComputeCost
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.restorer import Restorer
 
 CAKE, LOAD, BESIDE = "cake", "load", "beside"
 USES = (CAKE, LOAD, BESIDE)
@@ -63,7 +63,7 @@ class CellLab:
             times = times.joined(self._rounds(device, cake, self._stage.scale.more_rounds))
         return times
 
-    def _rounds(self, device: SlowDevice, cake: CakeRestorer, rounds: Rounds) -> CellTimes:
+    def _rounds(self, device: SlowDevice, cake: Restorer, rounds: Rounds) -> CellTimes:
         """Rounds of all three ways, and one of both sides beside each other."""
         samples = self._stage.interleave(
             self._setting.name,
@@ -89,7 +89,7 @@ class CellLab:
             cake_parts_s={name: samples[name] for name in CAKE_PARTS},
         )
 
-    def _cake(self, restorer: CakeRestorer) -> Measured:
+    def _cake(self, restorer: Restorer) -> Measured:
         taken = self._taken(restorer)
         parts = {name: getattr(taken, f"{name}_s") for name in CAKE_PARTS}
         return {"cake_s": taken.ttft_s, **parts}

@@ -10,7 +10,7 @@ from benchmarks.kit.slow_machine import SlowDevice
 from benchmarks.report import Series
 from engine_adapters.restore import ComputeCost
 from engine_adapters.runner.engine.engine import Engine
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.restorer import Restorer
 
 FIGURES = ("check_overhead_pct", "check_whole_step_pct")
 """What looking costs without the forward pass, and by how much whole steps took longer."""
@@ -83,7 +83,7 @@ class CheckLab:
         restorer.close()
         return pairs
 
-    def _engine(self, restorer: CakeRestorer | None) -> Engine:
+    def _engine(self, restorer: Restorer | None) -> Engine:
         prompt = self._stored.prompt
         engine = Engine(
             self._stored.model,

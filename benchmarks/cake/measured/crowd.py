@@ -9,7 +9,7 @@ from benchmarks.cake.measured.history import NEW_TOKENS, CakeHistory
 from benchmarks.cake.measured.shared_model import StepRecord
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.engine.request import Completion
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.restorer import Restorer
 
 TOKEN_BUDGET = 512
 
@@ -53,7 +53,7 @@ class Crowd:
         engine.run()
         return time.perf_counter() - started_s
 
-    def run(self, restorer: CakeRestorer | None, *, is_adaptive: bool) -> CrowdResult:
+    def run(self, restorer: Restorer | None, *, is_adaptive: bool) -> CrowdResult:
         """Carries everything out; without a restorer all is computed.
 
         Unless ``is_adaptive``, prefills are computed in order of arrival: the short requests
@@ -92,7 +92,7 @@ class Crowd:
 
     def _engine(
         self,
-        restorer: CakeRestorer | None,
+        restorer: Restorer | None,
         prompts: Sequence[Sequence[int]],
         *,
         is_adaptive: bool,

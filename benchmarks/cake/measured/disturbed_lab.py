@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-from benchmarks.cake.measured.history import CakeHistory, Restorer, Taken
+from benchmarks.cake.measured.history import CakeHistory, Taken
 from benchmarks.cake.measured.other_work import other_work
 from benchmarks.cake.measured.stage import Stage
 from benchmarks.cake.measured.step_timer import measured_cost
@@ -17,6 +17,7 @@ from benchmarks.interleave import Alternative, Measured, ratios
 from benchmarks.kit.slow_machine import SlowDevice
 from benchmarks.report import Series, Summary
 from engine_adapters.restore import ComputeCost
+from engine_adapters.runner.restore.restorer import Restorer
 
 CAKE, LOAD = "cake", "load"
 USES = (CAKE, LOAD)

@@ -13,8 +13,8 @@ from benchmarks.cake.traces import oracle_s
 from benchmarks.interleave import Alternative, Measured
 from benchmarks.kit.slow_machine import SlowDevice
 from benchmarks.report import Series
-from engine_adapters.runner.restore.cake_restoration import PointerSample
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.pointer_sample import PointerSample
+from engine_adapters.runner.restore.restorer import Restorer
 
 FIGURES = ("fluctuation_vs_oracle",)
 STEP_TOKENS = 512
@@ -93,7 +93,7 @@ class FluctuationLab:
             prepare=prepare,
         )
 
-    def _cake(self, restorer: CakeRestorer) -> Measured:
+    def _cake(self, restorer: Restorer) -> Measured:
         self._samples.clear()
         taken = self._stored.take(restorer, token_budget=STEP_TOKENS, step=self._budget().step)
         self._restored.append(_Traced(taken=taken, samples=tuple(self._samples)))

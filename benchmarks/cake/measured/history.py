@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 from benchmarks.cake.measured.shared_model import SharedModel, StepRecord
 from benchmarks.cake.traces import ComputeTrace, oracle_s
+from benchmarks.kit.restored_history import restored
 from benchmarks.kit.saved_history import SavedHistory, check_cold
 from engine_adapters.restore import ComputeCost, LoadCost
 from engine_adapters.restore.testing.oracle import elapsed_s
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.engine.restore_report import RestoreReport
-from engine_adapters.runner.restore.cake_restoration import PointerSample
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
-from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.restore.pointer_sample import PointerSample
+from engine_adapters.runner.restore.restore_options import RestoreOptions, Way
+from engine_adapters.runner.restore.restorer import Restorer
 from kvstored_client import Client
 
 NEW_TOKENS = 4
@@ -24,7 +25,6 @@ NEW_TOKENS = 4
 LOAD_TIMEOUT_S = 120.0
 """Loading everything from the slowest device on a busy machine is to end, not to be given up."""
 
-Restorer = CakeRestorer | StateRestorer
 Step = Callable[[Engine], list[Completion]]
 
 
@@ -120,21 +120,26 @@ class CakeHistory:
         bytes_per_s: float,
         token_budget: int,
         observer: Callable[[PointerSample], None] = lambda _: None,
-    ) -> CakeRestorer:
+    ) -> Restorer:
         """What computes and loads at once; it expects the device's nominal rate at first."""
-        return CakeRestorer(
+        return Restorer(
             client,
             self._saved.format(use),
             self.model,
-            compute=compute,
-            load=LoadCost.of_bytes(self.chunk_bytes, bytes_per_s=bytes_per_s),
-            token_budget=token_budget,
-            observer=observer,
+            RestoreOptions(
+                way=Way.BOTH_ENDS,
+                compute=compute,
+                load=LoadCost.of_bytes(self.chunk_bytes, bytes_per_s=bytes_per_s),
+                step_tokens=token_budget,
+                observer=observer,
+            ),
         )
 
-    def load_restorer(self, client: Client, use: str) -> StateRestorer:
+    def load_restorer(self, client: Client, use: str) -> Restorer:
         """What loads everything."""
-        return StateRestorer(client, self._saved.format(use), self.model, timeout_s=LOAD_TIMEOUT_S)
+        return Restorer(
+            client, self._saved.format(use), self.model, RestoreOptions(timeout_s=LOAD_TIMEOUT_S)
+        )
 
     def take(
         self,
@@ -179,7 +184,7 @@ class CakeHistory:
         return min(self.take(None, token_budget=token_budget).ttft_s for _ in range(repeats))
 
     def compute_beside_load(
-        self, restorer: StateRestorer, *, token_budget: int, others_tokens: int
+        self, restorer: Restorer, *, token_budget: int, others_tokens: int
     ) -> tuple[Taken, float]:
         """Computes one request while a thread loads the whole history somewhere else.
 
@@ -187,7 +192,7 @@ class CakeHistory:
         """
         cache = self.model.make_cache(len(self.prompt))
         with ThreadPoolExecutor(max_workers=1) as executor:
-            loading = executor.submit(restorer.restore, self.prompt, cache=cache, first_slot=0)
+            loading = executor.submit(restored, restorer, self.prompt, cache=cache)
             taken = self.take(None, token_budget=token_budget, others_tokens=others_tokens)
             report = loading.result()
         self._check(restorer, report)
@@ -208,7 +213,7 @@ class CakeHistory:
         )
 
     def _check(self, restorer: Restorer | None, report: RestoreReport) -> None:
-        if isinstance(restorer, StateRestorer):
+        if restorer is not None and restorer.options.way is Way.SPANS:
             self._saved.check(report)
         else:
             check_cold(report)

@@ -11,7 +11,7 @@ from benchmarks.benchmark import BenchmarkError
 from benchmarks.cake.fluctuation import Fluctuation
 from benchmarks.cake.measured.history import Taken
 from benchmarks.cake.measured.shared_model import StepRecord
-from engine_adapters.runner.restore.cake_restoration import PointerSample
+from engine_adapters.runner.restore.pointer_sample import PointerSample
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

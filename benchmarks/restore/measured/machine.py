@@ -22,7 +22,7 @@ from engine_adapters.runner.calibrate.compute_costs import (
 )
 from engine_adapters.runner.engine.engine import TOKEN_BUDGET
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.restore.restorer import SPAN_TOKENS
+from engine_adapters.runner.restore.restore_options import SPAN_TOKENS
 from engine_adapters.runner.states.state_format import CHUNK_TOKENS, token_bytes
 from kvstored_client import Client, StateKind
 

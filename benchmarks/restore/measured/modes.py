@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from benchmarks.benchmark import BenchmarkError
+from benchmarks.kit.restored_history import restored
 from benchmarks.kit.saved_history import SavedHistory
 from engine_adapters.reading.piece import pieces_of
 from engine_adapters.reading.read_options import ReadOptions
@@ -14,7 +15,8 @@ from engine_adapters.runner.engine.engine import TOKEN_BUDGET, Engine
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, Segment
-from engine_adapters.runner.restore.restorer import SPAN_TOKENS, StateRestorer
+from engine_adapters.runner.restore.restore_options import SPAN_TOKENS, RestoreOptions
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.states.mode_choice import MEASURED_MODES
 from engine_adapters.runner.states.state_format import token_bytes
 from engine_adapters.runner.turn import span_bytes_of
@@ -73,7 +75,7 @@ class ModeRunner:
             return self._recompute()
         restorer = self._restorer(client, mode)
         # One more token, because the last one is never restored.
-        report = restorer.restore([*self._history, 0], cache=self._cache, first_slot=0)
+        report = restored(restorer, [*self._history, 0], cache=self._cache)
         self._saved.check(report)
         return report
 
@@ -133,16 +135,18 @@ class ModeRunner:
         """Whether a mode stores anything."""
         return self._saved.stores(mode)
 
-    def _restorer(self, client: Client, mode: Mode) -> StateRestorer:
+    def _restorer(self, client: Client, mode: Mode) -> Restorer:
         """As the runner makes it: with spans of as many tokens for every layout."""
         state_format = self._saved.format(mode)
-        return StateRestorer(
+        return Restorer(
             client,
             state_format,
             self._model,
-            span_bytes=span_bytes_of(state_format),
-            timeout_s=READ_TIMEOUT_S,
-            layer_rates=self._rates.get(mode),
+            RestoreOptions(
+                span_bytes=span_bytes_of(state_format),
+                timeout_s=READ_TIMEOUT_S,
+                layer_rates=self._rates.get(mode),
+            ),
         )
 
     def _recompute(self) -> RestoreReport:

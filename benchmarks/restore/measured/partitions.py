@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from benchmarks.kit.restored_history import restored
 from benchmarks.kit.saved_history import SavedHistory
 from benchmarks.restore.measured.modes import NEW_TOKENS
 from benchmarks.restore.token_partition.partition import TokenPartition
@@ -10,7 +11,7 @@ from engine_adapters.restore import LayerSchedule, Source
 from engine_adapters.runner.engine.engine import TOKEN_BUDGET
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, Segment
-from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.restore.restorer import Restorer
 from kvstored_client import Client
 
 LAYER_WISE = "layer_wise"
@@ -56,8 +57,8 @@ class PartitionRunner:
         # One more token, because the last one is never restored.
         tokens = [*self._saved.tokens, 0]
         if name == LAYER_WISE:
-            layer_wise = StateRestorer(client, self._saved.format(LAYER_WISE), self._model)
-            report = layer_wise.restore(tokens, cache=self._cache, first_slot=0)
+            layer_wise = Restorer(client, self._saved.format(LAYER_WISE), self._model)
+            report = restored(layer_wise, tokens, cache=self._cache)
         else:
             token_wise = TokenPartitionRestorer(
                 client,

@@ -37,7 +37,8 @@ from engine_adapters.runner.engine.engine import TOKEN_BUDGET, Engine
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.states.state_format import token_bytes
 from engine_adapters.runner.turn import span_bytes_of
 from kvstored_client import Client, StateKind
@@ -224,7 +225,7 @@ class SlowStoreLab:
 
     def _restorer(
         self, client: Client, saved: SavedHistory, mode: Mode, costs: LayerCosts
-    ) -> StateRestorer:
+    ) -> Restorer:
         """As the runner makes it, with a profile of the full rate."""
         state_format = saved.format(mode)
         tokens, layers = SETTING.token_count, self._model.config.layer_count
@@ -236,19 +237,21 @@ class SlowStoreLab:
                 hidden_bytes=token_bytes(self._model, StateKind.HIDDEN),
                 kv_bytes=token_bytes(self._model, StateKind.KV),
             )
-        return StateRestorer(
+        return Restorer(
             client,
             state_format,
             self._model,
-            span_bytes=span_bytes_of(state_format),
-            step_tokens=TOKEN_BUDGET,
-            compute=ComputeCost(
-                step_s=0.0, token_s=layers * costs.compute_s / tokens, attention_s=0.0
+            RestoreOptions(
+                span_bytes=span_bytes_of(state_format),
+                step_tokens=TOKEN_BUDGET,
+                compute=ComputeCost(
+                    step_s=0.0, token_s=layers * costs.compute_s / tokens, attention_s=0.0
+                ),
+                layer_rates=rates,
             ),
-            layer_rates=rates,
         )
 
-    def _completion(self, restorer: StateRestorer | None) -> Completion:
+    def _completion(self, restorer: Restorer | None) -> Completion:
         """Of a request with the history, to its first token."""
         engine = Engine(
             self._model,

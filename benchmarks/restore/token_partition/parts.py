@@ -13,7 +13,7 @@ from engine_adapters.restore import TokenRange
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, Segment
 from engine_adapters.runner.restore.layer_loader import LayerLoader
-from engine_adapters.runner.restore.span_restoration import Target
+from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import StateKind
 

@@ -17,14 +17,14 @@ from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.layer_loader import LayerLoader
 from engine_adapters.runner.restore.patience import Patience
-from engine_adapters.runner.restore.restorer import (
+from engine_adapters.runner.restore.restore_options import (
     SPAN_BYTES,
     SPAN_TOKENS,
     STEP_TOKENS,
     TIMEOUT_S,
-    check_timeout,
+    RestoreOptions,
 )
-from engine_adapters.runner.restore.span_restoration import Target
+from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, Lease, Order
 
@@ -90,9 +90,7 @@ class TokenPartitionRestorer:
         Raises ValueError for a layout that stores other states than its name says, and for
         options that make no sense.
         """
-        check_timeout(timeout_s)
-        if step_tokens < 1:
-            raise ValueError(f"step_tokens must be above 0, not {step_tokens}")
+        RestoreOptions(timeout_s=timeout_s, step_tokens=step_tokens)
         self._formats = {Source.HIDDEN: hidden_format, Source.KV: kv_format}
         for source, state_format in self._formats.items():
             if any(state.kind is not source.kind for state in state_format.layout.layers):

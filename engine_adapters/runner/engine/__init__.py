@@ -2,5 +2,6 @@
 
 In reading order: one ``request``, room for it (``slot_pool``), which tokens a step computes
 (``scheduler``), the next token (``sampling``), what the loop and a restoration say to each other
-(``restoration``, ``restore_report``), and the loop (``engine``).
+(``restoration``, ``restore_report``), new tokens that follow the layers of their history
+(``layered_prefill``, ``layer_follower``), and the loop (``engine``).
 """

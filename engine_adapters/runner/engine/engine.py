@@ -10,12 +10,18 @@ from typing import Protocol
 
 from torch import Tensor
 
-from engine_adapters.runner.engine.request import Completion, Request, pending_ids
+from engine_adapters.runner.engine.layer_follower import LayerFollower
+from engine_adapters.runner.engine.request import (
+    Completion,
+    Request,
+    check_request,
+    pending_ids,
+)
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, Restoration
 from engine_adapters.runner.engine.sampling import Sampler, Sampling
 from engine_adapters.runner.engine.scheduler import Progress, plan_step
 from engine_adapters.runner.engine.slot_pool import SlotPool
-from engine_adapters.runner.model.errors import RequestError, StepError
+from engine_adapters.runner.model.errors import StepError
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, Segment, StateSink
@@ -59,7 +65,9 @@ class Engine:
 
     While a history is being restored the other requests go on. ``is_adaptive`` gives those
     that are being restored what all others leave of a step (Cake, section 4 part 3); without
-    it prefills are computed in order of arrival, as for comparison.
+    it prefills are computed in order of arrival, as for comparison. Where a history comes layer
+    after layer, new tokens follow it as its gates open. Nobody waits at a gate while there is
+    anything else to compute: they rest between two layers, and the next step goes on with them.
 
     A step that cannot be computed ends the requests that took part in it, and a restoration
     that fails ends its own: they give back their slots and what was on its way, and the engine
@@ -88,6 +96,7 @@ class Engine:
         self._token_budget = token_budget
         self._requests_max = requests_max
         self._sink: StateSink = NullSink() if sink is None else sink
+        self._follower = LayerFollower(model, self._cache, self._sink)
         self._restorer = restorer
         self._is_adaptive = is_adaptive
         self._clock = clock
@@ -132,7 +141,7 @@ class Engine:
         Raises RequestError for what can never run: an empty prompt, an unknown token,
         more tokens than the model's positions or the cache.
         """
-        self._check(prompt, new_tokens_max)
+        check_request(prompt, new_tokens_max, self._model.config, self._pool.slot_count)
         stops = self._model.config.stop_token_ids if stop_token_ids is None else stop_token_ids
         request = Request(
             request_id=next(self._ids),
@@ -175,10 +184,12 @@ class Engine:
         budget = self._token_budget if token_budget is None else token_budget
         segments = self._plan(budget)
         completions = self._compute(segments) if segments else []
-        if not segments:
+        budget -= sum(part.token_count for part in segments)
+        has_followed, followed = self._follow_layers(budget)
+        if not (segments or has_followed):
             self._wait()
         failed, self._failed = self._failed, []
-        return failed + completions
+        return failed + completions + followed
 
     def run(self) -> list[Completion]:
         """Steps until idle; completions in order of ending, those with an error included."""
@@ -231,23 +242,6 @@ class Engine:
                 restoration.end_step(token_count, duration_s, step_tokens=step_tokens)
         return logits
 
-    def _check(self, prompt: Sequence[int], new_tokens_max: int) -> None:
-        config = self._model.config
-        if not prompt or new_tokens_max < 1:
-            raise RequestError("a request needs at least one prompt token and one new token")
-        if not all(0 <= token_id < config.vocab_size for token_id in prompt):
-            raise RequestError(f"every token id must be 0 to {config.vocab_size - 1}")
-        limits = (
-            ("the model's positions", config.position_count),
-            ("the cache's tokens", self._pool.slot_count),
-        )
-        for name, limit in limits:
-            if len(prompt) + new_tokens_max > limit:
-                raise RequestError(
-                    f"{len(prompt)} prompt tokens and {new_tokens_max} new ones "
-                    f"exceed {name} ({limit})"
-                )
-
     def _admit(self) -> None:
         """Starts waiting requests in order of arrival while there is room."""
         while self._waiting and len(self._running) < self._requests_max:
@@ -296,15 +290,17 @@ class Engine:
         restoration = request.restoration
         if restoration is None or not request.is_restoring:
             return False
-        return self._is_adaptive and restoration.is_loading
+        return self._is_adaptive and restoration.state.is_loading
 
     def _advance(self, request: Request, token_budget: int, piece_tokens: int) -> Progress:
         """Lets a restoration get on, and ends it when it is over."""
         restoration = request.restoration
         assert restoration is not None
         step_tokens = restoration.advance(token_budget, piece_tokens=piece_tokens)
-        request.computed_count = restoration.position
-        if not restoration.is_over:
+        state = restoration.state
+        request.computed_count = state.position
+        request.follow(state.open_layers)
+        if not state.is_over:
             return replace(
                 request.progress,
                 is_restoring=self._is_last(request),
@@ -335,6 +331,28 @@ class Engine:
             request.is_announced = True
             self._sink.begin_request(request.request_id, request.token_ids, stored_tokens)
 
+    def _follow_layers(self, token_budget: int) -> tuple[bool, list[Completion]]:
+        """Computes new tokens in the layers that their histories have.
+
+        The step has ``token_budget`` tokens left for that; a layer of a token counts as so much
+        less of one. Returns whether anything was computed, and the requests that it finished.
+        """
+        completions: list[Completion] = []
+        layer_tokens = token_budget * self._model.config.layer_count
+        left = layer_tokens
+        for request in list(self._running.values()):
+            try:
+                left -= self._follower.follow(request, max(0, left))
+                logits = self._follower.finish(request)
+            except Exception as error:
+                LOGGER.exception("new tokens could not be computed; their request ends")
+                self._fail(request, error)
+                self._sink.abandon_step()
+                continue
+            if logits is not None:
+                completions += self._sample([request], logits)
+        return left < layer_tokens, completions
+
     def _wait(self) -> None:
         """Until something may have arrived for those that are being restored."""
         restorations = [
@@ -342,7 +360,7 @@ class Engine:
             for request in self._running.values()
             if request.restoration is not None and request.is_restoring
         ]
-        if restorations and all(each.is_waiting for each in restorations):
+        if restorations and all(each.state.is_waiting for each in restorations):
             restorations[0].wait(WAIT_S_MAX if len(restorations) == 1 else WAIT_S_SHARED)
 
     def _sample(self, ready: Sequence[Request], logits: Tensor) -> list[Completion]:

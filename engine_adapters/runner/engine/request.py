@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine_adapters.runner.engine.restoration import Restoration
+from engine_adapters.runner.engine.layered_prefill import LayeredPrefill
+from engine_adapters.runner.engine.restoration import OpenLayers, Restoration
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.engine.sampling import Sampler
 from engine_adapters.runner.engine.scheduler import Progress
 from engine_adapters.runner.engine.slot_pool import SlotRange
-from engine_adapters.runner.model.errors import StepError
+from engine_adapters.runner.model.errors import RequestError, StepError
+from engine_adapters.runner.model.model_config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,10 @@ class Request:
     restoration: Restoration | None = None
     is_restored: bool = False
     """Whether its restoration is over."""
+    open_layers: OpenLayers | None = None
+    """What new tokens may follow now, layer by layer."""
+    prefill: LayeredPrefill | None = None
+    """Those that do."""
     is_announced: bool = False
     """Whether the sink has heard of it."""
     first_token_at_s: float = 0.0
@@ -78,7 +84,14 @@ class Request:
             first_slot=self.slots.first,
             token_count=len(self.token_ids),
             computed_count=self.computed_count,
+            step_tokens_max=None if self.prefill is None else 0,
         )
+
+    def follow(self, open_layers: OpenLayers | None) -> None:
+        """New tokens may follow these from now on; those that followed more of them start over."""
+        self.open_layers = open_layers
+        if self.prefill is not None and not self.prefill.follows(open_layers):
+            self.prefill = None
 
     def accept(self, token_id: int, now_s: float) -> bool:
         """Appends a generated token; True when it was the last one."""
@@ -110,3 +123,19 @@ def pending_ids(requests: Sequence[tuple[Request, int]]) -> list[int]:
         for request, count in requests
         for token_id in request.token_ids[request.computed_count : request.computed_count + count]
     ]
+
+
+def check_request(
+    prompt: Sequence[int], new_tokens_max: int, config: ModelConfig, slot_count: int
+) -> None:
+    """Raises RequestError for what can never run with that model and so many slots."""
+    if not prompt or new_tokens_max < 1:
+        raise RequestError("a request needs at least one prompt token and one new token")
+    if not all(0 <= token_id < config.vocab_size for token_id in prompt):
+        raise RequestError(f"every token id must be 0 to {config.vocab_size - 1}")
+    limits = (("the model's positions", config.position_count), ("the cache's tokens", slot_count))
+    for name, limit in limits:
+        if len(prompt) + new_tokens_max > limit:
+            raise RequestError(
+                f"{len(prompt)} prompt tokens and {new_tokens_max} new ones exceed {name} ({limit})"
+            )

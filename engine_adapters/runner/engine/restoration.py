@@ -1,5 +1,6 @@
 """What the engine and a restoration that is on its way say to each other."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from engine_adapters.runner.engine.restore_report import RestoreReport
@@ -7,6 +8,35 @@ from engine_adapters.runner.engine.restore_report import RestoreReport
 PIECE_TOKENS = 1024
 """Tokens that all restorations together take into the cache between two steps, more or less, so
 that requests that decode are not held up by histories that arrived all at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLayers:
+    """The cache holds the first ``layers`` layers of the tokens before ``stop_token``.
+
+    Tokens from there on may be computed in these layers, while later ones come.
+    """
+
+    stop_token: int
+    layers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorationState:
+    """How far a restoration is.
+
+    ``position`` counts leading tokens whose states are in the cache, computed or restored. When
+    it ``is_over`` nothing more will be restored: what is left is an ordinary prefill. It
+    ``is_loading`` while stored states are on their way, so that it gets on without being
+    computed, and ``is_waiting`` where the last ``advance`` found nothing to do. ``open_layers``
+    is None where nothing can be computed before all layers are there.
+    """
+
+    position: int
+    is_over: bool
+    is_loading: bool
+    is_waiting: bool
+    open_layers: OpenLayers | None = None
 
 
 class Restoration(Protocol):
@@ -18,20 +48,8 @@ class Restoration(Protocol):
     """
 
     @property
-    def position(self) -> int:
-        """Leading tokens whose states are in the cache, computed or restored."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will be restored: what is left is an ordinary prefill."""
-
-    @property
-    def is_loading(self) -> bool:
-        """Whether stored states are on their way, so that it gets on without being computed."""
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the last ``advance`` found nothing to do."""
+    def state(self) -> RestorationState:
+        """How far it is now."""
 
     def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
         """Takes of what has arrived about ``piece_tokens`` into the cache, at least one piece.

@@ -1,33 +1,21 @@
-"""The forward pass of a model over the tokens of one step."""
+"""A model: its weights, and the passes over the tokens of one step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding
 
-from engine_adapters.runner.model.attention import attend, causal_mask
 from engine_adapters.runner.model.config_file import read_config
+from engine_adapters.runner.model.forward_pass import ForwardPass
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.kv_projection import KvProjection
 from engine_adapters.runner.model.model_config import ModelConfig
-from engine_adapters.runner.model.model_weights import LayerWeights, ModelWeights
-from engine_adapters.runner.model.rotary import Angles, RotaryTable, rotate
+from engine_adapters.runner.model.model_weights import ModelWeights
+from engine_adapters.runner.model.rotary import RotaryTable
 from engine_adapters.runner.model.step import Segment, StateSink
 from engine_adapters.runner.model.weights import load_weights
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StepContext:
-    """What every layer of a step shares; ``masks`` has one entry per segment."""
-
-    segments: Sequence[Segment]
-    masks: Sequence[Tensor | None]
-    angles: Angles | None
-    cache: KvCache
-    sink: StateSink
 
 
 class Model:
@@ -75,6 +63,34 @@ class Model:
             torch.cuda.synchronize(self.device)
 
     @torch.inference_mode()
+    def begin_pass(
+        self,
+        token_ids: Sequence[int],
+        segments: Sequence[Segment],
+        *,
+        cache: KvCache,
+        sink: StateSink,
+    ) -> ForwardPass:
+        """A pass over the tokens that has computed no layer yet; tells the sink that it begins.
+
+        ``token_ids`` are those of all segments in row order. Before a layer is run, the states
+        of everything before each segment must lie in that layer of the cache.
+        """
+        positions = torch.cat(
+            [torch.arange(part.first_position, part.stop_position) for part in segments]
+        ).to(self.device)
+        hidden = self._embed(token_ids, positions)
+        sink.begin_step(segments)
+        return ForwardPass(
+            self.config,
+            self._weights,
+            hidden,
+            segments,
+            angles=None if self.rotary is None else self.rotary.at(positions),
+            cache=cache,
+            sink=sink,
+        )
+
     def forward(
         self,
         token_ids: Sequence[int],
@@ -87,44 +103,25 @@ class Model:
     ) -> Tensor:
         """Computes the tokens, extends the cache, and returns logits of ``logit_rows``.
 
-        ``token_ids`` are those of all segments in row order; the states of everything
-        before each segment must lie in the cache. Logits are [len(logit_rows),
-        vocab_size], float32.
+        As ``begin_pass``, and then all layers at once. Logits are [len(logit_rows), vocab_size],
+        float32.
 
         With ``layer_stop`` only the layers below it run, as when the first layers of a
         history are recomputed (HCache, section 4.1.2); there are no logits then, and
         ``logit_rows`` must be empty. Raises ValueError for other arguments.
         """
-        layers = self._weights.layers
-        if layer_stop is not None:
-            if logit_rows or not 0 <= layer_stop <= len(layers):
-                raise ValueError(
-                    f"layer_stop must be 0 to {len(layers)} and without logit_rows, "
-                    f"not {layer_stop} with {len(logit_rows)} rows"
-                )
-            layers = layers[:layer_stop]
-        positions = torch.cat(
-            [torch.arange(part.first_position, part.stop_position) for part in segments]
-        ).to(self.device)
-        context = _StepContext(
-            segments=segments,
-            masks=[
-                causal_mask(part.token_count, part.stop_position, self.device) for part in segments
-            ],
-            angles=None if self.rotary is None else self.rotary.at(positions),
-            cache=cache,
-            sink=sink,
-        )
-        hidden = self._embed(token_ids, positions)
-        sink.begin_step(segments)
-        for index, layer in enumerate(layers):
-            hidden = hidden + self._attention(index, layer, hidden, context)
-            hidden = hidden + layer.mlp.apply(layer.mlp_norm.apply(hidden))
+        layer_count = len(self._weights.layers)
+        if layer_stop is not None and (logit_rows or not 0 <= layer_stop <= layer_count):
+            raise ValueError(
+                f"layer_stop must be 0 to {layer_count} and without logit_rows, "
+                f"not {layer_stop} with {len(logit_rows)} rows"
+            )
+        step = self.begin_pass(token_ids, segments, cache=cache, sink=sink)
+        step.run(layer_count if layer_stop is None else layer_stop)
         sink.end_step()
         if layer_stop is not None:
             return torch.empty(0, self.config.vocab_size, device=self.device)
-        wanted = hidden[torch.tensor(logit_rows, dtype=torch.int64, device=self.device)]
-        return linear(self._weights.final_norm.apply(wanted), self._weights.output).float()
+        return step.logits(logit_rows)
 
     def kv_projection(
         self, layer: int, *, first_head: int = 0, stop_head: int | None = None
@@ -157,25 +154,3 @@ class Model:
         if self._weights.positions is not None:
             hidden = hidden + embedding(positions, self._weights.positions)
         return hidden
-
-    def _attention(
-        self, index: int, layer: LayerWeights, hidden: Tensor, context: _StepContext
-    ) -> Tensor:
-        config = self.config
-        fused = layer.query_key_value.apply(layer.attention_norm.apply(hidden))
-        fused = fused.view(len(hidden), -1, config.head_dim)
-        queries, keys, values = torch.split(
-            fused, [config.head_count, config.kv_head_count, config.kv_head_count], dim=1
-        )
-        context.sink.take(index, hidden, keys, values)
-        if context.angles is not None:
-            queries = rotate(queries, context.angles)
-            keys = rotate(keys, context.angles)
-        output = torch.empty_like(queries, memory_format=torch.contiguous_format)
-        for part, mask in zip(context.segments, context.masks, strict=True):
-            context.cache.write(
-                index, part.first_slot + part.first_position, keys[part.rows], values[part.rows]
-            )
-            history = context.cache.history(index, part.first_slot, part.stop_position)
-            output[part.rows] = attend(queries[part.rows], *history, mask)
-        return layer.attention_output.apply(output.flatten(1))

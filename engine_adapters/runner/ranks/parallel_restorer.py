@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -12,7 +12,7 @@ from torch.distributed import ProcessGroup
 
 from engine_adapters.reading.piece import Piece, pieces_of
 from engine_adapters.reading.read_options import ReadOptions
-from engine_adapters.reading.section import Section, sections_of
+from engine_adapters.reading.section import sections_of, sections_of_layers
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import known
 from engine_adapters.runner.engine.restore_report import RestoreReport
@@ -106,7 +106,7 @@ class ParallelRestorer:
             dtype=state_format.dtype,
             device=device,
         )
-        self._sections = sections_within(sections_of(state_format.layout), shard.layers)
+        self._sections = sections_of_layers(sections_of(state_format.layout), shard.layers)
         # The same in every process, whatever its stage: batches are taken together.
         self._share_chunks = max(1, self._options.span_bytes // state_format.span_bytes(1))
         self._read_bytes = (0, 0)
@@ -256,14 +256,3 @@ class ParallelRestorer:
             )
         )
         return int(number.item())
-
-
-def sections_within(sections: Iterable[Section], layers: range) -> tuple[Section, ...]:
-    """The parts of ``sections`` that lie in ``layers``: what one stage reads."""
-    parts = []
-    for section in sections:
-        first = max(section.first_layer, layers.start)
-        stop = min(section.stop_layer, layers.stop)
-        if first < stop:
-            parts.append(replace(section, first_layer=first, layer_count=stop - first))
-    return tuple(parts)

@@ -1,7 +1,9 @@
-"""Restoring histories: by layers (HCache) and from both ends (Cake).
+"""Restoring histories: by spans (HCache), from both ends (Cake), by layers (AttentionStore).
 
-In reading order: the way to the device that computes (``staging``) and into the cache
-(``layer_loader``); how long the store is waited for (``patience``, ``loading_limit``); one history
-by layers (``span_restoration``) and what starts it (``restorer``); one from both ends
-(``cake_restoration``, expecting ``cake_costs``) and what starts that (``cake_restorer``).
+In reading order: where a history goes (``target``), the way to the device that computes
+(``staging``) and into the cache (``layer_loader``); how long the store is waited for
+(``patience``, ``loading_limit``); how histories are restored (``restore_options``), and one of
+them by spans (``span_restoration``), from both ends (``cake_restoration``, with
+``awaited_chunks`` and ``pointer_sample``) and by layers (``layerwise_restoration``); who begins
+them (``restorer``).
 """

@@ -1,27 +1,31 @@
 """One history that is computed from the front while it is loaded from the back (Cake)."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import (
     Action,
     CakePlan,
+    ComputeCost,
     History,
+    LoadCost,
     Pointers,
+    Rates,
     TokenRange,
     plan_cake,
 )
-from engine_adapters.runner.engine.restoration import PIECE_TOKENS
+from engine_adapters.restore.source import SOURCE_OF
+from engine_adapters.runner.engine.restoration import PIECE_TOKENS, RestorationState
 from engine_adapters.runner.engine.restore_report import RestoreReport
-from engine_adapters.runner.model.kv_cache import KvCache
-from engine_adapters.runner.restore.cake_costs import CakeCosts
+from engine_adapters.runner.restore.awaited_chunks import AwaitedChunks
 from engine_adapters.runner.restore.layer_loader import LayerLoader
 from engine_adapters.runner.restore.patience import Patience
+from engine_adapters.runner.restore.pointer_sample import PointerSample
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_client import SliceState
 
 OPENING_SHARE = 1 / 16
 """Of computing everything: so long a request waits to hear what is stored before it computes, and
@@ -29,20 +33,6 @@ so many of its tokens it computes then at once."""
 
 WAIT_S_MAX = 0.005
 """Longest wait for one chunk: another one may arrive before it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointerSample:
-    """Both pointers of one restoration at one time, for plots and tests.
-
-    ``computed_to`` is the compute pointer in tokens, ``loaded_from`` the first token of the
-    chunk that was taken into the cache last (the prompt's end before the first).
-    """
-
-    now_s: float
-    action: Action
-    computed_to: int
-    loaded_from: int
 
 
 class CakeRestoration:
@@ -62,26 +52,27 @@ class CakeRestoration:
         reader: SpanReader,
         state_format: StateFormat,
         loader: LayerLoader,
-        costs: CakeCosts,
+        target: Target,
+        rates: Rates,
+        options: RestoreOptions,
         *,
-        prompt_tokens: int,
-        cache: KvCache,
-        first_slot: int,
-        opening_s_max: float,
-        clock: Callable[[], float],
-        observer: Callable[[PointerSample], None],
+        compute: ComputeCost,
+        load: LoadCost,
     ) -> None:
+        """``compute`` and ``load`` are what is expected at first, ``rates`` what was learned."""
         self._reader = reader
         self._format = state_format
         self._loader = loader
-        self._costs = costs
-        self._prompt_tokens = prompt_tokens
-        self._cache = cache
-        self._first_slot = first_slot
-        self._clock = clock
-        self._observer = observer
+        self._target = target
+        self._rates = rates
+        self._compute = compute
+        self._load = load
+        self._observer = options.observer
+        self._clock = clock = options.clock
         self._started_s = self._ended_s = clock()
-        self._patience = Patience(opening_s_max, clock)
+        prompt_tokens = len(target.token_ids)
+        alone_s = rates.compute_cost(compute).compute_s(0, prompt_tokens, _step_tokens(rates))
+        self._patience = Patience(min(options.opening_s_max, OPENING_SHARE * alone_s), clock)
         """Adds up the time in which nothing can be computed because nothing has arrived.
 
         It limits the wait until it is known what is stored; later ones the planner limits.
@@ -96,35 +87,21 @@ class CakeRestoration:
         )
         self._plan: CakePlan | None = None
         self._pointers: Pointers | None = None
-        self._awaited: set[int] = set()
-        """Chunks of the plan that are neither taken nor lost."""
-        self._arrived: set[int] = set()
-        """Those of them that wait in the arena to be taken."""
-        self._lost: set[int] = set()
+        self._chunks = AwaitedChunks()
         self._loaded_from = prompt_tokens
         self._loaded_tokens = 0
         self._meeting_token: int | None = None
         self._is_over = False
 
     @property
-    def position(self) -> int:
-        """As ``Restoration``."""
-        return self._opened_at if self._pointers is None else self._pointers.position
-
-    @property
-    def is_over(self) -> bool:
-        """As ``Restoration``."""
-        return self._is_over
-
-    @property
-    def is_loading(self) -> bool:
+    def state(self) -> RestorationState:
         """As ``Restoration``; what was taken and lies behind the meeting is not on its way."""
-        return not self._is_over and (self._plan is None or bool(self._awaited))
-
-    @property
-    def is_waiting(self) -> bool:
-        """As ``Restoration``."""
-        return self._patience.is_waiting
+        return RestorationState(
+            position=self._position,
+            is_over=self._is_over,
+            is_loading=not self._is_over and (self._plan is None or not self._chunks.are_over),
+            is_waiting=self._patience.is_waiting,
+        )
 
     @property
     def plan(self) -> CakePlan | None:
@@ -166,9 +143,9 @@ class CakeRestoration:
     def first_unstored(self) -> int:
         """As ``Restoration``."""
         chunk_tokens = self._history.chunk_tokens
-        chunk = -(-self.position // chunk_tokens)
+        chunk = -(-self._position // chunk_tokens)
         while chunk < self._history.chunk_count and (
-            self._history.is_stored[chunk] and chunk not in self._lost
+            self._history.is_stored[chunk] and not self._chunks.is_lost(chunk)
         ):
             chunk += 1
         return chunk * chunk_tokens
@@ -186,15 +163,13 @@ class CakeRestoration:
             self._pointers.end_step(token_count, duration_s, others_count=others_count)
             return
         tokens = TokenRange(self._opened_at, self._opened_at + token_count)
-        self._costs.rates.measure_step(
-            self._costs.compute, tokens, duration_s, others_count=others_count
-        )
+        self._rates.measure_step(self._compute, tokens, duration_s, others_count=others_count)
         self._opened_at = tokens.stop
 
     def wait(self, timeout_s: float) -> None:
         """As ``Restoration``."""
         for span in self._reader.spans:
-            chunk = self._last_awaited(span)
+            chunk = self._chunks.last_of(span)
             if chunk is not None:
                 span.wait(chunk - span.first_chunk, timeout_s=min(timeout_s, WAIT_S_MAX))
                 return
@@ -218,38 +193,45 @@ class CakeRestoration:
         """As ``Restoration``."""
         self._reader.close()
 
+    @property
+    def _position(self) -> int:
+        return self._opened_at if self._pointers is None else self._pointers.position
+
+    @property
+    def _prompt_tokens(self) -> int:
+        return len(self._target.token_ids)
+
     def _open(self, now_s: float) -> bool:
         """Plans when it is known what is stored; False while that is not."""
         is_ended = self._reader.is_ended
-        is_stored = self._reader.is_stored
-        if is_stored is None:
+        stored = self._reader.stored
+        if stored is None:
             if is_ended:
                 self._finish()
             return False
         self._history = History(
             prompt_tokens=self._prompt_tokens,
             chunk_tokens=self._history.chunk_tokens,
-            is_stored=is_stored,
+            is_stored=stored.is_stored,
         )
-        costs = self._costs
-        rates = costs.rates
+        rates = self._rates
         self._plan = plan_cake(
             self._history,
-            rates.compute_cost(costs.compute),
-            {costs.source: costs.load_now()},
-            token_budget=costs.step_tokens,
+            rates.compute_cost(self._compute),
+            {SOURCE_OF[self._format.layout.layers[0].kind]: rates.load_cost(self._load)},
+            token_budget=_step_tokens(rates),
         )
-        if self._plan.load is None and any(is_stored):
+        if self._plan.load is None and any(stored.is_stored):
             rates.ease()
         self._pointers = Pointers(
             self._history,
             self._plan,
-            costs.compute,
+            self._compute,
             rates=rates,
             now_s=now_s,
             position=self._opened_at,
         )
-        self._awaited = {chunk for run in self._plan.load_order for chunk in run}
+        self._chunks = AwaitedChunks(chunk for run in self._plan.load_order for chunk in run)
         self._reader.load(self._plan.load_order)
         return True
 
@@ -272,32 +254,8 @@ class CakeRestoration:
 
         Returns the spans that it looked at.
         """
-        # In this order: what it has handed over before it ended is among the spans.
-        is_ended = self._reader.is_ended
-        spans = self._reader.spans
-        arrived: set[int] = set()
-        lost: set[int] = set()
-        in_spans: set[int] = set()
-        for span in spans:
-            awaited = self._awaited.intersection(_chunks_of(span))
-            in_spans |= awaited
-            # A lost session brings nothing more. It may be lost behind this look all the same:
-            # each session has memory of its own, so nobody overwrites what lies here.
-            if not span.is_current:
-                lost |= awaited
-                continue
-            for chunk in awaited - self._arrived:
-                state = span.state(chunk - span.first_chunk)
-                if state is SliceState.RESIDENT:
-                    arrived.add(chunk)
-                elif state is not SliceState.PENDING:
-                    lost.add(chunk)
-        if is_ended:
-            lost |= self._awaited - in_spans
+        spans, arrived, lost = self._chunks.look(self._reader)
         pointers.observe(now_s, arrived=arrived, lost=lost)
-        self._lost |= lost
-        self._awaited -= lost
-        self._arrived = (self._arrived | arrived) - lost
         return spans
 
     def _take(self, spans: Sequence[Span], piece_tokens: int) -> set[int]:
@@ -306,49 +264,36 @@ class CakeRestoration:
         room = max(1, piece_tokens // self._history.chunk_tokens)
         for span in spans:
             taken |= self._take_of(span, room - len(taken))
-            if self._awaited.isdisjoint(_chunks_of(span)):
+            if self._chunks.last_of(span) is None:
                 self._reader.give_back(span)
         return taken
 
     def _take_of(self, span: Span, room: int) -> set[int]:
         """The chunks of one span that were taken, at most ``room``, the last ones first."""
-        arrived = sorted(self._arrived.intersection(_chunks_of(span)))
+        arrived = self._chunks.arrived_of(span)
         taken = arrived[max(0, len(arrived) - room) :]
         started_s = self._clock()
-        for run in _runs(taken):
-            first_token = run.start * self._history.chunk_tokens
+        for run in _runs([chunk - span.first_chunk for chunk in taken]):
             for layer in range(self._format.layout.layer_count):
-                states = span.states(layer, len(run), first_chunk=run.start - span.first_chunk)
-                self._loader.load(
-                    layer,
-                    states,
-                    cache=self._cache,
-                    first_slot=self._first_slot + first_token,
-                    first_position=first_token,
-                )
+                self._loader.load_pieces(span, layer, run, self._target)
         if taken:
             self._loaded_from = taken[0] * self._history.chunk_tokens
             self._measure_taking(len(taken), self._clock() - started_s)
-        self._awaited.difference_update(taken)
-        self._arrived.difference_update(taken)
+        self._chunks.take(taken)
         return set(taken)
 
     def _measure_taking(self, chunk_count: int, duration_s: float) -> None:
         """On a GPU the work has only been launched: there its cost shows in the steps."""
-        if self._cache.keys.device.type == "cpu":
+        if self._target.cache.keys.device.type == "cpu":
             tokens = chunk_count * self._history.chunk_tokens
-            self._costs.rates.project_s.add(duration_s, units=tokens)
+            self._rates.project_s.add(duration_s, units=tokens)
 
     def _publish(self) -> None:
         """Puts the compute pointer on the boards; overtaken chunks are awaited no more."""
         assert self._pointers is not None
         reached = self._pointers.reached_chunks
         self._reader.reach(reached)
-        self._awaited = {chunk for chunk in self._awaited if chunk >= reached}
-        self._arrived &= self._awaited
-
-    def _last_awaited(self, span: Span) -> int | None:
-        return max(self._awaited.intersection(_chunks_of(span)), default=None)
+        self._chunks.reach(reached)
 
     def _finish(self) -> None:
         self._patience.end_wait()
@@ -361,15 +306,15 @@ class CakeRestoration:
             PointerSample(
                 now_s=self._clock(),
                 action=action,
-                computed_to=self.position,
+                computed_to=self._position,
                 loaded_from=self._loaded_from,
             )
         )
 
 
-def _chunks_of(span: Span) -> range:
-    """Those of the history that a span brings."""
-    return range(span.first_chunk, span.first_chunk + span.chunk_count)
+def _step_tokens(rates: Rates) -> float:
+    """Tokens that a step may have of the request."""
+    return max(1.0, rates.step_tokens.value)
 
 
 def _runs(chunks: Sequence[int]) -> list[range]:

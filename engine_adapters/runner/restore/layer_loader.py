@@ -2,10 +2,13 @@
 
 from torch import Tensor
 
+from engine_adapters.reading.piece import stretches
+from engine_adapters.reading.span import Span
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.rotary import rotate
 from engine_adapters.runner.restore.staging import staging_for
+from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import StateKind
 
@@ -52,6 +55,21 @@ class LayerLoader:
             values=cache.values[layer, slots],
             first_position=first_position,
         )
+
+    def load_pieces(self, span: Span, layer: int, chunks: range, target: Target) -> None:
+        """Loads a layer of some chunks of a span, each to where its tokens stand in ``target``.
+
+        They need not follow each other, nor be complete.
+        """
+        for run in stretches(span.pieces, chunks):
+            first_token = span.pieces[run.start].first_position
+            self.load(
+                layer,
+                span.states(layer, len(run), first_chunk=run.start),
+                cache=target.cache,
+                first_slot=target.first_slot + first_token,
+                first_position=target.first_position + first_token,
+            )
 
     def _load_kv(
         self, states: Tensor, *, keys: Tensor, values: Tensor, first_position: int

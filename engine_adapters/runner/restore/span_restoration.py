@@ -1,20 +1,20 @@
 """One history that is restored span after span, layer after layer (HCache, section 4.1)."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import Verdict
-from engine_adapters.runner.engine.restoration import PIECE_TOKENS
+from engine_adapters.runner.engine.restoration import PIECE_TOKENS, RestorationState
 from engine_adapters.runner.engine.restore_report import RestoreReport
-from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, Segment
 from engine_adapters.runner.restore.layer_loader import LayerLoader
 from engine_adapters.runner.restore.loading_limit import LoadingLimit
 from engine_adapters.runner.restore.patience import Patience
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
 
 LEAST_PIECE_TOKENS = 256
@@ -23,16 +23,6 @@ be less efficient to multiply; larger ones leave the processor idle until a whol
 
 NEEDS_STEP = -1
 """Yielded instead of work that was done: the engine shall compute tokens."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Where the states of a history go: slots of the cache, and positions in the sequence."""
-
-    token_ids: Sequence[int]
-    cache: KvCache
-    first_slot: int
-    first_position: int = 0
 
 
 class SpanRestoration:
@@ -57,70 +47,42 @@ class SpanRestoration:
         model: Model,
         loader: LayerLoader,
         target: Target,
-        *,
-        step_tokens: int,
-        patience: Patience,
         limit: LoadingLimit,
-        clock: Callable[[], float],
+        options: RestoreOptions,
     ) -> None:
         self._source = source
         self._format = state_format
         self._model = model
         self._loader = loader
         self._target = target
-        self._step_tokens = step_tokens
+        self._step_tokens = options.step_tokens
         self._piece_chunks = max(1, LEAST_PIECE_TOKENS // state_format.layout.chunk_tokens)
-        self._patience = patience
+        self._patience = Patience(options.timeout_s, options.clock)
         self._limit = limit
-        self._clock = clock
-        self._started_s = self._ended_s = clock()
+        self._clock = options.clock
+        self._started_s = self._ended_s = self._clock()
         self._wait: Callable[[float], object] = source.wait_news
         self._position = 0
         self._loaded_tokens = 0
-        self._loaded_layers = 0
         self._compute_stop = 0
         self._is_computing = False
         self._is_over = False
         self._pieces = self._run()
 
     @property
-    def position(self) -> int:
-        """As ``Restoration``: grows span by span, and by what was computed of them."""
-        return self._position
-
-    @property
-    def loaded_layers(self) -> int:
-        """Leading layers that are in the cache for all that is stored: they may be prefilled.
-
-        The next ones are loaded meanwhile. Should a chunk be lost in one of these, ``position``
-        ends before it, and what was prefilled from there on is to be computed again.
-        """
-        return self._format.layout.layer_count if self._is_over else self._loaded_layers
-
-    @property
-    def is_over(self) -> bool:
-        """As ``Restoration``."""
-        return self._is_over
-
-    @property
-    def is_loading(self) -> bool:
-        """As ``Restoration``: until it is over, but not while its tokens are to be computed."""
-        return not (self._is_over or self._is_computing)
-
-    @property
-    def is_waiting(self) -> bool:
-        """As ``Restoration``."""
-        return self._patience.is_waiting
-
-    @property
-    def is_computing(self) -> bool:
-        """Whether it goes on only when tokens behind ``position`` are computed, or soon after."""
-        return self._is_computing
+    def state(self) -> RestorationState:
+        """As ``Restoration``: it loads until it is over, but while its tokens are computed."""
+        return RestorationState(
+            position=self._position,
+            is_over=self._is_over,
+            is_loading=not (self._is_over or self._is_computing),
+            is_waiting=self._patience.is_waiting,
+        )
 
     def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
         """As ``Restoration``; asks for tokens only where loading them takes too long."""
         source, limit = self._source, self._limit
-        limit.begin_look(source, was_waiting=self.is_waiting)
+        limit.begin_look(source, was_waiting=self._patience.is_waiting)
         room = piece_tokens * self._format.layout.layer_count
         work: int | None = 1
         while work is not None and work > 0 and room > 0:
@@ -143,7 +105,7 @@ class SpanRestoration:
         chunk_tokens = self._format.layout.chunk_tokens
         chunk = -(-self._position // chunk_tokens)
         if not self._is_over:
-            chunk = max(chunk, self._source.stored_chunks)
+            chunk = max(chunk, self._stored_chunks)
         return chunk * chunk_tokens
 
     def begin_step(self, token_count: int) -> None:
@@ -175,6 +137,11 @@ class SpanRestoration:
         """As ``Restoration``."""
         self._source.close()
 
+    @property
+    def _stored_chunks(self) -> int:
+        stored = self._source.stored
+        return 0 if stored is None else stored.prefix_chunks
+
     def _run(self) -> Iterator[int]:
         """Yields behind each piece its tokens times its layers; 0 when there is nothing to do.
 
@@ -191,7 +158,7 @@ class SpanRestoration:
             )
             span = source.first()
             if span is None:
-                stored_tokens = source.stored_chunks * self._format.layout.chunk_tokens
+                stored_tokens = self._stored_chunks * self._format.layout.chunk_tokens
                 if verdict is Verdict.WAIT or source.is_over or self._position >= stored_tokens:
                     return
                 yield from self._computing(stored_tokens, until=has_news)
@@ -210,11 +177,10 @@ class SpanRestoration:
         """
         stop = span.stop_token
         while self._position < stop:
-            first_chunk = (self._position - span.first_token) // self._format.layout.chunk_tokens
             chunk_count, verdict = 0, (yield from self._afford(span))
             if verdict is Verdict.WAIT:
                 yield from self._recompute(span)
-                chunk_count, verdict = yield from self._load(span, first_chunk)
+                chunk_count, verdict = yield from self._load(span)
             if verdict is Verdict.DROP:
                 return True
             if verdict is Verdict.COMPUTE:
@@ -229,13 +195,13 @@ class SpanRestoration:
 
         What is computed of the next span is not needed of it.
         """
-        stored_tokens = self._source.stored_chunks * self._format.layout.chunk_tokens
+        stored_tokens = self._stored_chunks * self._format.layout.chunk_tokens
         step_stop = min(self._position + self._step_tokens, stored_tokens)
         return max(span.stop_token, step_stop)
 
     def _note_loaded(self, span: Span, chunk_count: int) -> None:
         """So many leading chunks of the span are in the cache."""
-        stop = span.first_token + chunk_count * self._format.layout.chunk_tokens
+        stop = span.pieces[chunk_count - 1].stop_position if chunk_count else 0
         if stop > self._position:
             self._limit.gain(self._position, stop)
             self._loaded_tokens += stop - self._position
@@ -278,7 +244,7 @@ class SpanRestoration:
     def _afford(self, span: Span) -> Generator[int, None, Verdict]:
         """Waits where recomputing the first layers is more than may be lost with the others."""
         layer_count = self._format.layout.layer_count
-        share = span.first_layer / layer_count
+        share = span.layers.start / layer_count
         if not share or self._limit.affords(span, self._position, share=share):
             return Verdict.WAIT
         return (
@@ -292,12 +258,14 @@ class SpanRestoration:
     def _recompute(self, span: Span) -> Iterator[int]:
         """Computes the layers that are not stored, of the chunks that may still come whole."""
         target = self._target
-        layers = span.first_layer
+        layers = span.layers.start
         if not layers:
             return
-        chunk_tokens = self._format.layout.chunk_tokens
-        first = max(self._position, span.first_token)
-        while first < (stop := span.first_token + span.resident_chunks() * chunk_tokens):
+        first = max(self._position, span.pieces[0].first_position)
+        while resident := span.resident_chunks():
+            stop = span.pieces[resident - 1].stop_position
+            if first >= stop:
+                break
             started_s = self._clock()
             stop = min(stop, first + self._step_tokens)
             segment = Segment(
@@ -321,14 +289,15 @@ class SpanRestoration:
             self._source.advance()
             yield work
 
-    def _load(self, span: Span, first_chunk: int) -> Generator[int, None, tuple[int, Verdict]]:
-        """Loads layer after layer from ``first_chunk`` on; how many leading chunks came whole.
+    def _load(self, span: Span) -> Generator[int, None, tuple[int, Verdict]]:
+        """Loads layer after layer of what is not computed; how many leading chunks came whole.
 
         Anything but WAIT says that the span is not loaded, or not yet.
         """
         chunk_count = span.chunk_count
+        first_chunk = sum(piece.stop_position <= self._position for piece in span.pieces)
         judge = partial(self._limit.judge, span, self._position)
-        for layer in range(span.first_layer, self._format.layout.layer_count):
+        for layer in span.layers:
             self._source.advance()
             loaded = min(first_chunk, chunk_count)
             while loaded < chunk_count:
@@ -352,20 +321,11 @@ class SpanRestoration:
                 loaded = max(loaded, arrived)
             if chunk_count == 0:
                 break
-            if span.first_chunk + chunk_count == self._source.stored_chunks:
-                self._loaded_layers = layer + 1
         return chunk_count, Verdict.WAIT
 
     def _load_chunks(self, span: Span, layer: int, first: int, stop: int) -> None:
         started_s = self._clock()
-        tokens_before = span.first_token + first * self._format.layout.chunk_tokens
-        self._loader.load(
-            layer,
-            span.states(layer, stop - first, first_chunk=first),
-            cache=self._target.cache,
-            first_slot=self._target.first_slot + tokens_before,
-            first_position=self._target.first_position + tokens_before,
-        )
+        self._loader.load_pieces(span, layer, range(first, stop), self._target)
         self._limit.end_take(
             layer,
             self._clock() - started_s,

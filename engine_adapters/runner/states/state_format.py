@@ -120,9 +120,9 @@ class StateFormat:
         """How many leading layers store nothing."""
         return first_stored_layer(self.layout)
 
-    def slice_shape(self, layer: int) -> tuple[int, ...]:
-        """Shape of one slice of a stored layer, decoded."""
-        tokens = self.layout.chunk_tokens
+    def slice_shape(self, layer: int, token_count: int | None = None) -> tuple[int, ...]:
+        """Shape of one slice of a stored layer, decoded; by default of a complete chunk."""
+        tokens = self.layout.chunk_tokens if token_count is None else token_count
         if self.layout.layers[layer].kind is StateKind.HIDDEN:
             return (tokens, self.hidden_size)
         return (2, tokens, self.kv_head_count, self.head_dim)

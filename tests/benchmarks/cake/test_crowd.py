@@ -10,7 +10,7 @@ from benchmarks.cake.measured.crowd import TOKEN_BUDGET, Crowd, CrowdResult
 from benchmarks.cake.measured.history import NEW_TOKENS, CakeHistory
 from benchmarks.cake.measured.shared_model import SharedModel
 from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.restorer import Restorer
 from kvstored_client import RAW
 from tests.engine_adapters.runner.scripted_restorations import (
     ScriptedRestoration,
@@ -54,7 +54,7 @@ def crowd(stored: CakeHistory) -> Crowd:
 def run(crowd: Crowd, *, is_adaptive: bool) -> CrowdResult:
     """The long request could be computed or loaded all the time."""
     restoration = ScriptedRestoration(step_tokens=TOKEN_BUDGET, is_loading=True)
-    restorer = cast("CakeRestorer", ScriptedCake(restoration))
+    restorer = cast("Restorer", ScriptedCake(restoration))
     return crowd.run(restorer, is_adaptive=is_adaptive)
 
 

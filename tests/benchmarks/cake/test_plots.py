@@ -15,7 +15,7 @@ from benchmarks.cake.measured.shared_model import StepRecord
 from engine_adapters.restore import Action
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.engine.restore_report import RestoreReport
-from engine_adapters.runner.restore.cake_restoration import PointerSample
+from engine_adapters.runner.restore.pointer_sample import PointerSample
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 

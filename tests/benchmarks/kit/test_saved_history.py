@@ -9,9 +9,10 @@ from benchmarks.kit.saved_history import SavedHistory, check_cold
 from engine_adapters.restore import LayerSchedule, Source
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.restore.restorer import Restorer
 from kvstored_client.testing import MemoryClient, MemoryStore
 from tests.engine_adapters.runner.checkpoints import write_llama
+from tests.engine_adapters.runner.restored import restored
 
 TOKENS = [7 * n % 97 for n in range(24)]
 SCHEDULES = {
@@ -41,9 +42,9 @@ def test_each_use_has_states_of_its_own(model: Model, saved: SavedHistory) -> No
     assert stored == ["kv", "hidden"]
     assert len(client.store.chunks) == len(stored) * len(TOKENS) // 8
     for use in stored:
-        restorer = StateRestorer(client, saved.format(use), model)
+        restorer = Restorer(client, saved.format(use), model)
         cache = model.make_cache(len(saved.prompt))
-        report = restorer.restore(saved.prompt, cache=cache, first_slot=0)
+        report = restored(restorer, saved.prompt, cache=cache, first_slot=0)
         restorer.close()
         assert report.restored_tokens == len(TOKENS)
 

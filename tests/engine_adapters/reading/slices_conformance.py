@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from engine_adapters.reading.piece import pieces_of
 from engine_adapters.reading.section import sections_of
 from engine_adapters.reading.section_reads import SectionReads
 from engine_adapters.reading.slice_format import SliceFormat
@@ -79,7 +80,9 @@ class SlicesConformance:
             client,
             layout,
             region,
-            keys=client.prefix_keys(layout, prompt)[:CHUNKS],
+            pieces=pieces_of(
+                client.prefix_keys(layout, prompt)[:CHUNKS], chunk_tokens=CHUNK_TOKENS
+            ),
             sections=sections_of(layout),
             order=Order.LAYER_FIRST,
         )

@@ -14,13 +14,15 @@ from engine_adapters.reading.span import Span
 from engine_adapters.restore import LayerSchedule, Source
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Order, SliceState
 from kvstored_client.testing import MemoryClient
 from tests.engine_adapters.runner.arrivals import Arrivals, garbled
 from tests.engine_adapters.runner.memory import check_released, make_store
+from tests.engine_adapters.runner.restored import restored
 from tests.support.waiting import wait_until
 
 CHUNK_TOKENS = 8
@@ -245,11 +247,11 @@ def test_a_history_comes_back_layer_by_layer(
     model: Model, state_format: StateFormat, prompt: list[int], client: MemoryClient, waits: bool
 ) -> None:
     """Through both ways of restoring a prefix: all at once, and between steps."""
-    restorer = StateRestorer(client, state_format, model, span_tokens=2 * CHUNK_TOKENS)
+    restorer = Restorer(client, state_format, model, RestoreOptions(span_tokens=2 * CHUNK_TOKENS))
     wanted = computed(model, prompt)
     if waits:
         cache = model.make_cache(len(prompt))
-        report = restorer.restore(prompt, cache=cache, first_slot=0)
+        report = restored(restorer, prompt, cache=cache, first_slot=0)
     else:
         engine = Engine(model, cache_tokens=128, requests_max=1, restorer=restorer)
         engine.add_request(prompt, new_tokens_max=1)

@@ -73,9 +73,29 @@ def test_what_was_reached_is_not_read() -> None:
     assert taken(policy) == [range(7, 9), range(12, 14)]
 
 
-@pytest.mark.parametrize(("chunk_count", "held"), [(3, 3), (8, 8), (30, 8)])
-def test_two_spans_lie_in_the_arena(chunk_count: int, held: int) -> None:
-    assert policy_of(range(chunk_count)).held_chunks == held
+@pytest.mark.parametrize(
+    ("from_end", "spans"),
+    [(False, [range(3), range(3, 4)]), (True, [range(1, 4), range(1)])],
+)
+def test_all_pieces_come_once_for_each_band(from_end: bool, spans: Sequence[range]) -> None:
+    bands = [range(2), range(2, 3)]
+    policy = ReadPolicy([range(4)], span_chunks=3, from_end=from_end, bands=bands)
+    found = []
+    while policy.next_span():
+        layers = policy.layers
+        found.append((layers, policy.take()))
+    assert found == [(band, span) for band in bands for span in spans]
+    assert policy.layers is None
+
+
+def test_what_was_reached_is_read_in_no_band() -> None:
+    policy = ReadPolicy([range(4)], span_chunks=2, from_end=True, bands=[range(1), range(1, 2)])
+    assert policy.take() == range(2, 4)
+    policy.reach(2)
+    assert policy.layers == range(1, 2)
+    assert taken(policy) == [range(2, 4)]
+    policy.reach(4)
+    assert policy.layers is None
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@ import pytest
 from engine_adapters.reading.byte_format import ByteFormat
 from engine_adapters.reading.section import (
     Section,
+    bands_of,
     first_stored_layer,
     sections_from,
     sections_of,
+    sections_of_layers,
     whole_section,
 )
 from kvstored_client import LayerState, Region, StateKind, StateLayout
@@ -101,3 +103,30 @@ def test_sections_from_a_layer_on_keep_their_stride_and_one_layer_at_least(
     found = sections_from(sections, first_layer)
     assert [(part.first_layer, part.layer_count) for part in found] == expected
     assert found[-1].slice_stride == sections[-1].slice_stride
+
+
+def test_layers_may_cut_sections() -> None:
+    sections = sections_of(layout_of("-hhkk"))
+    parts = sections_of_layers(sections, range(2, 4))
+    assert [(part.first_layer, part.layer_count) for part in parts] == [(2, 1), (3, 1)]
+    assert [part.slice_stride for part in parts] == [part.slice_stride for part in sections]
+    assert sections_of_layers(sections, range(1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("chunk_count", "pages", "bands", "band_chunks"),
+    [
+        (4, 1000, [range(1, 6)], 4),
+        (4, 40, [range(1, 3), range(3, 5), range(5, 6)], 4),
+        (4, 20, [range(n, n + 1) for n in range(1, 6)], 4),
+        (4, 10, [range(n, n + 1) for n in range(1, 6)], 2),
+        (4, 1, [range(n, n + 1) for n in range(1, 6)], 1),
+    ],
+)
+def test_a_band_has_all_chunks_of_as_many_layers_as_fit(
+    chunk_count: int, pages: int, bands: list[range], band_chunks: int
+) -> None:
+    """Each slice takes 5 pages, as much as the largest."""
+    sections = sections_of(layout_of("-hhkkk"))
+    found = bands_of(sections, chunk_count=chunk_count, byte_count=pages * 4096)
+    assert found == (tuple(bands), band_chunks)

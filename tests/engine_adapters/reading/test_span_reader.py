@@ -13,7 +13,8 @@ from engine_adapters.reading.stored_pieces import pinned
 from engine_adapters.restore import LayerSchedule, Source
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Order, Read, Region
@@ -169,7 +170,7 @@ def test_a_later_read_that_cannot_be_started_was_waited_for(
 ) -> None:
     """The clock stands still, so that no wait ever ends by itself."""
     before_section(client, fail_at(1))
-    restorer = StateRestorer(client, state_format, model, clock=lambda: 0.0)
+    restorer = Restorer(client, state_format, model, RestoreOptions(clock=lambda: 0.0))
     engine = Engine(model, cache_tokens=128, restorer=restorer)
     engine.add_request(prompt, new_tokens_max=1)
     wait_until(lambda: bool(engine.step()))

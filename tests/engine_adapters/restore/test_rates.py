@@ -31,3 +31,16 @@ def test_doubt_is_the_worst_surprise_of_either_side() -> None:
     assert rates.doubt == pytest.approx(3.0)
     rates.measure_chunks(1, 0.0)
     assert rates.doubt == 4.0
+
+
+def test_loading_costs_what_was_measured_lately() -> None:
+    expected = LoadCost(chunk_s=1.0, project_s=2.0)
+    rates = Rates(expected, token_budget=16)
+    assert rates.load_cost(expected) == expected
+    rates.chunk_s.add(4 * 3.0, units=4)
+    assert rates.load_cost(expected) == LoadCost(chunk_s=2.0, project_s=2.0)
+
+
+def test_chunks_that_seem_to_come_at_once_take_some_time() -> None:
+    rates = Rates(None, token_budget=16)
+    assert rates.load_cost(LoadCost(chunk_s=1.0)).chunk_s > 0

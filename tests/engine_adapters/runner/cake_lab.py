@@ -16,8 +16,10 @@ from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, StateSink
-from engine_adapters.runner.restore.cake_restoration import CakeRestoration, PointerSample
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.cake_restoration import CakeRestoration
+from engine_adapters.runner.restore.pointer_sample import PointerSample
+from engine_adapters.runner.restore.restore_options import RestoreOptions, Way
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import RAW, Read, Region
@@ -85,13 +87,13 @@ def has_asked(engine: Engine, client: LabClient, *, is_answered: bool) -> bool:
     """
     (request,) = engine._running.values()
     restoration = request.restoration
-    if not isinstance(restoration, CakeRestoration) or restoration.is_over:
+    if not isinstance(restoration, CakeRestoration) or restoration.state.is_over:
         return True
     reader = restoration._reader
     if reader.is_ended:
         return True
     if restoration.plan is None:
-        return not is_answered or reader.is_stored is not None
+        return not is_answered or reader.stored is not None
     # A read is a span of the reader's a moment after it was begun.
     known = [
         read for span in (*reader.spans, *reader._held.given_back) for read in span.reads.started
@@ -158,7 +160,7 @@ class Lab:
     def engine(
         self,
         *,
-        restorer: CakeRestorer | None = None,
+        restorer: Restorer | None = None,
         saver: StateSink | None = None,
         token_budget: int = 16,
         clock: Callable[[], float] = lambda: 0.0,
@@ -237,17 +239,20 @@ def restore(
     A step of 16 tokens takes as long as two chunks unless ``chunk_s`` says otherwise.
     """
     samples: list[PointerSample] = []
-    restorer = CakeRestorer(
+    restorer = Restorer(
         client,
         lab.format,
         lab.model,
-        compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
-        load=LoadCost(chunk_s=chunk_s),
-        token_budget=token_budget,
-        span_bytes=lab.format.span_bytes(span_chunks),
-        opening_s_max=600.0,
-        clock=client.clock,
-        observer=samples.append,
+        RestoreOptions(
+            way=Way.BOTH_ENDS,
+            compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
+            load=LoadCost(chunk_s=chunk_s),
+            step_tokens=token_budget,
+            span_bytes=lab.format.span_bytes(span_chunks),
+            opening_s_max=600.0,
+            clock=client.clock,
+            observer=samples.append,
+        ),
     )
     saver = StateSaver(client, lab.format) if saves else None
     sink = TickingSink(client.clock, saver or NullSink())

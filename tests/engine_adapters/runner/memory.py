@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from google.protobuf.message import Message
 
+from engine_adapters.reading.span_reader import THREAD_NAME as READER
 from kvstored_client.testing import Delivery, Faults, MemoryStore, StoredChunk, Wait
 from kvstored_protos.v1.store_pb2 import MatchRequest
 
@@ -38,13 +39,18 @@ def at(kind: type[Message], action: Callable[[], object]) -> Callable[[Message],
 
 
 def bring_layers_on_wait(store: MemoryStore, action: Callable[[], object]) -> None:
-    """Layers come when somebody waits for one of their slices, and ``action`` follows each."""
+    """Layers come when the engine waits for one of their slices, and ``action`` follows each.
+
+    A look, which waits no time, brings none.
+    """
     lock = threading.Lock()
 
     def bring(wait: Wait) -> bool:
-        if wait.layer is None:
+        if wait.layer is None or threading.current_thread().name == READER:
             return False
-        # A reader's thread waits beside the engine's: nobody goes on before ``action`` is over.
+        if wait.timeout_s is not None and wait.timeout_s <= 0:
+            return True
+        # A decoder waits beside the engine: nobody goes on before ``action`` is over.
         with lock:
             if wait.read.deliver(layer=wait.layer):
                 action()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine_adapters.runner.engine.restoration import PIECE_TOKENS, Restoration
+from engine_adapters.runner.engine.restoration import PIECE_TOKENS, Restoration, RestorationState
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.kv_cache import KvCache
 
@@ -22,8 +22,13 @@ class ScriptedRestoration:
     waits_s: list[float] = field(default_factory=list)
 
     @property
-    def is_waiting(self) -> bool:
-        return self.step_tokens == 0
+    def state(self) -> RestorationState:
+        return RestorationState(
+            position=self.position,
+            is_over=self.is_over,
+            is_loading=self.is_loading,
+            is_waiting=self.step_tokens == 0,
+        )
 
     def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
         self.pieces.append(piece_tokens)

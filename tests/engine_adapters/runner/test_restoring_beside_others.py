@@ -12,10 +12,9 @@ from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.cake_restoration import CakeRestoration
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
 from engine_adapters.runner.restore.layer_loader import LayerLoader
-from engine_adapters.runner.restore.restorer import SPAN_BYTES, StateRestorer
-from engine_adapters.runner.restore.span_restoration import SpanRestoration
+from engine_adapters.runner.restore.restore_options import SPAN_BYTES, RestoreOptions, Way
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client.testing import MemoryClient, StoredChunk
@@ -67,35 +66,36 @@ def cake_restorer(
     model: Model,
     *,
     span_bytes: int = SPAN_BYTES,
-) -> CakeRestorer:
+) -> Restorer:
     """Costs by which computing a chunk takes much longer than loading it."""
-    return CakeRestorer(
+    return Restorer(
         client,
         state_format,
         model,
-        compute=ComputeCost(step_s=1e6, token_s=1e6, attention_s=0.0),
-        load=LoadCost(chunk_s=1.0),
-        token_budget=16,
-        span_bytes=span_bytes,
-        timeout_s=TIMEOUT_S,
-        opening_s_max=TIMEOUT_S,
+        RestoreOptions(
+            way=Way.BOTH_ENDS,
+            compute=ComputeCost(step_s=1e6, token_s=1e6, attention_s=0.0),
+            load=LoadCost(chunk_s=1.0),
+            step_tokens=16,
+            span_bytes=span_bytes,
+            timeout_s=TIMEOUT_S,
+            opening_s_max=TIMEOUT_S,
+        ),
     )
 
 
-def readers_of(restorer: StateRestorer | CakeRestorer) -> list[SpanReader]:
+def readers_of(restorer: Restorer) -> list[SpanReader]:
     return [each for each in restorer._share.holders if isinstance(each, SpanReader)]
 
 
-def step_until_reading(
-    engine: Engine, restorer: StateRestorer | CakeRestorer, client: MemoryClient
-) -> None:
+def step_until_reading(engine: Engine, restorer: Restorer, client: MemoryClient) -> None:
     """Two steps: the first begins all restorations, the second asks for what is stored.
 
     However long the readers' threads take, no other request gets on meanwhile.
     """
     assert engine.step() == []
     readers = readers_of(restorer)
-    wait_until(lambda: all(reader.is_stored is not None for reader in readers))
+    wait_until(lambda: all(reader.stored is not None for reader in readers))
     assert engine.step() == []
     wait_until(lambda: bool(client.store.reads))
 
@@ -113,7 +113,9 @@ def test_a_request_decodes_while_another_one_is_restored(
 ) -> None:
     client = MemoryClient(make_store(stored(model, state_format, prompt)))
     arrivals = Arrivals(client.store)
-    restorer = StateRestorer(client, state_format, model, step_tokens=16, timeout_s=TIMEOUT_S)
+    restorer = Restorer(
+        client, state_format, model, RestoreOptions(step_tokens=16, timeout_s=TIMEOUT_S)
+    )
     log = StepLog()
     engine = Engine(
         model, cache_tokens=256, token_budget=16, requests_max=2, sink=log, restorer=restorer
@@ -161,7 +163,7 @@ def test_one_layer_of_a_span_a_step_was_taken_however_much_had_arrived(
     state_format = format_of(model, SCHEDULES["kv"])
     client = MemoryClient(make_store(stored(model, state_format, prompt)))
     arrivals = Arrivals(client.store)
-    restorer = StateRestorer(client, state_format, model)
+    restorer = Restorer(client, state_format, model)
     restoration = restorer.begin(prompt, cache=model.make_cache(128), first_slot=0)
     assert restoration is not None
     (reader,) = readers_of(restorer)
@@ -179,41 +181,6 @@ def test_one_layer_of_a_span_a_step_was_taken_however_much_had_arrived(
     restorer.close()
 
 
-@pytest.mark.parametrize("span_chunks", [4, 100])
-def test_a_layer_may_be_prefilled_while_the_next_one_is_loaded(
-    span_chunks: int, model: Model, prompt: list[int]
-) -> None:
-    """As soon as the last span has it, however many spans there are."""
-    state_format = format_of(model, SCHEDULES["kv"])
-    client = MemoryClient(make_store(stored(model, state_format, prompt)))
-    arrivals = Arrivals(client.store)
-    restorer = StateRestorer(
-        client, state_format, model, span_bytes=state_format.span_bytes(span_chunks)
-    )
-    restoration = restorer.begin(prompt, cache=model.make_cache(256), first_slot=0)
-    assert isinstance(restoration, SpanRestoration)
-    (reader,) = readers_of(restorer)
-    layers_of_all = []
-    layers = model.config.layer_count
-
-    def is_over() -> bool:
-        restoration.advance(16)
-        spans = reader.spans
-        is_last = (
-            bool(spans) and spans[0].first_chunk + spans[0].chunk_count == reader.stored_chunks
-        )
-        layers_of_all.append(restoration.loaded_layers)
-        assert is_last or restoration.loaded_layers in (0, layers)
-        arrivals.deliver(1)
-        return restoration.is_over
-
-    wait_until(is_over)
-    assert layers_of_all == sorted(layers_of_all)
-    assert set(layers_of_all) == set(range(layers + 1))
-    restoration.close()
-    restorer.close()
-
-
 @pytest.mark.parametrize("name", ["kv", "cake"])
 def test_restorations_starved_each_other_and_the_saver_of_arena(
     name: str, model: Model, prompt: list[int], make_tokens: MakeTokens
@@ -225,7 +192,9 @@ def test_restorations_starved_each_other_and_the_saver_of_arena(
     client = MemoryClient(make_store(chunks), room_bytes=4 * span_bytes)
     arrivals = Arrivals(client.store)
     restorer = (
-        StateRestorer(client, state_format, model, span_bytes=span_bytes, timeout_s=TIMEOUT_S)
+        Restorer(
+            client, state_format, model, RestoreOptions(span_bytes=span_bytes, timeout_s=TIMEOUT_S)
+        )
         if name == "kv"
         else cake_restorer(client, state_format, model, span_bytes=span_bytes)
     )
@@ -261,7 +230,7 @@ def test_nothing_is_computed_while_all_wait(model: Model, prompt: list[int]) -> 
     state_format = format_of(model, SCHEDULES["kv"])
     client = MemoryClient(make_store(stored(model, state_format, prompt)))
     arrivals = Arrivals(client.store)
-    restorer = StateRestorer(client, state_format, model, timeout_s=TIMEOUT_S)
+    restorer = Restorer(client, state_format, model, RestoreOptions(timeout_s=TIMEOUT_S))
     log = StepLog()
     engine = Engine(
         model, cache_tokens=256, token_budget=16, requests_max=1, sink=log, restorer=restorer
@@ -283,15 +252,18 @@ def test_a_prefill_goes_before_a_restoration_or_in_order_of_arrival(
     chunks = stored(model, state_format, prompt[: 6 * CHUNK_TOKENS + 1])
     client, clock = MemoryClient(make_store(chunks)), Clock()
     Arrivals(client.store)
-    restorer = CakeRestorer(
+    restorer = Restorer(
         client,
         state_format,
         model,
-        compute=ComputeCost(step_s=1.0, token_s=1.0, attention_s=0.0),
-        load=LoadCost(chunk_s=16.0),
-        token_budget=16,
-        opening_s_max=600.0,
-        clock=clock,
+        RestoreOptions(
+            way=Way.BOTH_ENDS,
+            compute=ComputeCost(step_s=1.0, token_s=1.0, attention_s=0.0),
+            load=LoadCost(chunk_s=16.0),
+            step_tokens=16,
+            opening_s_max=600.0,
+            clock=clock,
+        ),
     )
     log = StepLog()
     engine = Engine(
@@ -315,7 +287,7 @@ def test_a_prefill_goes_before_a_restoration_or_in_order_of_arrival(
     first = len(log.steps)
     engine.step()
     # Nothing of it is computed before it is known that nothing of it is stored.
-    wait_until(lambda: readers_of(restorer)[-1].is_stored is not None)
+    wait_until(lambda: readers_of(restorer)[-1].stored is not None)
     run_until(engine, lambda: len(log.steps) > first + 3)
     counts = [dict(parts) for parts in log.steps[first + 1 : first + 4]]
     if is_adaptive:

@@ -11,11 +11,13 @@ from engine_adapters.restore.stake import BLIND_SHARE
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client.testing import Delivery, MemoryClient, Wait
 from tests.engine_adapters.runner.memory import Clock, check_released, make_store
+from tests.engine_adapters.runner.restored import restored
 from tests.engine_adapters.runner.step_log import StepLog
 from tests.support.waiting import wait_until
 
@@ -90,15 +92,17 @@ class SlowLab:
         layer_rates: LayerRates | None = None,
     ) -> Completion:
         """Steps until it is over; where ``deliver`` says so all that was asked for arrives."""
-        restorer = StateRestorer(
+        restorer = Restorer(
             self.client,
             self._format,
             self._model,
-            step_tokens=STEP_TOKENS,
-            compute=COMPUTE,
-            least_wait_s=0.0,
-            layer_rates=layer_rates,
-            clock=self.clock,
+            RestoreOptions(
+                step_tokens=STEP_TOKENS,
+                compute=COMPUTE,
+                least_wait_s=0.0,
+                layer_rates=layer_rates,
+                clock=self.clock,
+            ),
         )
         engine = Engine(
             self._model,
@@ -164,11 +168,14 @@ def test_a_store_that_keeps_up_brings_everything(lab: SlowLab) -> None:
 
 
 def test_what_restores_at_once_ends_where_computing_would_begin(lab: SlowLab) -> None:
-    restorer = StateRestorer(
-        lab.client, lab._format, lab._model, compute=COMPUTE, least_wait_s=0.0, clock=lab.clock
+    restorer = Restorer(
+        lab.client,
+        lab._format,
+        lab._model,
+        RestoreOptions(compute=COMPUTE, least_wait_s=0.0, clock=lab.clock),
     )
     cache = lab._model.make_cache(512)
-    report = restorer.restore(lab._prompt, cache=cache, first_slot=0)
+    report = restored(restorer, lab._prompt, cache=cache, first_slot=0)
     assert report.restored_tokens == 0
     assert lab.clock.now_s <= BLIND_SHARE * (HISTORY_TOKENS + 1) * 1.001
     check_released(lab.client.store)
@@ -224,33 +231,35 @@ def test_a_wait_for_more_layers_than_may_be_recomputed_in_vain_spun(
         return read_chunks(*arguments, **options)
 
     monkeypatch.setattr(lab.client, "read", read_when_told)
-    restorer = StateRestorer(
+    restorer = Restorer(
         lab.client,
         lab._format,
         model,
-        step_tokens=STEP_TOKENS,
-        compute=COMPUTE,
-        least_wait_s=0.0,
-        layer_rates=rates,
-        clock=lab.clock,
+        RestoreOptions(
+            step_tokens=STEP_TOKENS,
+            compute=COMPUTE,
+            least_wait_s=0.0,
+            layer_rates=rates,
+            clock=lab.clock,
+        ),
     )
     restoration = restorer.begin(lab._prompt, cache=model.make_cache(512), first_slot=0)
     assert restoration is not None
     assert restoration.advance(STEP_TOKENS) == 0
-    assert restoration.is_waiting
+    assert restoration.state.is_waiting
     # Less is left then than recomputing a layer of the first span costs.
     lab.clock.advance(0.95 * BLIND_SHARE * (HISTORY_TOKENS + 1))
     may_read.set()
     wait_until(lambda: restoration.advance(STEP_TOKENS) == 0 and bool(lab.client.store.reads))
     restoration.advance(STEP_TOKENS)
-    assert restoration.is_waiting
+    assert restoration.state.is_waiting
     read = lab.client.store.reads[0]
     assert (read.first_layer, read.layer_count) == (1, 2)
     if is_lost:
         lab.client.store.faults.lost_slices = {(key, 2) for key in read.keys}
     assert read.deliver(layer=1) > 0
     restoration.advance(STEP_TOKENS)
-    assert restoration.is_waiting
+    assert restoration.state.is_waiting
     before_s = lab.clock.now_s
     restoration.wait(60.0)
     assert lab.clock.now_s > before_s
@@ -286,25 +295,22 @@ def test_a_restoration_that_only_needed_computing_starved_behind_prefills(
 ) -> None:
     """A prefill that comes while the store is silent does not hold it up for all its tokens."""
     lab = SlowLab(model, make_tokens(HISTORY_TOKENS + 1, 1), "kv")
-    restorer = StateRestorer(
+    restorer = Restorer(
         lab.client,
         lab._format,
         model,
-        step_tokens=STEP_TOKENS,
-        compute=COMPUTE,
-        least_wait_s=0.0,
-        clock=lab.clock,
+        RestoreOptions(step_tokens=STEP_TOKENS, compute=COMPUTE, least_wait_s=0.0, clock=lab.clock),
     )
     restoration = restorer.begin(lab._prompt, cache=model.make_cache(512), first_slot=0)
     assert restoration is not None
     # By a clock that stands still it waits for what it asked for.
     wait_until(lambda: restoration.advance(STEP_TOKENS) == 0 and bool(lab.client.store.reads))
     restoration.advance(STEP_TOKENS)
-    assert restoration.is_loading
+    assert restoration.state.is_loading
     while not restoration.advance(STEP_TOKENS):
-        assert not restoration.is_over
+        assert not restoration.state.is_over
         lab.clock.advance(0.25)
-    assert not restoration.is_loading
+    assert not restoration.state.is_loading
     restoration.close()
     restorer.close()
     check_released(lab.client.store)

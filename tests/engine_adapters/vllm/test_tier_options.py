@@ -26,7 +26,9 @@ def test_a_deadline_that_the_daemon_would_refuse(tmp_path: Path, timeout_ms: obj
 
 def test_an_arena_without_room_for_all_transfers(model: Path) -> None:
     """Bug: transfers failed for want of room, and vLLM went on asking for what was stored."""
-    with pytest.raises(OptionError, match="5 transfers of up to 147456 bytes run at once") as told:
+    with pytest.raises(
+        OptionError, match="9 spans of up to 147456 bytes are moved at once"
+    ) as told:
         TierBench(model, {**CONFIG, "arena_bytes": "512KiB"})
     remedy = re.search(r'arena_bytes to at least "(\w+)"$', str(told.value))
     assert remedy is not None

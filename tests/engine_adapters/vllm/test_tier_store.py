@@ -90,6 +90,53 @@ def test_a_region_is_never_larger_than_the_host_tier() -> None:
         assert store_of(MemoryClient(MemoryStore()), host).region_bytes == regions * 256 << 10
 
 
+@pytest.mark.parametrize(
+    ("span_bytes", "spans"), [(1 << 20, 2), (3 << 18, 2), (1 << 18, 2), (1 << 17, 1)]
+)
+def test_a_load_holds_two_spans_but_one_of_huge_chunks(span_bytes: int, spans: int) -> None:
+    """Chunks of 256 KiB."""
+    memory = MemoryStore()
+    held: list[int] = []
+    host = rows(4, 256 << 10)
+    wanted = host.clone()
+    with MemoryClient(memory, arena_bytes="64MiB") as client:
+        store = store_of(client, host, span_bytes=span_bytes)
+        assert store.spans_in_flight == spans
+        assert store.store(KEYS, [0, 1, 2, 3])
+        host.zero_()
+        memory.faults.before = lambda _: held.append(memory.regions_in_use)
+        assert store.load(KEYS, [0, 1, 2, 3]) == 4
+        assert torch.equal(host, wanted)
+    assert max(held) <= spans
+    assert memory.regions_in_use == 0
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_a_load_ends_at_the_first_chunk_that_is_lost(lost: int) -> None:
+    memory = MemoryStore()
+    host = rows(4, 256 << 10)
+    wanted = host.clone()
+    with MemoryClient(memory, arena_bytes="64MiB") as client:
+        store = store_of(client, host, span_bytes=512 << 10)
+        assert store.store(KEYS, [0, 1, 2, 3])
+        host.zero_()
+        memory.faults.lost_slices = {(store._key(KEYS[lost]), 0)}
+        assert store.load(KEYS, [0, 1, 2, 3]) == lost
+    assert torch.equal(host[:lost], wanted[:lost])
+    assert not host[lost:].any()
+    assert memory.regions_in_use == 0
+
+
+def test_a_load_of_a_store_that_died_fills_nothing() -> None:
+    memory = MemoryStore()
+    host = rows(4, 256 << 10)
+    with MemoryClient(memory, arena_bytes="64MiB") as client:
+        store = store_of(client, host)
+        assert store.store(KEYS, [0, 1, 2, 3])
+        memory.kill()
+        assert store.load(KEYS, [0, 1, 2, 3]) == 0
+
+
 def test_a_slow_daemon_is_not_asked_for_a_while() -> None:
     """Bug: a hung daemon held each request for the whole timeout of a call, one after the other."""
     now_s = 0.0

@@ -22,10 +22,11 @@ from engine_adapters.runner.calibrate.profile_place import machine_name
 from engine_adapters.runner.engine.sampling import Sampling
 from engine_adapters.runner.model.fingerprint import model_fingerprint
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.restore.cake_restorer import CakeRestorer
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.states.mode_choice import ModeChoice, choose_schedule
 from engine_adapters.runner.states.state_format import StateFormat, shape_of
-from kvstored_client import RAW
+from kvstored_client import RAW, Client
 from tests.engine_adapters.runner.memory import make_store
 from tests.engine_adapters.runner.test_main import CliClient
 from tests.support.daemon import MIB, DaemonProcess
@@ -205,12 +206,19 @@ def test_the_first_request_of_cake_expects_chunks_to_be_decoded(
 ) -> None:
     loads: list[LoadCost] = []
 
-    class Restorer(CakeRestorer):
-        def __init__(self, *arguments: object, load: LoadCost, **options: object) -> None:
-            loads.append(load)
-            super().__init__(*arguments, load=load, **options)  # type: ignore[arg-type]  # passed on
+    class Noting(Restorer):
+        def __init__(
+            self,
+            client: Client,
+            state_format: StateFormat,
+            model: Model,
+            options: RestoreOptions,
+        ) -> None:
+            assert options.load is not None
+            loads.append(options.load)
+            super().__init__(client, state_format, model, options)
 
-    monkeypatch.setattr(turn, "CakeRestorer", Restorer)
+    monkeypatch.setattr(turn, "Restorer", Noting)
     slow_s = 0.5
     for codec in (RAW, "zstd", "int8"):
         assert turns.take(Mode.CAKE, codec, decode_token_s=slow_s).is_cake

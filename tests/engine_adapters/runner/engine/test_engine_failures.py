@@ -11,7 +11,8 @@ from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.engine.sampling import Sampler
 from engine_adapters.runner.model.errors import StepError
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.restore.restorer import StateRestorer
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client.testing import Delivery, MemoryClient
@@ -143,7 +144,7 @@ class RestoringLab:
         saver.close()
         self.client.store.faults.delivery = Delivery.HELD
         self.client.store.faults.on_wait = lambda wait: True
-        self.restorer = StateRestorer(self.client, state_format, model, timeout_s=600.0)
+        self.restorer = Restorer(self.client, state_format, model, RestoreOptions(timeout_s=600.0))
         self.engine = Engine(model, cache_tokens=128, requests_max=2, restorer=self.restorer)
 
     def check_released(self) -> None:

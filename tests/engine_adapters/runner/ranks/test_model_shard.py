@@ -2,9 +2,8 @@ from itertools import pairwise
 
 import pytest
 
-from engine_adapters.reading.section import Section
+from engine_adapters.reading.section import Section, sections_of_layers
 from engine_adapters.runner.ranks.model_shard import ModelShard, even_share
-from engine_adapters.runner.ranks.parallel_restorer import sections_within
 
 
 @pytest.mark.parametrize("size", range(1, 9))
@@ -84,7 +83,7 @@ def section(first: int, stop: int) -> Section:
     ],
 )
 def test_a_stage_reads_its_layers_only(layers: range, expected: list[tuple[int, int]]) -> None:
-    parts = sections_within([section(2, 6), section(6, 9)], layers)
+    parts = sections_of_layers([section(2, 6), section(6, 9)], layers)
     assert [(part.first_layer, part.stop_layer) for part in parts] == expected
     for part in parts:
         whole = section(2, 6) if part.first_layer < 6 else section(6, 9)

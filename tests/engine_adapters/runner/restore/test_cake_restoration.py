@@ -9,7 +9,9 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from engine_adapters.reading.piece import pieces_of
 from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.reading.stored_pieces import StoredPieces
 from engine_adapters.restore import (
     Action,
     ComputeCost,
@@ -19,10 +21,11 @@ from engine_adapters.restore import (
     Source,
 )
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.restore.cake_costs import CakeCosts
 from engine_adapters.runner.restore.cake_restoration import CakeRestoration
-from engine_adapters.runner.restore.cake_restorer import OPENING_S_MAX, CakeRestorer
 from engine_adapters.runner.restore.layer_loader import LayerLoader
+from engine_adapters.runner.restore.restore_options import OPENING_S_MAX, RestoreOptions, Way
+from engine_adapters.runner.restore.restorer import Restorer
+from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import RAW
 from kvstored_client.testing import MemoryClient
@@ -85,19 +88,20 @@ def lab_of(model: Model, tmp_path_factory: pytest.TempPathFactory) -> LabOf:
     return make
 
 
-def slow_restorer(
-    lab: Lab, client: LabClient, *, opening_s_max: float = OPENING_S_MAX
-) -> CakeRestorer:
+def slow_restorer(lab: Lab, client: LabClient, *, opening_s_max: float = OPENING_S_MAX) -> Restorer:
     """Of chunks that are expected to take a second each, by the client's clock."""
-    return CakeRestorer(
+    return Restorer(
         client,
         lab.format,
         lab.model,
-        compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
-        load=LoadCost(chunk_s=1.0),
-        token_budget=16,
-        opening_s_max=opening_s_max,
-        clock=client.clock,
+        RestoreOptions(
+            way=Way.BOTH_ENDS,
+            compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
+            load=LoadCost(chunk_s=1.0),
+            step_tokens=16,
+            opening_s_max=opening_s_max,
+            clock=client.clock,
+        ),
     )
 
 
@@ -226,7 +230,10 @@ def test_a_fault_of_the_reader_is_a_miss(lab: Lab, caplog: pytest.LogCaptureFixt
 class EndedReader:
     """A reader that found everything stored and ended before it read anything."""
 
-    is_stored = (True,) * CHUNKS
+    stored = StoredPieces(
+        pieces=pieces_of([bytes(32)] * CHUNKS, chunk_tokens=CHUNK_TOKENS),
+        is_stored=(True,) * CHUNKS,
+    )
     is_ended = True
     spans = ()
 
@@ -245,27 +252,21 @@ class EndedReader:
 
 def test_it_is_over_when_nothing_more_can_come(lab: Lab) -> None:
     """An ordinary prefill then, which does not stand behind all others any more."""
+    compute = ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0)
     load = LoadCost(chunk_s=0.02)
     restoration = CakeRestoration(
         cast("SpanReader", EndedReader()),
         lab.format,
         LayerLoader(lab.model, lab.format),
-        CakeCosts(
-            compute=ComputeCost(step_s=0.2, token_s=0.05, attention_s=0.0),
-            load=load,
-            source=lab.schedule.sources[0],
-            rates=Rates(load, token_budget=16),
-        ),
-        prompt_tokens=len(PROMPT),
-        cache=lab.model.make_cache(len(PROMPT)),
-        first_slot=0,
-        opening_s_max=1.0,
-        clock=lambda: 0.0,
-        observer=lambda _: None,
+        Target(token_ids=PROMPT, cache=lab.model.make_cache(len(PROMPT)), first_slot=0),
+        Rates(load, token_budget=16),
+        RestoreOptions(clock=lambda: 0.0),
+        compute=compute,
+        load=load,
     )
     assert restoration.advance(16) == 0
-    assert restoration.is_over
-    assert restoration.position == 0
+    assert restoration.state.is_over
+    assert restoration.state.position == 0
     # All of it was lost, so all of it is saved again.
     assert restoration.first_unstored() == 0
 
@@ -291,7 +292,7 @@ def test_a_reader_seemed_as_slow_as_its_chunks_were_taken(lab: Lab) -> None:
     # Twelve within 1 s, where eight are remembered: not much is left of what was expected.
     assert restorer.rates.chunk_s.value == pytest.approx(1 / 12)
     assert expected_s == 1.0
-    assert restoration.position == 0
+    assert restoration.state.position == 0
     restoration.close()
     restorer.close()
 
@@ -301,13 +302,16 @@ def test_a_layout_that_is_not_stored_as_a_whole_is_refused(model: Model) -> None
     schedule = LayerSchedule.of((Source.COMPUTE, 1), (Source.KV, layers - 1))
     state_format = StateFormat.of_model(model, "cake", schedule=schedule, chunk_tokens=8)
     with pytest.raises(ValueError, match="1 layers of this layout are not stored"):
-        CakeRestorer(
+        Restorer(
             MemoryClient(make_store()),
             state_format,
             model,
-            compute=ComputeCost(step_s=1.0, token_s=1.0, attention_s=0.0),
-            load=LoadCost(chunk_s=1.0),
-            token_budget=16,
+            RestoreOptions(
+                way=Way.BOTH_ENDS,
+                compute=ComputeCost(step_s=1.0, token_s=1.0, attention_s=0.0),
+                load=LoadCost(chunk_s=1.0),
+                step_tokens=16,
+            ),
         )
 
 

@@ -1,0 +1,83 @@
+"""One pass over the tokens of a step, layer after layer."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from engine_adapters.runner.model.attention import attend, causal_mask
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.model.model_config import ModelConfig
+from engine_adapters.runner.model.model_weights import LayerWeights, ModelWeights
+from engine_adapters.runner.model.rotary import Angles, rotate
+from engine_adapters.runner.model.step import Segment, StateSink
+
+
+class ForwardPass:
+    """May rest between two layers, for as long as it likes: other passes may run meanwhile.
+
+    One thread only. A pass that nobody runs any further needs no end; the cache then holds
+    states of its tokens in the layers that it has run.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        hidden: Tensor,
+        segments: Sequence[Segment],
+        *,
+        angles: Angles | None,
+        cache: KvCache,
+        sink: StateSink,
+    ) -> None:
+        """``hidden`` [rows, hidden_size] are the embedded tokens of ``segments``."""
+        self.next_layer = 0
+        """The first layer that was not run."""
+        self._config = config
+        self._weights = weights
+        self._hidden = hidden
+        self._segments = segments
+        self._masks = [
+            causal_mask(part.token_count, part.stop_position, hidden.device) for part in segments
+        ]
+        self._angles = angles
+        self._cache = cache
+        self._sink = sink
+
+    @torch.inference_mode()
+    def run(self, layer_stop: int) -> None:
+        """Runs the layers before ``layer_stop`` that were not run, and shows each to the sink."""
+        for index in range(self.next_layer, layer_stop):
+            layer = self._weights.layers[index]
+            hidden = self._hidden + self._attention(index, layer)
+            self._hidden = hidden + layer.mlp.apply(layer.mlp_norm.apply(hidden))
+            self.next_layer = index + 1
+
+    @torch.inference_mode()
+    def logits(self, rows: Sequence[int]) -> Tensor:
+        """[len(rows), vocab_size], float32, once all layers were run."""
+        chosen = torch.tensor(rows, dtype=torch.int64, device=self._hidden.device)
+        normed = self._weights.final_norm.apply(self._hidden[chosen])
+        return linear(normed, self._weights.output).float()
+
+    def _attention(self, index: int, layer: LayerWeights) -> Tensor:
+        config, hidden = self._config, self._hidden
+        fused = layer.query_key_value.apply(layer.attention_norm.apply(hidden))
+        fused = fused.view(len(hidden), -1, config.head_dim)
+        queries, keys, values = torch.split(
+            fused, [config.head_count, config.kv_head_count, config.kv_head_count], dim=1
+        )
+        self._sink.take(index, hidden, keys, values)
+        if self._angles is not None:
+            queries = rotate(queries, self._angles)
+            keys = rotate(keys, self._angles)
+        output = torch.empty_like(queries, memory_format=torch.contiguous_format)
+        for part, mask in zip(self._segments, self._masks, strict=True):
+            self._cache.write(
+                index, part.first_slot + part.first_position, keys[part.rows], values[part.rows]
+            )
+            history = self._cache.history(index, part.first_slot, part.stop_position)
+            output[part.rows] = attend(queries[part.rows], *history, mask)
+        return layer.attention_output.apply(output.flatten(1))
