@@ -1,6 +1,7 @@
 """Keys of histories that lost tokens: equal exactly where tokens and cuts are."""
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -11,6 +12,8 @@ from kvstored_contract.keys import Cut, cut_key, history_keys, prefix_keys
 from tests.kvstored_contract.test_keys import LAYOUT, hashed
 
 CHUNK_TOKENS = LAYOUT.chunk_tokens
+Event = list[int] | tuple[int, tuple[range, ...]]
+"""New tokens, or a cut: how many tokens it drops, and the kept ranges."""
 tokens = st.lists(st.integers(0, 3), max_size=3 * CHUNK_TOKENS)
 cut_values = st.builds(
     lambda dropped, kept: (dropped, kept),
@@ -26,13 +29,13 @@ class Log:
     token_ids: tuple[int, ...] = ()
     cuts: tuple[Cut, ...] = field(default=())
 
-    def then(self, event: "list[int] | tuple[int, tuple[range, ...]]") -> "Log":
+    def then(self, event: "Event") -> "Log":
         if isinstance(event, list):
             return replace(self, token_ids=(*self.token_ids, *event))
         cut = Cut(first_token=len(self.token_ids), dropped_count=event[0], kept=event[1])
         return replace(self, cuts=(*self.cuts, cut))
 
-    def after(self, events: list) -> "Log":
+    def after(self, events: "Sequence[Event]") -> "Log":
         log = self
         for event in events:
             log = log.then(event)
@@ -121,7 +124,7 @@ def test_where_a_cut_is_and_what_it_keeps_change_the_key() -> None:
 
 @given(events, events, events)
 def test_keys_are_equal_exactly_where_tokens_and_cuts_are(
-    common: list, first: list, second: list
+    common: list[Event], first: list[Event], second: list[Event]
 ) -> None:
     one, other = (Log().after(common + rest) for rest in (first, second))
     for number, keys in enumerate(zip(one.keys(), other.keys(), strict=False)):
@@ -130,7 +133,7 @@ def test_keys_are_equal_exactly_where_tokens_and_cuts_are(
 
 
 @given(events, st.integers(0, 6))
-def test_keys_go_on_from_the_last_known_one(history: list, known: int) -> None:
+def test_keys_go_on_from_the_last_known_one(history: list[Event], known: int) -> None:
     log = Log().after(history)
     keys = log.keys()
     known = min(known, len(log.token_ids) // CHUNK_TOKENS)
@@ -146,6 +149,6 @@ def test_keys_go_on_from_the_last_known_one(history: list, known: int) -> None:
 
 
 @given(events)
-def test_namespaces_share_no_keys(history: list) -> None:
+def test_namespaces_share_no_keys(history: list[Event]) -> None:
     log = Log().after(history)
     assert not set(log.keys("a")) & set(log.keys("b"))

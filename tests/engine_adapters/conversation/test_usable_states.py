@@ -87,7 +87,7 @@ def test_nothing_better_could_be_loaded(
             if all(number < stop and is_stored[number // CHUNK_TOKENS] for number in needed):
                 best = max(best, token)
     assert usable.next_token >= best
-    made = cuts[: usable.cut_count]
-    expected = [number for one in window(made, usable.next_token) for number in one]
+    loaded = cuts[: usable.cut_count]
+    expected = [number for one in window(loaded, usable.next_token) for number in one]
     assert numbers_of(usable) == expected
     assert all(is_stored[piece.chunk] for piece in usable.pieces)
