@@ -46,7 +46,7 @@ _READING = (
     "engine_adapters/reading",
     "engine_adapters/restore",
 )
-_RUNNER = (*_READING, "engine_adapters/runner")
+_RUNNER = (*_READING, "engine_adapters/conversation", "engine_adapters/runner")
 _PLANNER = ("engine_adapters/restore", "protos/kvstored_contract")
 _TESTS = ("tests", "benchmarks", "examples", "engine_adapters", *_STORE)
 

@@ -3,5 +3,6 @@
 In reading order. From the outside: one ``turn`` of a conversation, and its commands
 (``calibrate_command``, ``inspect_command``, with ``options``). The model (``model``) and the step
 loop (``engine``); how its states lie in chunks (``states``), are saved (``save``) and restored
-(``restore``), also into several processes (``ranks``); how fast a machine is (``calibrate``).
+(``restore``), also into several processes (``ranks``); those of a ``conversation``; how fast a
+machine is (``calibrate``).
 """

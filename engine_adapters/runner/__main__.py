@@ -24,7 +24,7 @@ from engine_adapters.runner.model.model_config import DTYPES
 from engine_adapters.runner.model.tokenizer import Tokenizer
 from engine_adapters.runner.options import at_least_one, seconds
 from engine_adapters.runner.states.state_format import CHUNK_TOKENS
-from engine_adapters.runner.turn import StoreOptions, TurnReport, take_turn
+from engine_adapters.runner.turn import ConversationOptions, StoreOptions, TurnReport, take_turn
 from kvstored_client import RAW, Order
 
 
@@ -37,15 +37,7 @@ def make_parser() -> argparse.ArgumentParser:
         "sizes of its states and what each mode stores.",
     )
     parser.add_argument("--model", type=Path, required=True, help="Hugging Face model directory")
-    prompt = parser.add_argument_group(
-        "prompt", "the conversation so far, then the new text; at least one of them"
-    )
-    prompt.add_argument("--token-file", type=Path, help="JSON list of token ids so far")
-    prompt.add_argument("--prompt-file", type=Path, help="UTF-8 text that follows")
-    prompt.add_argument("--prompt", help="text that follows both")
-    prompt.add_argument(
-        "--token-output", type=Path, help="write the whole conversation here, as --token-file"
-    )
+    _add_prompt(parser)
     sampling = parser.add_argument_group("sampling")
     sampling.add_argument("--max-new-tokens", type=int, default=64)
     sampling.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
@@ -100,8 +92,38 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_prompt(options: argparse.Namespace, tokenizer: Tokenizer) -> list[int]:
-    """Token ids of the conversation so far and of the new text; raises RequestError."""
+def _add_prompt(parser: argparse.ArgumentParser) -> None:
+    prompt = parser.add_argument_group(
+        "prompt", "the conversation so far, then the new text; at least one of them"
+    )
+    prompt.add_argument("--token-file", type=Path, help="JSON list of token ids so far")
+    prompt.add_argument("--prompt-file", type=Path, help="UTF-8 text that follows")
+    prompt.add_argument("--prompt", help="text that follows both")
+    prompt.add_argument(
+        "--conversation",
+        metavar="NAME",
+        help="continue the conversation that the store keeps under this name: the prompt is "
+        "the new turn alone",
+    )
+    prompt.add_argument(
+        "--sink-tokens",
+        type=int,
+        default=0,
+        help="first tokens of a conversation that stay when it exceeds the model's window; "
+        "of the others the first half is dropped (default: 0)",
+    )
+    prompt.add_argument(
+        "--token-output", type=Path, help="write the whole conversation here, as --token-file"
+    )
+
+
+def read_prompt(
+    options: argparse.Namespace, tokenizer: Tokenizer, *, is_continuation: bool = False
+) -> list[int]:
+    """Token ids of the conversation so far and of the new text; raises RequestError.
+
+    ``is_continuation``: the store has something that comes before them.
+    """
     token_ids: list[int] = []
     try:
         if options.token_file is not None:
@@ -116,7 +138,7 @@ def read_prompt(options: argparse.Namespace, tokenizer: Tokenizer) -> list[int]:
     text += options.prompt or ""
     if not text:
         return token_ids
-    return token_ids + tokenizer.encode(text, is_continuation=bool(token_ids))
+    return token_ids + tokenizer.encode(text, is_continuation=is_continuation or bool(token_ids))
 
 
 def describe(report: TurnReport, text: str) -> dict[str, object]:
@@ -135,6 +157,7 @@ def describe(report: TurnReport, text: str) -> dict[str, object]:
         "is_cake": report.choice is not None and report.choice.is_cake,
         "schedule": None if report.choice is None else str(report.choice.schedule),
         "codec": report.codec,
+        "cut_tokens": sum(cut.dropped_count for cut in completion.cuts),
         "ttft_s": completion.ttft_s,
         "duration_s": completion.duration_s,
         "generated_ids": list(completion.generated_ids),
@@ -154,7 +177,14 @@ def run(options: argparse.Namespace) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     tokenizer = Tokenizer.from_directory(options.model)
-    prompt = read_prompt(options, tokenizer)
+    prompt = read_prompt(options, tokenizer, is_continuation=options.conversation is not None)
+    conversation = None
+    if options.conversation is not None:
+        conversation = ConversationOptions(
+            name=options.conversation,
+            opening=read_prompt(options, tokenizer),
+            sink_tokens=options.sink_tokens,
+        )
     dtype = None if options.dtype is None else getattr(torch, options.dtype)
     model = Model.from_directory(options.model, dtype=dtype, device=options.device)
     store = StoreOptions(
@@ -177,6 +207,7 @@ def run(options: argparse.Namespace) -> None:
         sampling=Sampling(temperature=options.temperature, top_p=options.top_p, seed=options.seed),
         store=None if options.no_store else store,
         token_budget=options.token_budget,
+        conversation=conversation,
     )
     if options.token_output is not None:
         token_ids = json.dumps(report.completion.token_ids)

@@ -17,9 +17,14 @@ from engine_adapters.restore import (
 )
 from engine_adapters.runner.calibrate.compute_costs import rough_compute_cost
 from engine_adapters.runner.calibrate.profile_place import find_profile, machine_name
+from engine_adapters.runner.conversation.continued import (
+    ContinuedConversation,
+    ConversationStore,
+)
 from engine_adapters.runner.engine.engine import TOKEN_BUDGET, Engine
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.engine.sampling import Sampling
+from engine_adapters.runner.model.errors import RequestError
 from engine_adapters.runner.model.fingerprint import model_fingerprint
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.restore_options import (
@@ -65,6 +70,19 @@ class StoreOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationOptions:
+    """The conversation that a turn continues; the store keeps it under this ``name``.
+
+    ``opening`` is the prompt where it is empty so far; any other turn has the prompt itself.
+    ``sink_tokens`` stay at the front when its window overflows.
+    """
+
+    name: str
+    opening: Sequence[int]
+    sink_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnReport:
     """What a turn did; without a store ``save`` is all zero and ``counters`` empty.
 
@@ -84,6 +102,7 @@ class _Store:
     """What of the store an engine uses: nothing when every layer is computed."""
 
     choice: ModeChoice
+    state_format: StateFormat | None = None
     client: Client | None = None
     restorer: Restorer | None = None
     saver: StateSaver | None = None
@@ -98,8 +117,13 @@ def take_turn(
     sampling: Sampling,
     store: StoreOptions | None,
     token_budget: int = TOKEN_BUDGET,
+    conversation: ConversationOptions | None = None,
 ) -> TurnReport:
     """Runs ``prompt`` through ``model``, loaded from ``directory``.
+
+    With a ``conversation`` it follows what that has said so far; turn and answer belong to it when
+    the function returns, unless the store only restores. Raises ConversationError where the store
+    cannot tell what was said, or keep it.
 
     With a store, the history is restored as far as it is stored, and what was computed
     is durable when the function returns. A store that fails only costs time. Raises
@@ -113,26 +137,52 @@ def take_turn(
             opened = _open(stack, model, directory, store, token_budget=token_budget)
         saver = None if opened is None else opened.saver
         client = None if opened is None else opened.client
+        continued: ContinuedConversation | None = None
+        if conversation is not None:
+            continued = _continue(stack, model, opened, conversation)
+            prompt = prompt if continued.token_ids else conversation.opening
+        cache_tokens = len(prompt) + new_tokens_max
+        if continued is not None:
+            # A longer one is cut: it never has more than the model's positions.
+            cache_tokens += len(continued.token_ids)
+            cache_tokens = min(cache_tokens, model.config.position_count)
         engine = Engine(
             model,
-            cache_tokens=len(prompt) + new_tokens_max,
+            cache_tokens=cache_tokens,
             token_budget=token_budget,
             requests_max=1,
             sink=saver,
             restorer=None if opened is None else opened.restorer,
         )
         engine.warm_up()
-        engine.add_request(prompt, new_tokens_max=new_tokens_max, sampling=sampling)
+        engine.add_request(
+            prompt, new_tokens_max=new_tokens_max, sampling=sampling, conversation=continued
+        )
         (completion,) = engine.run()
         if completion.error is not None:
             raise completion.error
+        save = SaveReport() if saver is None else saver.finish()
+        if continued is not None and saver is not None:
+            continued.end_turn(completion.token_ids, completion.cuts)
         return TurnReport(
             completion=completion,
-            save=SaveReport() if saver is None else saver.finish(),
+            save=save,
             counters={} if client is None else dict(client.counters),
             choice=None if opened is None else opened.choice,
             codec=None if store is None else store.codec,
         )
+
+
+def _continue(
+    stack: ExitStack, model: Model, opened: _Store | None, options: ConversationOptions
+) -> ContinuedConversation:
+    if opened is None or opened.client is None or opened.state_format is None:
+        raise RequestError(
+            f"conversation {options.name!r} needs a store, and a mode that stores states"
+        )
+    store = ConversationStore(opened.client, opened.state_format, model, saver=opened.saver)
+    stack.callback(store.close)
+    return store.open(options.name, sink_tokens=options.sink_tokens)
 
 
 def span_bytes_of(state_format: StateFormat) -> int:
@@ -188,7 +238,9 @@ def _open(
     if store.saves:
         saver = StateSaver(client, state_format, device=model.device)
         stack.callback(saver.close)
-    return _Store(choice=choice, client=client, restorer=restorer, saver=saver)
+    return _Store(
+        choice=choice, state_format=state_format, client=client, restorer=restorer, saver=saver
+    )
 
 
 def _restore_options(

@@ -6,23 +6,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from torch import Tensor
 
+from engine_adapters.conversation.errors import ConversationError
+from engine_adapters.runner.engine.cache_cuts import make_due_cuts
+from engine_adapters.runner.engine.conversing import Conversing
 from engine_adapters.runner.engine.layer_follower import LayerFollower
-from engine_adapters.runner.engine.request import (
-    Completion,
-    Request,
-    check_request,
-    pending_ids,
-)
-from engine_adapters.runner.engine.restoration import PIECE_TOKENS, Restoration
-from engine_adapters.runner.engine.sampling import Sampler, Sampling
+from engine_adapters.runner.engine.new_request import new_request
+from engine_adapters.runner.engine.request import Completion, Request, pending_ids
+from engine_adapters.runner.engine.restoration import PIECE_TOKENS, Restoration, Restorer
+from engine_adapters.runner.engine.sampling import Sampling
 from engine_adapters.runner.engine.scheduler import Progress, plan_step
 from engine_adapters.runner.engine.slot_pool import SlotPool
 from engine_adapters.runner.model.errors import StepError
-from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, Segment, StateSink
 
@@ -43,18 +40,6 @@ WAIT_S_MAX = 0.05
 
 WAIT_S_SHARED = 0.005
 """The same where several restorations wait: only what arrives for one of them ends it."""
-
-
-class Restorer(Protocol):
-    """Brings the states of histories into the cache."""
-
-    def begin(
-        self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
-    ) -> Restoration | None:
-        """Begins to fill the slots of tokens, never the last one; returns at once.
-
-        None where nothing can be stored of them.
-        """
 
 
 class Engine:
@@ -134,23 +119,26 @@ class Engine:
         new_tokens_max: int,
         sampling: Sampling | None = None,
         stop_token_ids: Sequence[int] | None = None,
+        conversation: Conversing | None = None,
     ) -> int:
         """Queues a prompt of token ids and returns the request's id.
 
-        ``stop_token_ids`` defaults to the model's own; an empty one never stops early.
+        ``stop_token_ids`` defaults to the model's own; an empty one never stops early. With a
+        ``conversation`` the prompt is what follows it, and the first half of its history is
+        dropped where the window has no room, before the turn and while it decodes.
         Raises RequestError for what can never run: an empty prompt, an unknown token,
         more tokens than the model's positions or the cache.
         """
-        check_request(prompt, new_tokens_max, self._model.config, self._pool.slot_count)
-        stops = self._model.config.stop_token_ids if stop_token_ids is None else stop_token_ids
-        request = Request(
-            request_id=next(self._ids),
-            prompt_tokens=len(prompt),
-            token_ids=list(prompt),
-            sampler=Sampler(sampling or Sampling()),
-            stop_token_ids=frozenset(stops),
+        request = new_request(
+            next(self._ids),
+            prompt,
+            self._model.config,
+            slot_count=self._pool.slot_count,
             new_tokens_max=new_tokens_max,
-            added_at_s=self._clock(),
+            sampling=sampling,
+            stop_token_ids=stop_token_ids,
+            conversation=conversation,
+            now_s=self._clock(),
         )
         self._waiting.append(request)
         return request.request_id
@@ -203,7 +191,7 @@ class Engine:
         parts = [(self._running[part.request_id], part.token_count) for part in segments]
         ready: list[tuple[Request, int]] = []
         for part, (request, token_count) in zip(segments, parts, strict=True):
-            if part.stop_position == len(request.token_ids):
+            if part.stop_token == len(request.token_ids):
                 ready.append((request, part.first_row + token_count - 1))
         try:
             restored = self._begin_restored(segments)
@@ -246,21 +234,27 @@ class Engine:
         """Starts waiting requests in order of arrival while there is room."""
         while self._waiting and len(self._running) < self._requests_max:
             request = self._waiting[0]
-            slots = self._pool.reserve(request.token_count_max)
+            slots = self._pool.reserve(request.ending.slot_count)
             if slots is None:
                 return
             self._waiting.popleft()
             request.slots = slots
             self._running[request.request_id] = request
-            if self._restorer is not None:
+            if request.cuts.conversation is not None:
+                request.restoration = request.cuts.conversation.begin(
+                    request.cuts.cuts, cache=self._cache, first_slot=slots.first
+                )
+            elif self._restorer is not None:
                 request.restoration = self._restorer.begin(
                     request.token_ids, cache=self._cache, first_slot=slots.first
                 )
             if request.restoration is None:
-                self._announce(request, 0)
+                request.announce(self._sink, 0)
 
     def _plan(self, token_budget: int) -> list[Segment]:
         """The next step: decodes, then prefills, then what is being restored, as it gets on."""
+        for request in tuple(self._running.values()):
+            self._make_cuts(request)
         running = self._running.values()
         restoring_count = sum(request.is_restoring for request in running)
         if not restoring_count:
@@ -281,6 +275,14 @@ class Engine:
             left -= min(left, progress.wanted_count)
             planned.append(progress)
         return plan_step(planned, token_budget=token_budget)
+
+    def _make_cuts(self, request: Request) -> None:
+        """Those that are due in a conversation; one that cannot be cut ends."""
+        if request.cuts.conversation is not None and not request.is_restoring:
+            try:
+                make_due_cuts(request, self._model, self._cache)
+            except ConversationError as error:
+                self._fail(request, error)
 
     def _rank(self, request: Request) -> int:
         return replace(request.progress, is_restoring=self._is_last(request)).rank
@@ -308,7 +310,10 @@ class Engine:
             )
         restoration.close()
         request.is_restored = True
-        self._announce(request, restoration.first_unstored())
+        if request.cuts.conversation is not None:
+            request.cuts.load(request.cuts.conversation.loaded_cuts)
+            make_due_cuts(request, self._model, self._cache)
+        request.announce(self._sink, restoration.first_unstored())
         return request.progress
 
     def _begin_restored(self, segments: Sequence[Segment]) -> list[tuple[Restoration, int]]:
@@ -320,16 +325,10 @@ class Engine:
                 continue
             first_unstored = request.restoration.first_unstored()
             if first_unstored < part.stop_position:
-                self._announce(request, first_unstored)
+                request.announce(self._sink, first_unstored)
             request.restoration.begin_step(part.token_count)
             restored.append((request.restoration, part.token_count))
         return restored
-
-    def _announce(self, request: Request, stored_tokens: int) -> None:
-        """Has the sink save what is computed from here on, once."""
-        if not request.is_announced:
-            request.is_announced = True
-            self._sink.begin_request(request.request_id, request.token_ids, stored_tokens)
 
     def _follow_layers(self, token_budget: int) -> tuple[bool, list[Completion]]:
         """Computes new tokens in the layers that their histories have.

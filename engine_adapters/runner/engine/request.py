@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from engine_adapters.runner.engine.cut_track import CutTrack
 from engine_adapters.runner.engine.layered_prefill import LayeredPrefill
 from engine_adapters.runner.engine.restoration import OpenLayers, Restoration
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.engine.sampling import Sampler
 from engine_adapters.runner.engine.scheduler import Progress
 from engine_adapters.runner.engine.slot_pool import SlotRange
-from engine_adapters.runner.model.errors import RequestError, StepError
-from engine_adapters.runner.model.model_config import ModelConfig
+from engine_adapters.runner.model.errors import StepError
+from engine_adapters.runner.model.step import StateSink
+from kvstored_contract.keys import Cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,9 @@ class Completion:
     generated token is never forwarded. ``ttft_s`` runs from ``add_request`` to the first
     generated token, restoration included. With an ``error`` the request ended before its
     last token, maybe before its first: then ``ttft_s`` is the time until it ended.
+
+    Of a conversation, the prompt is everything before the answer, dropped tokens included, and
+    ``cuts`` are those of this turn.
     """
 
     request_id: int
@@ -31,6 +36,7 @@ class Completion:
     ttft_s: float
     duration_s: float
     error: StepError | None = None
+    cuts: tuple[Cut, ...] = ()
 
     @property
     def generated_ids(self) -> tuple[int, ...]:
@@ -38,20 +44,37 @@ class Completion:
         return self.token_ids[self.prompt_tokens :]
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When a request has its last token: one of ``stop_token_ids``, or the last that may be.
+
+    ``slot_count`` of the cache suffice until then.
+    """
+
+    stop_token_ids: frozenset[int]
+    token_count_max: int
+    slot_count: int
+
+    def is_at(self, token_id: int, token_count: int) -> bool:
+        """Whether this token, with which there are so many, is the last one."""
+        return token_id in self.stop_token_ids or token_count == self.token_count_max
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
     """Mutable state of a request inside the engine.
 
     Invariant: the cache holds the states of ``token_ids[:computed_count]`` in
-    ``slots``, and ``computed_count < len(token_ids)`` until the request is finished.
+    ``slots``, and ``computed_count < len(token_ids)`` until the request is finished. Where it
+    continues a conversation, these are all tokens that this ever had; the cache holds what
+    those of its ``cuts`` that are made have left of them.
     """
 
     request_id: int
     prompt_tokens: int
     token_ids: list[int]
     sampler: Sampler
-    stop_token_ids: frozenset[int]
-    new_tokens_max: int
+    ending: Ending
     added_at_s: float
     slots: SlotRange = field(default=SlotRange(0, 0))
     computed_count: int = 0
@@ -65,11 +88,7 @@ class Request:
     is_announced: bool = False
     """Whether the sink has heard of it."""
     first_token_at_s: float = 0.0
-
-    @property
-    def token_count_max(self) -> int:
-        """Longest that the sequence can become."""
-        return self.prompt_tokens + self.new_tokens_max
+    cuts: CutTrack = field(default_factory=CutTrack)
 
     @property
     def is_restoring(self) -> bool:
@@ -78,14 +97,22 @@ class Request:
 
     @property
     def progress(self) -> Progress:
-        """What the scheduler sees."""
+        """What the scheduler sees: no step goes beyond the next cut."""
         return Progress(
             request_id=self.request_id,
             first_slot=self.slots.first,
             token_count=len(self.token_ids),
             computed_count=self.computed_count,
-            step_tokens_max=None if self.prefill is None else 0,
+            step_tokens_max=self._step_tokens_max,
+            dropped_count=self.cuts.dropped_count,
         )
+
+    @property
+    def _step_tokens_max(self) -> int | None:
+        if self.prefill is not None:
+            return 0
+        cut = self.cuts.next
+        return None if cut is None else cut.first_token - self.computed_count
 
     def follow(self, open_layers: OpenLayers | None) -> None:
         """New tokens may follow these from now on; those that followed more of them start over."""
@@ -93,26 +120,41 @@ class Request:
         if self.prefill is not None and not self.prefill.follows(open_layers):
             self.prefill = None
 
+    def announce(self, sink: StateSink, stored_tokens: int) -> None:
+        """Has the sink save what is computed from here on, once."""
+        if self.is_announced:
+            return
+        self.is_announced = True
+        if self.cuts.conversation is None:
+            sink.begin_request(self.request_id, self.token_ids, stored_tokens)
+        else:
+            self.cuts.conversation.begin_saving(
+                self.request_id, self.token_ids, self.cuts.cuts, stored_tokens
+            )
+
     def accept(self, token_id: int, now_s: float) -> bool:
         """Appends a generated token; True when it was the last one."""
         if len(self.token_ids) == self.prompt_tokens:
             self.first_token_at_s = now_s
         self.token_ids.append(token_id)
-        return token_id in self.stop_token_ids or len(self.token_ids) == self.token_count_max
+        return self.ending.is_at(token_id, len(self.token_ids))
 
     def complete(self, now_s: float, *, error: StepError | None = None) -> Completion:
         """The request's result; ``error`` says why it ended early."""
         has_token = len(self.token_ids) > self.prompt_tokens
         restore = RestoreReport() if self.restoration is None else self.restoration.report()
+        told_cuts = 0 if self.cuts.conversation is None else len(self.cuts.conversation.cuts)
+        skipped_tokens = restore.restored_tokens + self.cuts.skipped_count
         return Completion(
             request_id=self.request_id,
             prompt_tokens=self.prompt_tokens,
             token_ids=tuple(self.token_ids),
-            computed_tokens=self.computed_count - restore.restored_tokens,
+            computed_tokens=self.computed_count - skipped_tokens,
             restore=restore,
             ttft_s=(self.first_token_at_s if has_token else now_s) - self.added_at_s,
             duration_s=now_s - self.added_at_s,
             error=error,
+            cuts=tuple(self.cuts.cuts[told_cuts:]),
         )
 
 
@@ -123,19 +165,3 @@ def pending_ids(requests: Sequence[tuple[Request, int]]) -> list[int]:
         for request, count in requests
         for token_id in request.token_ids[request.computed_count : request.computed_count + count]
     ]
-
-
-def check_request(
-    prompt: Sequence[int], new_tokens_max: int, config: ModelConfig, slot_count: int
-) -> None:
-    """Raises RequestError for what can never run with that model and so many slots."""
-    if not prompt or new_tokens_max < 1:
-        raise RequestError("a request needs at least one prompt token and one new token")
-    if not all(0 <= token_id < config.vocab_size for token_id in prompt):
-        raise RequestError(f"every token id must be 0 to {config.vocab_size - 1}")
-    limits = (("the model's positions", config.position_count), ("the cache's tokens", slot_count))
-    for name, limit in limits:
-        if len(prompt) + new_tokens_max > limit:
-            raise RequestError(
-                f"{len(prompt)} prompt tokens and {new_tokens_max} new ones exceed {name} ({limit})"
-            )

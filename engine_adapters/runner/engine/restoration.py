@@ -1,9 +1,11 @@
 """What the engine and a restoration that is on its way say to each other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from engine_adapters.runner.engine.restore_report import RestoreReport
+from engine_adapters.runner.model.kv_cache import KvCache
 
 PIECE_TOKENS = 1024
 """Tokens that all restorations together take into the cache between two steps, more or less, so
@@ -76,3 +78,15 @@ class Restoration(Protocol):
 
     def close(self) -> None:
         """Gives everything back; never waits. Nothing but ``report`` is called afterwards."""
+
+
+class Restorer(Protocol):
+    """Brings the states of histories into the cache."""
+
+    def begin(
+        self, token_ids: Sequence[int], *, cache: KvCache, first_slot: int
+    ) -> Restoration | None:
+        """Begins to fill the slots of tokens, never the last one; returns at once.
+
+        None where nothing can be stored of them.
+        """

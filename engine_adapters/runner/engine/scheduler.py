@@ -12,7 +12,8 @@ class Progress:
 
     A sequence ``is_restoring`` while stored states of it are on their way: it also gets on
     by loading. ``step_tokens_max`` is the most that it wants to compute in the next step
-    (0: nothing, it waits for a chunk); None for as much as there is.
+    (0: nothing, it waits for a chunk); None for as much as there is. Counts are of all tokens
+    that it ever had; ``dropped_count`` of the computed ones were cut from its history.
     """
 
     request_id: int
@@ -21,6 +22,7 @@ class Progress:
     computed_count: int
     is_restoring: bool = False
     step_tokens_max: int | None = None
+    dropped_count: int = 0
 
     @property
     def pending_count(self) -> int:
@@ -61,8 +63,9 @@ def plan_step(running: Sequence[Progress], *, token_budget: int) -> list[Segment
                 request_id=progress.request_id,
                 first_row=first_row,
                 token_count=token_count,
-                first_position=progress.computed_count,
+                first_position=progress.computed_count - progress.dropped_count,
                 first_slot=progress.first_slot,
+                dropped_count=progress.dropped_count,
             )
         )
         first_row += token_count

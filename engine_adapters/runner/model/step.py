@@ -13,7 +13,8 @@ class Segment:
 
     Rows ``first_row`` to ``first_row + token_count - 1`` of the step's tensors are the
     tokens at positions ``first_position`` onwards. Position p of the sequence has slot
-    ``first_slot + p`` in the cache.
+    ``first_slot + p`` in the cache. ``dropped_count`` tokens before it were cut from its history:
+    the position of a token is so much less than its number among all tokens that there were.
     """
 
     request_id: int
@@ -21,6 +22,7 @@ class Segment:
     token_count: int
     first_position: int
     first_slot: int
+    dropped_count: int = 0
 
     @property
     def rows(self) -> slice:
@@ -31,6 +33,11 @@ class Segment:
     def stop_position(self) -> int:
         """Position behind the segment's last token."""
         return self.first_position + self.token_count
+
+    @property
+    def stop_token(self) -> int:
+        """Number of the token after its last one, among all that the sequence ever had."""
+        return self.stop_position + self.dropped_count
 
 
 class StateSink(Protocol):

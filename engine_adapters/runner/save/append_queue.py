@@ -14,6 +14,9 @@ class AppendQueue(SaveQueue):
     """The daemon gathers the rows into chunks: for layouts without a codec."""
 
     def _open(self, sequence: SavedSequence) -> None:
+        if sequence.is_kept:
+            self._open_kept(sequence)
+            return
         keys = self._keys(sequence, sequence.first_token)
         created = None
         if len(keys) * self._layout.chunk_tokens == sequence.first_token:
@@ -22,6 +25,23 @@ class AppendQueue(SaveQueue):
             )
         if created is None:
             sequence.is_stopped = True
+
+    def _open_kept(self, sequence: SavedSequence) -> None:
+        """Goes on with the sequence of this name if it ends here, or begins a new one."""
+        first, sequences = sequence.first_token, self._client.sequences
+        keys = self._keys(sequence, first)
+        found = sequences.get(sequence.name)
+        if found is not None:
+            is_same = found.layout_id == self._layout.layout_id and found.keys == tuple(keys)
+            if is_same and found.staged_tokens == found.durable_tokens == first:
+                sequence.is_open = found.tail_key == self._tail_key(sequence, first)
+            if not sequence.is_open:
+                # Its chunks stay, and are found by their keys.
+                sequences.delete(sequence.name)
+        if not sequence.is_open and len(keys) * self._layout.chunk_tokens == first:
+            made = sequences.create(sequence.name, self._layout, keys=keys)
+            sequence.is_open = made is not None
+        sequence.is_stopped = not sequence.is_open
 
     def _append(self, snapshot: Snapshot, rows: Sequence[Rows]) -> None:
         try:
@@ -70,6 +90,9 @@ class AppendQueue(SaveQueue):
         not their sequence is there.
         """
         sequences, chunk_tokens = self._client.sequences, self._layout.chunk_tokens
+        if sequence.is_kept:
+            self._flush_kept(sequence)
+            return
         tail_tokens = sequence.length_tokens % chunk_tokens
         whole_tokens = sequence.length_tokens - tail_tokens
         if tail_tokens:
@@ -86,3 +109,18 @@ class AppendQueue(SaveQueue):
             )
             self.count_dropped(whole_tokens - saved_tokens)
         sequences.delete(sequence.name)
+
+    def _flush_kept(self, sequence: SavedSequence) -> None:
+        """Makes the whole of a conversation's sequence durable, its tail included."""
+        length = sequence.length_tokens
+        if not sequence.is_open or length == sequence.first_token:
+            return
+        flushed = self._client.sequences.flush(
+            sequence.name,
+            self._tail_key(sequence, length),
+            expected_tokens=length,
+            timeout_ms=FLUSH_TIMEOUT_MS,
+        )
+        durable_tokens = max(flushed.durable_tokens if flushed else 0, sequence.first_token)
+        self._count_saved(durable_tokens - sequence.first_token)
+        self.count_dropped(length - durable_tokens)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from engine_adapters.layout_check import LayoutCheck
 from engine_adapters.runner.save.snapshot import Snapshot
 from kvstored_client import Client, StateLayout
+from kvstored_contract.keys import Cut, history_keys
 
 LOGGER = logging.getLogger("kvstored.runner")
 THREAD_NAME = "save-queue"
@@ -37,6 +38,10 @@ class SavedSequence:
     is how far the queue has taken it, ``next_token`` how far rows were handed over. Once it is
     stopped nothing more is saved of it; that is the queue's word, while the engine's thread
     says that it is cut: no more rows of it are handed over, but those that were are saved.
+
+    One that ``is_kept`` is the conversation of its name: it outlives the request and has ``cuts``
+    (live as well), its tail is flushed in the end, and it may begin inside a chunk, where the
+    store's sequence ends.
     """
 
     name: str
@@ -46,6 +51,10 @@ class SavedSequence:
     next_token: int = field(init=False)
     is_stopped: bool = False
     is_cut: bool = False
+    is_kept: bool = False
+    is_open: bool = False
+    """Whether the store's sequence of this name is this one; the queue's word."""
+    cuts: Sequence[Cut] = ()
     keys: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -171,7 +180,34 @@ class SaveQueue(ABC):
         wanted = stop_token // chunk_tokens
         if len(keys) < wanted:
             # Each key hashes the one before it: those that are known are not hashed again.
-            new_tokens = sequence.token_ids[len(keys) * chunk_tokens :]
             parent = keys[-1] if keys else b""
-            keys += self._client.prefix_keys(self._layout, new_tokens, parent=parent)
+            first = len(keys) * chunk_tokens
+            if sequence.is_kept:
+                keys += self._kept_keys(sequence, first, wanted * chunk_tokens, parent)
+            else:
+                new_tokens = sequence.token_ids[first:]
+                keys += self._client.prefix_keys(self._layout, new_tokens, parent=parent)
         return keys[:wanted]
+
+    def _tail_key(self, sequence: SavedSequence, stop_token: int) -> bytes:
+        """Key of the tokens before ``stop_token`` that complete no chunk; empty without any."""
+        whole = stop_token - stop_token % self._layout.chunk_tokens
+        keys = self._keys(sequence, whole)
+        parent = keys[-1] if keys else b""
+        found = self._kept_keys(sequence, whole, stop_token, parent)
+        return found[0] if found else b""
+
+    def _kept_keys(
+        self, sequence: SavedSequence, first: int, stop: int, parent: bytes
+    ) -> list[bytes]:
+        """Keys from a chunk's ``first`` token on; no later ones: a cut may come before them."""
+        if not self._client.namespace:
+            return []
+        return history_keys(
+            namespace=self._client.namespace,
+            layout=self._layout,
+            token_ids=sequence.token_ids[first:stop],
+            cuts=tuple(sequence.cuts),
+            parent=parent,
+            first_token=first,
+        )

@@ -13,6 +13,7 @@ from engine_adapters.runner.save.save_queue import Rows, SavedSequence, SaveQueu
 from engine_adapters.runner.save.snapshot import Snapshot, copier_for
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, SnapshotGeometry
+from kvstored_contract.keys import Cut
 
 _NAME_BYTES = 8
 _CPU = torch.device("cpu")
@@ -61,6 +62,35 @@ class StateSaver:
         if stored_tokens % self._format.layout.chunk_tokens:
             raise ValueError(f"{stored_tokens} stored tokens do not end on a chunk boundary")
         self._open(request_id, token_ids, stored_tokens)
+
+    def begin_conversation(
+        self,
+        request_id: int,
+        name: str,
+        token_ids: Sequence[int],
+        cuts: Sequence[Cut],
+        stored_tokens: int,
+        *,
+        is_tail_stored: bool,
+    ) -> None:
+        """Announces a request whose states are those of the conversation ``name``.
+
+        ``token_ids`` are all that it ever had. ``stored_tokens`` may end inside a chunk where the
+        store's sequence does (``is_tail_stored``); else what is computed of that chunk is not
+        saved.
+        """
+        if not is_tail_stored:
+            stored_tokens += -stored_tokens % self._format.layout.chunk_tokens
+        self._begin(
+            request_id,
+            SavedSequence(
+                name=name,
+                token_ids=token_ids,
+                first_token=stored_tokens,
+                is_kept=True,
+                cuts=cuts,
+            ),
+        )
 
     def begin_step(self, segments: Sequence[Segment]) -> None:
         """Finds room for the rows of every sequence that is not stopped.
@@ -117,12 +147,12 @@ class StateSaver:
         self._queue.close()
 
     def _open(self, request_id: int, token_ids: Sequence[int], first_token: int) -> SavedSequence:
-        sequence = SavedSequence(
-            # No two stretches of a request begin at the same token.
-            name=f"{self._prefix}-{first_token}-{request_id}",
-            token_ids=token_ids,
-            first_token=first_token,
-        )
+        # No two stretches of a request begin at the same token.
+        name = f"{self._prefix}-{first_token}-{request_id}"
+        sequence = SavedSequence(name=name, token_ids=token_ids, first_token=first_token)
+        return self._begin(request_id, sequence)
+
+    def _begin(self, request_id: int, sequence: SavedSequence) -> SavedSequence:
         self._sequences[request_id] = sequence
         self._queue.open(sequence)
         return sequence
@@ -130,18 +160,19 @@ class StateSaver:
     def _add_rows(self, segment: Segment) -> None:
         """Adds what is new of one sequence to the rows of the step."""
         sequence = self._sequences[segment.request_id]
-        first = max(segment.first_position, sequence.first_token)
-        token_count = segment.stop_position - first
+        segment_token = segment.stop_token - segment.token_count
+        first = max(segment_token, sequence.first_token)
+        token_count = segment.stop_token - first
         if token_count <= 0:
             return
         if sequence.is_cut or sequence.is_stopped:
             self._queue.count_dropped(token_count)
             return
-        if first > sequence.next_token:
+        if first > sequence.next_token and not sequence.is_kept:
             self._queue.close_sequence(sequence)
             sequence = self._open(segment.request_id, sequence.token_ids, first)
-        sequence.next_token = segment.stop_position
-        first_row = segment.first_row + first - segment.first_position
+        sequence.next_token = segment.stop_token
+        first_row = segment.first_row + first - segment_token
         self._rows.append(Rows(sequence, first, first_row, token_count))
 
     def _open_snapshot(self, row_count: int) -> None:

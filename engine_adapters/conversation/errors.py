@@ -1,0 +1,8 @@
+"""What can go wrong with a conversation. Pure."""
+
+
+class ConversationError(ValueError):
+    """A conversation that cannot be opened, cut or continued; the message says why.
+
+    States that are gone never raise it: they are computed again.
+    """

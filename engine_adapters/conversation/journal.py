@@ -1,0 +1,166 @@
+"""The sequence that holds what a conversation says: 32-bit words, in a layout of one layer."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from engine_adapters.conversation.errors import ConversationError
+from kvstored_client import (
+    AppendItem,
+    Client,
+    LayerState,
+    Placement,
+    Rotary,
+    SequenceInfo,
+    SnapshotGeometry,
+    StateKind,
+    StateLayout,
+)
+from kvstored_contract.keys import history_keys
+
+CHUNK_WORDS = 1024
+"""A page: less would take as much of a device."""
+
+WORD_BYTES = 4
+
+NAME_SUFFIX = "/tokens"
+"""What the name of the sequence has after that of the conversation."""
+
+SETTLE_S = 5.0
+"""How long a session that has ended may take to let go of its unflushed words."""
+
+POLL_S = 0.02
+
+
+def words_layout(model: str) -> StateLayout:
+    """One layer of 4 bytes a token: what goes into ``model``, a fingerprint, as token ids."""
+    return StateLayout(
+        model=model,
+        dtype="uint32",
+        layers=(LayerState(StateKind.HIDDEN, WORD_BYTES),),
+        chunk_tokens=CHUNK_WORDS,
+        rotary=Rotary.ABSENT,
+    )
+
+
+class Journal:
+    """The words of all conversations of a model. Thread-safe where its client is.
+
+    Raises ConversationError where words cannot be read or made durable, also with a client that
+    does not raise: unlike states, nothing can compute them again.
+    """
+
+    def __init__(
+        self, client: Client, model: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._layout = words_layout(model)
+        self._clock = clock
+
+    def open(self, name: str) -> tuple[int, ...]:
+        """All durable words of a conversation; one of a new name has none."""
+        info = self._settled(name)
+        if info is None:
+            if self._client.sequences.create(name + NAME_SUFFIX, self._layout) is None:
+                raise ConversationError(
+                    f"the store did not answer, or refused conversation {name!r}; see its log"
+                )
+            return ()
+        if info.layout_id != self._layout.layout_id:
+            raise ConversationError(
+                f"conversation {name!r} belongs to another model; use another name"
+            )
+        return self._read(name, info)
+
+    def append(self, name: str, words: Sequence[int], new_words: Sequence[int]) -> None:
+        """Adds to the ``words`` that are there; what was added is durable when it returns."""
+        added, first = [*words, *new_words], len(words)
+        keys = history_keys(namespace=self._client.namespace, layout=self._layout, token_ids=added)
+        while first < len(added):
+            stop = min(first + CHUNK_WORDS, len(added))
+            self._append(name, first, added[first:stop], keys)
+            first = stop
+        tail_key = keys[-1] if len(added) % CHUNK_WORDS else b""
+        info = self._client.sequences.flush(
+            name + NAME_SUFFIX, tail_key, expected_tokens=len(added)
+        )
+        if info is None or info.durable_tokens != len(added):
+            raise ConversationError(
+                f"the turn of conversation {name!r} could not be made durable; take it again"
+            )
+
+    def fork(self, name: str, new_name: str) -> None:
+        """Gives a new conversation the words of another one."""
+        if self._client.sequences.fork(name + NAME_SUFFIX, new_name + NAME_SUFFIX) is None:
+            raise ConversationError(
+                f"conversation {name!r} could not be forked: it is not there, or {new_name!r} is"
+            )
+
+    def delete(self, name: str) -> bool:
+        """Forgets a conversation; False when there was none."""
+        return self._client.sequences.delete(name + NAME_SUFFIX)
+
+    def names(self) -> list[str]:
+        """Names of the namespace's conversations, of all models."""
+        found = self._client.sequences.list()
+        return [name.removesuffix(NAME_SUFFIX) for name in found if name.endswith(NAME_SUFFIX)]
+
+    def _settled(self, name: str) -> SequenceInfo | None:
+        """The sequence once nothing of it is undurable: a writer that died leaves such words."""
+        deadline_s = self._clock() + SETTLE_S
+        while True:
+            info = self._client.sequences.get(name + NAME_SUFFIX)
+            if info is None or info.staged_tokens == info.durable_tokens:
+                return info
+            if self._clock() >= deadline_s:
+                raise ConversationError(f"somebody else is adding to conversation {name!r}")
+            time.sleep(POLL_S)
+
+    def _read(self, name: str, info: SequenceInfo) -> tuple[int, ...]:
+        words: list[int] = []
+        keys = [*info.keys, info.tail_key] if info.tail_key else info.keys
+        at_once = self._chunks_at_once()
+        for part in (keys[first : first + at_once] for first in range(0, len(keys), at_once)):
+            count = min(len(part) * CHUNK_WORDS, info.durable_tokens - len(words))
+            region = self._client.allocate(Placement.contiguous_bytes(self._layout, len(part)))
+            if region is None:
+                raise ConversationError(f"no room in the arena to read conversation {name!r}")
+            with region:
+                place = Placement.contiguous(region, self._layout)
+                with self._client.read(self._layout, part, place) as read:
+                    read.wait()
+                    if read.report().resident_prefix < len(part):
+                        raise ConversationError(
+                            f"the store has lost token ids of conversation {name!r}; start a "
+                            "new one with the text that you have of it"
+                        )
+                    words += region.numpy(np.uint32, (count,)).tolist()
+        return tuple(words)
+
+    def _append(self, name: str, first: int, batch: Sequence[int], keys: Sequence[bytes]) -> None:
+        """Adds at most a chunk's words from number ``first`` on; ``keys`` are of all chunks."""
+        geometry = SnapshotGeometry(self._layout, len(batch))
+        region = self._client.allocate(geometry.byte_count)
+        if region is None:
+            raise ConversationError(f"no room in the arena to save conversation {name!r}")
+        with region:
+            region.numpy(np.uint32, (len(batch),))[:] = batch
+            item = AppendItem(
+                sequence=name + NAME_SUFFIX,
+                first_token=first,
+                first_row=0,
+                token_count=len(batch),
+                keys=keys[first // CHUNK_WORDS : (first + len(batch)) // CHUNK_WORDS],
+            )
+            report = self._client.append(self._layout, region, len(batch), [item])
+        if not (report.is_served and report.results[0].is_taken):
+            raise ConversationError(
+                f"the turn of conversation {name!r} could not be saved "
+                f"({report.results[0].reason.name}): open it again"
+            )
+
+    def _chunks_at_once(self) -> int:
+        # A small share: snapshots and spans need the arena as well.
+        chunk_bytes = Placement.contiguous_bytes(self._layout, 1)
+        return max(1, min(CHUNK_WORDS, self._client.region_bytes_max // 16 // chunk_bytes))

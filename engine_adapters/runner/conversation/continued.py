@@ -1,0 +1,156 @@
+"""A conversation as a request of the engine continues it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from engine_adapters.conversation.conversations import (
+    Conversation,
+    Conversations,
+    StoredStates,
+    check_stored,
+)
+from engine_adapters.conversation.words import Told
+from engine_adapters.reading.arena_share import ArenaShare
+from engine_adapters.reading.read_options import ReadOptions
+from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.runner.conversation.piece_restoration import (
+    PieceFinder,
+    PieceRestoration,
+    Window,
+)
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.layer_loader import LayerLoader
+from engine_adapters.runner.restore.restore_options import SPAN_BYTES, SPAN_TOKENS, TIMEOUT_S
+from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.states.state_format import StateFormat
+from kvstored_client import Client, Order
+from kvstored_contract.keys import Cut
+
+
+class ConversationStore:
+    """What all conversations of an engine share: the client, the loader, a share of the arena.
+
+    Raises ConversationError for a layout that recomputes layers: states of a cut history cannot
+    be recomputed from the tokens that are left. One thread only.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        state_format: StateFormat,
+        model: Model,
+        *,
+        saver: StateSaver | None = None,
+        span_bytes: int = SPAN_BYTES,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        check_stored(state_format.layout)
+        self.client = client
+        self.state_format = state_format
+        self.saver = saver
+        self.timeout_s = timeout_s
+        self.loader = LayerLoader(model, state_format)
+        self.conversations = Conversations(client, state_format.layout.model)
+        self.share = ArenaShare.of_client(client)
+        self.span_chunks = state_format.span_chunks(span_bytes=span_bytes, span_tokens=SPAN_TOKENS)
+
+    def open(self, name: str, *, sink_tokens: int = 0) -> "ContinuedConversation":
+        """The conversation of this name for one request; waits for the store."""
+        return ContinuedConversation(self, self.conversations.open(name), sink_tokens=sink_tokens)
+
+    def close(self) -> None:
+        """Ends all restorations and waits until they hold nothing any more."""
+        self.share.close()
+
+
+class ContinuedConversation:
+    """As ``Conversing``; for one request."""
+
+    def __init__(
+        self, store: ConversationStore, conversation: Conversation, *, sink_tokens: int
+    ) -> None:
+        self.conversation = conversation
+        self.sink_tokens = sink_tokens
+        self._store = store
+        self._restoration: PieceRestoration | None = None
+        self._found: PieceFinder | None = None
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """As ``Conversing``."""
+        return self.conversation.token_ids
+
+    @property
+    def cuts(self) -> Sequence[Cut]:
+        """As ``Conversing``."""
+        return self.conversation.cuts
+
+    @property
+    def loaded_cuts(self) -> int:
+        """As ``Conversing``."""
+        return 0 if self._restoration is None else self._restoration.usable.cut_count
+
+    def begin(
+        self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int
+    ) -> PieceRestoration | None:
+        """As ``Conversing``."""
+        if not self.conversation.computed_tokens:
+            return None
+        store = self._store
+        told = Told(self.conversation.token_ids, tuple(cuts))
+        finder = self._found = PieceFinder(
+            partial(self._stored, replace(self.conversation, told=told)),
+            chunk_tokens=store.state_format.layout.chunk_tokens,
+        )
+        reader = SpanReader(
+            store.client,
+            store.state_format,
+            finder,
+            ReadOptions(order=Order.LAYER_FIRST, span_chunks=store.span_chunks),
+            remaining_s=lambda: store.timeout_s,
+            share=store.share,
+        )
+        store.share.begin(reader.start(room_timeout_s=store.timeout_s))
+        self._restoration = PieceRestoration(
+            reader,
+            finder,
+            store.loader,
+            store.state_format,
+            Window(cuts=told.cuts, cache=cache, first_slot=first_slot),
+            timeout_s=store.timeout_s,
+        )
+        return self._restoration
+
+    def begin_saving(
+        self, request_id: int, token_ids: Sequence[int], cuts: Sequence[Cut], stored_tokens: int
+    ) -> None:
+        """As ``Conversing``."""
+        if self._store.saver is not None:
+            found = None if self._found is None else self._found.found
+            self._store.saver.begin_conversation(
+                request_id,
+                self.conversation.name,
+                token_ids,
+                cuts,
+                stored_tokens,
+                is_tail_stored=found is not None and stored_tokens == found.stop,
+            )
+
+    def end_turn(self, token_ids: Sequence[int], cuts: Sequence[Cut]) -> Conversation:
+        """Makes the turn durable: the states first, then its token ids and cuts.
+
+        ``token_ids`` are all of the conversation now, ``cuts`` those of this turn. Waits for the
+        store; raises ConversationError where the token ids could not be saved.
+        """
+        if self._store.saver is not None:
+            self._store.saver.finish()
+        new_tokens = token_ids[len(self.conversation.token_ids) :]
+        return self._store.conversations.end_turn(self.conversation, new_tokens, cuts)
+
+    def _stored(self, conversation: Conversation) -> StoredStates:
+        store = self._store
+        return store.conversations.stored(
+            conversation, store.state_format.layout, lease_ms=int(store.timeout_s * 1000)
+        )

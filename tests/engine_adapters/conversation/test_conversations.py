@@ -1,0 +1,223 @@
+"""Conversations in a store in memory: what they say and what of them is stored."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from engine_adapters.conversation.conversations import Conversation, Conversations
+from engine_adapters.conversation.errors import ConversationError
+from engine_adapters.conversation.journal import CHUNK_WORDS, NAME_SUFFIX, words_layout
+from engine_adapters.conversation.usable_states import UsableStates
+from kvstored_client import AppendItem, LayerState, StateKind, StateLayout
+from kvstored_client.testing import MemoryClient, MemoryStore
+from kvstored_contract.keys import history_keys
+from tests.support.rows import Rows
+
+LAYOUT = StateLayout(
+    model="talking",
+    dtype="float32",
+    layers=(LayerState(StateKind.KV, 64), LayerState(StateKind.HIDDEN, 32)),
+    chunk_tokens=16,
+)
+ROWS = Rows(LAYOUT)
+NAME = "a talk"
+LEASE_MS = 1000
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def client(store: MemoryStore) -> Iterator[MemoryClient]:
+    with MemoryClient(store) as client:
+        yield client
+
+
+@pytest.fixture
+def talks(client: MemoryClient) -> Conversations:
+    return Conversations(client, LAYOUT.model)
+
+
+def numbered(count: int, first: int = 0) -> list[int]:
+    return [n % 500 for n in range(first, first + count)]
+
+
+def save_states(client: MemoryClient, talk: Conversation, stop: int, *, flushes: bool) -> None:
+    """Adds states of the tokens before ``stop`` to the conversation's sequence."""
+    info = client.sequences.get(talk.name) or client.sequences.create(talk.name, LAYOUT)
+    assert info is not None
+    first = info.staged_tokens
+    keys = history_keys(
+        namespace="default", layout=LAYOUT, token_ids=talk.token_ids[:stop], cuts=talk.cuts
+    )
+    payload = ROWS.snapshot(talk.token_ids[first:stop])
+    region = client.allocate(len(payload))
+    assert region is not None
+    with region:
+        region.view[: len(payload)] = payload
+        item = AppendItem(
+            sequence=talk.name,
+            first_token=first,
+            first_row=0,
+            token_count=stop - first,
+            keys=keys[first // 16 : stop // 16],
+        )
+        report = client.append(LAYOUT, region, stop - first, [item])
+    assert report.results[0].is_taken
+    if flushes:
+        tail_key = keys[-1] if stop % 16 else b""
+        assert client.sequences.flush(talk.name, tail_key, expected_tokens=stop)
+
+
+def test_a_new_name_is_an_empty_conversation(talks: Conversations) -> None:
+    talk = talks.open(NAME)
+    assert (talk.token_ids, talk.cuts, talk.computed_tokens) == ((), (), 0)
+    assert talks.names() == [NAME]
+
+
+def test_what_was_said_is_there_for_another_client(
+    talks: Conversations, store: MemoryStore
+) -> None:
+    """Also where it fills chunks of words."""
+    said: list[int] = []
+    talk = talks.open(NAME)
+    for number, count in enumerate([5, 0, CHUNK_WORDS, 3 * CHUNK_WORDS - 1, 1]):
+        turn = numbered(count, number)
+        talk = talks.end_turn(talk, turn)
+        said += turn
+        with MemoryClient(store) as other:
+            assert Conversations(other, LAYOUT.model).open(NAME) == talk
+        assert list(talk.token_ids) == said
+
+
+def test_a_turn_whose_writer_died_has_not_happened(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    talk = talks.end_turn(talks.open(NAME), [1, 2])
+    layout = words_layout(LAYOUT.model)
+    # As a process killed in the middle leaves them: without the word that ends a turn.
+    talks._journal.append(NAME, talk.words, [7, 8, 9])
+    again = talks.open(NAME)
+    assert again.token_ids == (1, 2)
+    again = talks.end_turn(again, [3])
+    assert talks.open(NAME) == again
+    assert again.token_ids == (1, 2, 3)
+    assert client.register(layout)
+
+
+def test_two_that_go_on_at_once_do_not_mix(talks: Conversations) -> None:
+    one, other = talks.open(NAME), talks.open(NAME)
+    talks.end_turn(one, [1, 2])
+    with pytest.raises(ConversationError, match="open it again"):
+        talks.end_turn(other, [3, 4])
+    assert talks.open(NAME).token_ids == (1, 2)
+
+
+def test_cuts_are_kept_with_the_tokens(talks: Conversations) -> None:
+    talk = talks.end_turn(talks.open(NAME), numbered(20))
+    talk = talks.truncate(talk, [range(2), range(7, 19)])
+    talk = talks.end_turn(talk, numbered(5, 20))
+    assert talks.open(NAME) == talk
+    assert [(cut.first_token, cut.kept) for cut in talk.cuts] == [(19, (range(2), range(7, 19)))]
+    with pytest.raises(ConversationError, match="of the 19 positions"):
+        talks.truncate(talk, [range(25)])
+
+
+def test_states_are_found_as_far_as_they_are_stored(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    talk = talks.end_turn(talks.open(NAME), numbered(41))
+    assert talks.stored(talk, LAYOUT, lease_ms=LEASE_MS).usable == UsableStates()
+    save_states(client, talk, 40, flushes=True)
+    found = talks.stored(talk, LAYOUT, lease_ms=LEASE_MS)
+    assert (found.usable.next_token, found.stop, len(found.keys)) == (40, 40, 3)
+    assert found.lease is not None
+    assert found.lease.release()
+
+
+def test_pieces_of_a_cut_conversation_begin_inside_chunks(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    talk = talks.end_turn(talks.open(NAME), numbered(41))
+    save_states(client, talk, 40, flushes=True)
+    talk = talks.truncate(talk, [range(3), range(21, 40)])
+    talk = talks.end_turn(talk, numbered(20, 41))
+    save_states(client, talk, 60, flushes=True)
+    found = talks.stored(talks.open(NAME), LAYOUT, lease_ms=LEASE_MS)
+    assert found.usable.next_token == 60
+    assert [
+        (piece.chunk, piece.first_row, piece.token_count, piece.first_position)
+        for piece in found.usable.pieces
+    ] == [(0, 0, 3, 0), (1, 5, 11, 3), (2, 0, 16, 14), (3, 0, 12, 30)]
+
+
+def test_states_that_go_further_than_the_tokens_do_not_count(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    """As after a process that was killed before the end of its turn."""
+    talk = talks.end_turn(talks.open(NAME), numbered(41))
+    ahead = Conversation(NAME, (), talks.end_turn(talks.open("other"), numbered(80)).told)
+    save_states(client, ahead, 79, flushes=True)
+    found = talks.stored(talk, LAYOUT, lease_ms=LEASE_MS)
+    assert found.usable.next_token == 32
+
+
+def test_a_tail_of_other_tokens_does_not_count(talks: Conversations, client: MemoryClient) -> None:
+    talk = talks.end_turn(talks.open(NAME), [*numbered(36), 7, 7, 7, 7, 7])
+    ahead = Conversation(NAME, (), talks.end_turn(talks.open("other"), numbered(41)).told)
+    save_states(client, ahead, 40, flushes=True)
+    found = talks.stored(talk, LAYOUT, lease_ms=LEASE_MS)
+    assert (found.stop, found.usable.next_token) == (32, 32)
+
+
+def test_both_sides_of_a_fork_go_on(talks: Conversations, client: MemoryClient) -> None:
+    talk = talks.end_turn(talks.open(NAME), numbered(41))
+    save_states(client, talk, 40, flushes=True)
+    fork = talks.fork(NAME, "a fork")
+    assert talks.stored(fork, LAYOUT, lease_ms=LEASE_MS).usable.next_token == 40
+    one = talks.end_turn(talk, [1])
+    other = talks.end_turn(fork, [2])
+    assert (one.token_ids[-1], other.token_ids[-1]) == (1, 2)
+    assert (talks.open(NAME), talks.open("a fork")) == (one, other)
+    with pytest.raises(ConversationError, match="could not be forked"):
+        talks.fork(NAME, "a fork")
+
+
+def test_a_deleted_conversation_is_new(talks: Conversations, client: MemoryClient) -> None:
+    talk = talks.end_turn(talks.open(NAME), numbered(41))
+    save_states(client, talk, 40, flushes=True)
+    assert talks.delete(NAME)
+    assert not talks.delete(NAME)
+    assert client.sequences.list() == []
+    assert talks.open(NAME).token_ids == ()
+
+
+def test_lost_token_ids_are_told(talks: Conversations, store: MemoryStore) -> None:
+    """Nothing can compute them again, and an empty history would give a wrong answer."""
+    talks.end_turn(talks.open(NAME), [1, 2])
+    store.chunks.clear()
+    with pytest.raises(ConversationError, match="has lost token ids"):
+        talks.open(NAME)
+
+
+def test_a_store_that_is_gone_is_told(talks: Conversations, store: MemoryStore) -> None:
+    talk = talks.end_turn(talks.open(NAME), [1, 2])
+    store.kill()
+    with pytest.raises(ConversationError):
+        talks.open(NAME)
+    with pytest.raises(ConversationError):
+        talks.end_turn(talk, [3])
+
+
+def test_another_model_is_told(talks: Conversations, client: MemoryClient) -> None:
+    talks.end_turn(talks.open(NAME), [1, 2])
+    with pytest.raises(ConversationError, match="another model"):
+        Conversations(client, "another").open(NAME)
+
+
+@pytest.mark.parametrize("name", ["", "x" + NAME_SUFFIX])
+def test_names_that_are_not_for_conversations(talks: Conversations, name: str) -> None:
+    with pytest.raises(ConversationError, match="a conversation has a name"):
+        talks.open(name)
