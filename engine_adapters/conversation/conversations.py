@@ -59,7 +59,8 @@ class Conversations:
     The states of a conversation are in the sequence of its name, its token ids and cuts in one
     beside it (``Journal``). At the end of a turn the states are flushed first, the token ids then:
     a turn has happened when its token ids are durable. What an engine that died has left of
-    states beyond that is not used, and what is missing of them is computed again. Raises
+    states beyond that is not used, and what is missing of them is computed again. Leave
+    sequences of these names to conversations: one of other states is replaced. Raises
     ConversationError where the token ids cannot be read or made durable.
     """
 

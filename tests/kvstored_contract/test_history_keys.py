@@ -42,7 +42,8 @@ class Log:
         return log
 
     def until(self, stop: int) -> "Log":
-        """What the states of the tokens before ``stop`` depend on."""
+        """What the states of the tokens before ``stop``, as far as there are some, depend on."""
+        stop = min(stop, len(self.token_ids))
         return Log(self.token_ids[:stop], tuple(cut for cut in self.cuts if cut.first_token < stop))
 
     def keys(self, namespace: str = "a") -> list[bytes]:

@@ -1,14 +1,22 @@
 """Conversations in a store in memory: what they say and what of them is stored."""
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
 from engine_adapters.conversation.conversations import Conversation, Conversations
 from engine_adapters.conversation.errors import ConversationError
-from engine_adapters.conversation.journal import CHUNK_WORDS, NAME_SUFFIX, words_layout
+from engine_adapters.conversation.journal import (
+    CHUNK_WORDS,
+    NAME_SUFFIX,
+    Journal,
+    words_layout,
+)
 from engine_adapters.conversation.usable_states import UsableStates
-from kvstored_client import AppendItem, LayerState, StateKind, StateLayout
+from kvstored_client import AppendItem, LayerState, Rotary, StateKind, StateLayout
 from kvstored_client.testing import MemoryClient, MemoryStore
 from kvstored_contract.keys import history_keys
 from tests.support.rows import Rows
@@ -221,3 +229,56 @@ def test_another_model_is_told(talks: Conversations, client: MemoryClient) -> No
 def test_names_that_are_not_for_conversations(talks: Conversations, name: str) -> None:
     with pytest.raises(ConversationError, match="a conversation has a name"):
         talks.open(name)
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [
+        (replace(LAYOUT, rotary=Rotary.ABSENT), "hold the positions"),
+        (replace(LAYOUT, rotary=Rotary.ROTATED), "hold the positions"),
+        (
+            replace(LAYOUT, layers=(LayerState(StateKind.NONE, 0), *LAYOUT.layers)),
+            "recomputes 1 layers",
+        ),
+    ],
+)
+def test_states_that_cannot_move_are_refused_after_a_cut(
+    talks: Conversations, layout: StateLayout, reason: str
+) -> None:
+    talk = talks.end_turn(talks.open(NAME), numbered(20))
+    assert talks.stored(talk, layout, lease_ms=LEASE_MS).usable == UsableStates()
+    talk = talks.truncate(talk, [range(4)])
+    with pytest.raises(ConversationError, match=reason):
+        talks.stored(talk, layout, lease_ms=LEASE_MS)
+
+
+def test_without_room_in_the_arena_nothing_is_told(
+    talks: Conversations, store: MemoryStore
+) -> None:
+    talk = talks.end_turn(talks.open(NAME), [1, 2])
+    with MemoryClient(store, room_bytes=0) as full:
+        without_room = Conversations(full, LAYOUT.model)
+        with pytest.raises(ConversationError, match="no room in the arena to read"):
+            without_room.open(NAME)
+        with pytest.raises(ConversationError, match="no room in the arena to save"):
+            without_room.end_turn(talk, [3])
+    assert talks.open(NAME) == talk
+
+
+def test_words_that_somebody_is_adding_are_waited_for(client: MemoryClient) -> None:
+    """Of a writer that lives they never become durable, so the wait has an end."""
+    ticks = itertools.count()
+    journal = Journal(client, LAYOUT.model, clock=lambda: float(next(ticks)))
+    journal.open(NAME)
+    journal._append(NAME, 0, [7], [])
+    with pytest.raises(ConversationError, match="somebody else is adding"):
+        journal.open(NAME)
+
+
+def test_a_turn_that_is_not_durable_is_told(talks: Conversations, client: MemoryClient) -> None:
+    talk = talks.open(NAME)
+    with (
+        patch.object(client.sequences, "flush", return_value=None),
+        pytest.raises(ConversationError, match="could not be made durable"),
+    ):
+        talks.end_turn(talk, [1])

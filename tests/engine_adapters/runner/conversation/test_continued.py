@@ -213,6 +213,40 @@ def test_states_that_are_lost_are_computed_as_they_were(
     assert lab.by_hand.cut_count >= 3
 
 
+def test_conversations_and_a_prompt_in_one_batch(
+    make_lab: Any, checkpoint: tuple[Path, LlamaForCausalLM]
+) -> None:
+    """Each cuts its own slots, when its own turn has come."""
+    lab: Lab = make_lab(sinks=2)
+    prompts = {"one": prompt_of(1, 30), "two": prompt_of(2, 7), "three": prompt_of(3, 17)}
+    by_hand = {name: HandCutConversation(checkpoint[1], window=WINDOW, sinks=2) for name in prompts}
+    with MemoryClient(lab.store) as client:
+        saver = StateSaver(client, lab.state_format)
+        talks = ConversationStore(client, lab.state_format, lab.model, saver=saver)
+        for _ in range(3):
+            engine = Engine(lab.model, cache_tokens=4 * WINDOW, sink=saver)
+            opened = {}
+            for name, prompt in prompts.items():
+                talk = talks.open(name, sink_tokens=2)
+                number = engine.add_request(prompt, new_tokens_max=25, conversation=talk)
+                opened[number] = name, talk
+            plain = engine.add_request(prompt_of(4, 11), new_tokens_max=20)
+            for completion in engine.run():
+                assert completion.error is None
+                if completion.request_id == plain:
+                    fresh = HandCutConversation(checkpoint[1], window=WINDOW)
+                    expected, _ = fresh.turn(prompt_of(4, 11), 20)
+                else:
+                    name, talk = opened[completion.request_id]
+                    expected, _ = by_hand[name].turn(prompts[name], 25)
+                    talk.end_turn(completion.token_ids, completion.cuts)
+                assert list(completion.generated_ids) == expected
+        talks.close()
+        saver.close()
+    assert all(by_hand[name].cut_count > 1 for name in prompts)
+    check_released(lab.store)
+
+
 def test_a_turn_that_never_ended_has_not_happened(make_lab: Any) -> None:
     """Its states are in the store, and its token ids are not."""
     lab: Lab = make_lab()
