@@ -41,19 +41,15 @@ class TableRetention(Enum):
 
 def make_retention(kind: Retention) -> EvictionPolicy[KeyT]:
     """A new policy without keys."""
-    match kind:
-        case Retention.FIFO:
-            return FifoPolicy()
-        case Retention.LRU:
-            return LruPolicy()
-        case Retention.S3_FIFO:
-            return S3FifoPolicy()
-        case Retention.DENSITY:
-            return HitDensityPolicy()
-        case Retention.LOOK_AHEAD:
-            return LookAheadPolicy(LruPolicy())
-        case Retention.LOOK_AHEAD_DENSITY:
-            return LookAheadPolicy(HitDensityPolicy())
+    makers: dict[Retention, Callable[[], EvictionPolicy[KeyT]]] = {
+        Retention.FIFO: FifoPolicy,
+        Retention.LRU: LruPolicy,
+        Retention.S3_FIFO: S3FifoPolicy,
+        Retention.DENSITY: HitDensityPolicy,
+        Retention.LOOK_AHEAD: lambda: LookAheadPolicy(LruPolicy()),
+        Retention.LOOK_AHEAD_DENSITY: lambda: LookAheadPolicy(HitDensityPolicy()),
+    }
+    return makers[kind]()
 
 
 def make_table_retention(

@@ -22,6 +22,8 @@ def test_what_is_used_last_goes_first() -> None:
         future.passed(key)
         policy.insert(key, 1)
     policy.insert("d", 1)
+    policy.hint({"c": 1})
+    assert not policy.is_queued("c"), "hints tell nothing to who knows the future"
     # Neither c nor d is used again; then b, whose use comes after that of a.
     assert list(policy.victims()) == ["c", "d", "b", "a"]
     future.passed("a")

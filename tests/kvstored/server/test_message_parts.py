@@ -74,6 +74,15 @@ def test_numbers_of_a_fixed_size_are_not_cut(count: int) -> None:
     assert all(len(part) % 8 == 0 for part in parts)
 
 
+def test_a_message_may_begin_with_a_long_field() -> None:
+    offsets = [2**40] * 100
+    request = store_pb2.ReadRequest(destination=common_pb2.Placement(block_offsets=offsets))
+    body = request.SerializeToString()
+    parts = list(message_parts(body, store_pb2.ReadRequest.DESCRIPTOR, part_bytes=200))
+    assert max(map(len, parts)) > 128, "the length of a part takes two bytes"
+    assert merged(parts, store_pb2.ReadRequest) == request
+
+
 def test_what_the_contract_does_not_know_stays_whole() -> None:
     body = store_pb2.MatchRequest(lease_ms=1).SerializeToString() + UNKNOWN
     parts = parts_of(body, store_pb2.MatchRequest)

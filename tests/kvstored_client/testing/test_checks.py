@@ -10,6 +10,7 @@ from kvstored_client.testing.checks import (
     check_append,
     check_bounds,
     check_halves,
+    check_hint,
     check_keys,
     check_name,
     check_put,
@@ -26,9 +27,10 @@ from kvstored_contract.limits import (
     ROWS_PER_APPEND_MAX,
     SEQUENCE_NAME_BYTES_MAX,
     SLICE_LENGTHS_PER_CALL_MAX,
+    WAITING_PER_SESSION_MAX,
 )
 from kvstored_contract.reasons import Reason
-from kvstored_protos.v1 import store_pb2
+from kvstored_protos.v1 import sequence_pb2, store_pb2
 
 KEY = bytes(32)
 TOKENS = 16
@@ -54,6 +56,32 @@ def refused(reason: Reason, call: Callable[..., Any], *arguments: Any, **named: 
 )
 def test_keys(keys: list[bytes], reason: Reason) -> None:
     refused(reason, check_keys, keys)
+
+
+def hint_of(**fields: Any) -> sequence_pb2.HintRequest:
+    plain: dict[str, Any] = {"version": 2, "previous_version": 1}
+    return sequence_pb2.HintRequest(**(plain | fields))
+
+
+def entry_of(**fields: Any) -> sequence_pb2.QueueEntry:
+    plain: dict[str, Any] = {"name": "a", "place": 1}
+    return sequence_pb2.QueueEntry(**(plain | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"left": ["a"] * (WAITING_PER_SESSION_MAX + 1)}, Reason.LIMIT_EXCEEDED),
+        ({"entered": [entry_of(keys=[KEY[1:]])]}, Reason.FIELD_INVALID),
+        ({"entered": [entry_of(name="")]}, Reason.FIELD_INVALID),
+        ({"left": [""]}, Reason.FIELD_INVALID),
+        ({"version": 0}, Reason.FIELD_INVALID),
+        ({"previous_version": 2}, Reason.FIELD_INVALID),
+    ],
+)
+def test_hints(fields: dict[str, Any], reason: Reason) -> None:
+    refused(reason, check_hint, hint_of(**fields))
+    check_hint(hint_of(entered=[entry_of(), entry_of(keys=[KEY])], left=["b"]))
 
 
 def test_bounds_are_inclusive() -> None:

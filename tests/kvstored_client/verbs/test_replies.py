@@ -9,6 +9,7 @@ from kvstored_client.values import (
     AppendResult,
     Change,
     ChangeKind,
+    HintReport,
     PutOutcome,
     PutResult,
 )
@@ -31,6 +32,11 @@ def changes_reply(kind: int = ChangeKind.STORED) -> store_pb2.ChangesReply:
     return store_pb2.ChangesReply(
         epoch=3, last_sequence=7, lost=True, has_more=True, changes=[change], is_stored=[True]
     )
+
+
+def test_a_change_of_a_queue_has_its_answer() -> None:
+    reply = sequence_pb2.HintReply(taken=True, version=3, ignored=["a"])
+    assert replies.hint_report(reply) == HintReport(True, 3, ("a",))
 
 
 def test_a_put_has_a_result_for_each_chunk() -> None:

@@ -19,7 +19,7 @@ def test_values_are_taken() -> None:
 
 def test_times_in_seconds() -> None:
     options = AdapterOptions(match_wait_ms=2, match_timeout_ms=300, load_timeout_ms=4000)
-    assert options.least_wait_s == 0.05
+    assert options.least_wait_s == 0.02
     assert (options.match_wait_s, options.match_timeout_s, options.load_timeout_s) == (
         0.002,
         0.3,
