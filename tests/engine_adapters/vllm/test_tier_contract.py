@@ -158,7 +158,7 @@ def ours(daemon: DaemonProcess, **options: Any) -> dict[str, Any]:
         "type": "KvstoredTier",
         "module_path": "engine_adapters.vllm.tier",
         "socket": str(daemon.socket_path),
-        "arena_bytes": "1MiB",
+        "arena_bytes": "2MiB",
         "timeout_ms": int(PATIENCE_S * 1000),
         **options,
     }
