@@ -84,7 +84,6 @@ WITHOUT_PROVENANCE = {
     "index_scale.json",
     "kills.json",
     "labs_stages.json",
-    "long_stages.json",
     "peers.json",
     "power.json",
     "restore.json",
