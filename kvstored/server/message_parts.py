@@ -48,12 +48,11 @@ def message_parts(
     start = 0
     for field in _fields(body):
         if field.stop - field.start > part_bytes and field.wire_type == _DELIMITED:
+            if start < field.start:
+                yield body[start : field.start]
             pieces = _pieces(field, body, descriptor, part_bytes)
-            if pieces is not None:
-                if start < field.start:
-                    yield body[start : field.start]
-                yield from pieces
-                start = field.stop
+            yield from (body[field.start : field.stop],) if pieces is None else pieces
+            start = field.stop
         elif field.stop - start > part_bytes and start < field.start:
             yield body[start : field.start]
             start = field.start

@@ -237,7 +237,10 @@ class NvmeRoom:
         slabs = stranded_slabs or sorted(old_counts, key=old_share, reverse=True)
         if whole := self._whole_slab(store, slabs):
             return _Victims(whole, is_whole=True)
-        return _Victims(self._oldest(store, class_bytes, VICTIMS_PER_ROUND))
+        if own := self._oldest(store, class_bytes, VICTIMS_PER_ROUND):
+            return _Victims(own)
+        # A hint pins nothing: where nothing else is left, what waits goes too.
+        return _Victims(self._whole_slab(store, slabs, spares_waiting=False), is_whole=True)
 
     def _oldest(self, store: ChunkStore, class_bytes: int | None, count: int) -> list[ChunkId]:
         """At most ``count`` of the oldest chunks of a class, or of all, that may be evicted."""
@@ -247,10 +250,12 @@ class NvmeRoom:
                 return victims[:count]
         return []
 
-    def _whole_slab(self, store: ChunkStore, slabs: Iterable[tuple[int, int]]) -> list[ChunkId]:
+    def _whole_slab(
+        self, store: ChunkStore, slabs: Iterable[tuple[int, int]], *, spares_waiting: bool = True
+    ) -> list[ChunkId]:
         """All chunks of the first of some slabs that can become empty: then it fits any class.
 
-        No slab with chunks that waiting requests need.
+        With ``spares_waiting`` no slab with chunks that waiting requests need.
         """
         looked_at = 0
         for slab in slabs:
@@ -264,7 +269,7 @@ class NvmeRoom:
                 columns = self._table.columns
                 rows = columns.rows_in_slab(number) if can_be_empty else []
                 chunks = [columns.chunk(row) for row in rows]
-                is_wanted = any(map(self._policy.is_queued, chunks))
+                is_wanted = spares_waiting and any(map(self._policy.is_queued, chunks))
             if chunks and not is_wanted and not any(map(store.pins.is_pinned, chunks)):
                 return chunks
             looked_at += can_be_empty

@@ -7,6 +7,7 @@ DRAM without the buffer of its watermarks (``policy/prefetch_plan``).
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import chain, groupby, islice
 
 from kvstored.counters import Counters
@@ -17,7 +18,7 @@ from kvstored.store.read.chunk_source import StoredChunk
 from kvstored.store.read.stored_geometry import stored_geometries
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.dram import DramTier
-from kvstored.tiers.chunks.frame_loader import FrameLoader
+from kvstored.tiers.chunks.frame_loader import FrameLoad, FrameLoader
 from kvstored.tiers.policy.prefetch_plan import WaitingSequence, Watermarks, plan_prefetch
 
 LOGGER = logging.getLogger(__name__)
@@ -121,7 +122,8 @@ class Prefetcher:
         """Loads those of some chunks that are on the devices, together."""
         self._tried.update(chunks)
         self._store.pins.pin(chunks)
-        loads = []
+        loads: list[FrameLoad] = []
+        fetched: list[FrameLoad] = []
         try:
             for source in self._sources(chunks):
                 load = self._loader.begin(source, may_evict=self._may_go)
@@ -129,12 +131,18 @@ class Prefetcher:
                     loads.append(load)
         finally:
             # Whatever went wrong, nobody may wait for these frames.
-            fetched = [load for load in loads if self._loader.end(load)]
-            self._store.pins.unpin(chunks)
+            with ExitStack() as ends:
+                ends.callback(self._store.pins.unpin, chunks)
+                for load in loads:
+                    ends.callback(self._end, load, fetched)
         self._counters.add("prefetched_chunks", len(fetched))
         self._counters.add(
             "prefetched_bytes", sum(load.source.geometry.extent_bytes for load in fetched)
         )
+
+    def _end(self, load: FrameLoad, fetched: list[FrameLoad]) -> None:
+        if self._loader.end(load):
+            fetched.append(load)
 
     def _may_go(self, victim: ChunkId) -> bool:
         return not self._dram.hints.is_queued(victim)

@@ -83,6 +83,15 @@ def test_a_message_may_begin_with_a_long_field() -> None:
     assert merged(parts, store_pb2.ReadRequest) == request
 
 
+def test_long_items_of_a_list_were_one_part_together() -> None:
+    """Bug: eight megabytes of long notes were parsed at once."""
+    chunks = [store_pb2.PutChunk(key=b"k" * 32, note=bytes(2 * PART)) for _ in range(5)]
+    request = store_pb2.PutRequest(chunks=chunks)
+    parts = parts_of(request.SerializeToString(), store_pb2.PutRequest)
+    assert len(parts) == len(chunks)
+    assert merged(parts, store_pb2.PutRequest) == request
+
+
 def test_what_the_contract_does_not_know_stays_whole() -> None:
     body = store_pb2.MatchRequest(lease_ms=1).SerializeToString() + UNKNOWN
     parts = parts_of(body, store_pb2.MatchRequest)

@@ -17,6 +17,7 @@ from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored_contract.board import SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
+from tests.kvstored.tiers.hints.test_hints import hint
 from tests.support.devices import FailingDevice, GatedDevice, Wrapping
 from tests.support.stores import (
     BASE,
@@ -201,6 +202,18 @@ WIDE = StateLayout(
     model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
 )
 """Chunks of another size class."""
+
+
+def test_hints_left_no_room_for_another_size_class(opened: StoreUnderTest) -> None:
+    """Bug: with a waiting chunk in every slab nothing could go, and the put found the store full,
+    though hints pin nothing."""
+    opened.fill(8)
+    for number in range(PER_SLAB * 8):
+        put_durable(opened, [number])
+    hint(opened, {"a": list(range(0, PER_SLAB * 8, 3))})
+    (ticket,) = opened.put([1000], layout=WIDE)
+    assert ticket.durable is not None
+    assert ticket.durable.result() is Reason.UNSPECIFIED
 
 
 def test_a_slab_with_something_in_quarantine_is_not_emptied_in_vain(

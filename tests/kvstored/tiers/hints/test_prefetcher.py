@@ -1,6 +1,7 @@
 """What waits is in DRAM before it is asked for."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -8,6 +9,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
 from kvstored.io.engine import Background, IoRequest
 from kvstored.io.memory import AlignedMemory
+from kvstored.store.index.index import IndexFailure
 from kvstored.tiers.hints.prefetcher import watermarks
 from tests.kvstored.tiers.hints.test_hints import hint, in_dram
 from tests.support.devices import FailingDevice
@@ -127,6 +129,28 @@ def test_what_is_not_stored_or_damaged_is_passed_over(opened: StoreUnderTest) ->
     hint(opened, {"a": [7, 1, 0], "b": [2]})
     wait_until(lambda: in_dram(opened, range(3)) == [0, 2])
     wait_until(lambda: opened.store._store.find([ChunkId(NAMESPACE, key(1))]) == [None])
+
+
+def test_an_index_that_failed_left_frames_unfinished(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the first damaged chunk that could not be put into quarantine left the frames of all
+    loads after it, and the pins of all."""
+    settled(opened)
+    put_durable(opened, [0, 1, 2])
+    forget_dram(opened, [0, 1, 2])
+    store = opened.store._store
+    monkeypatch.setattr(store, "quarantine", Mock(side_effect=IndexFailure("damaged")))
+    for number in (0, 2):
+        (record,) = store.find([ChunkId(NAMESPACE, key(number))])
+        assert record is not None
+        damaged = AlignedMemory(4096)
+        damaged.view[:] = b"\1" * 4096
+        device = opened.devices[record.extent.device_index]
+        device.writev([damaged.view], record.extent.offset + 4096)
+    hint(opened, {"a": [0, 1, 2]})
+    wait_until(lambda: in_dram(opened, range(3)) == [1])
+    wait_until(lambda: not any(store.pins.is_pinned(ChunkId(NAMESPACE, key(n))) for n in range(3)))
 
 
 def test_a_device_that_fails_ends_no_plan(tmp_path: Path) -> None:
