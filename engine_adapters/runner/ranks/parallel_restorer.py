@@ -217,7 +217,7 @@ class ParallelRestorer:
             byte_count=own_chunks * sum(map(layout.slice_bytes, layers)),
             step_tokens=options.step_tokens,
             least_wait_s=options.least_wait_s,
-            now_s=self._deadline_s - options.timeout_s,
+            now_s=self._clock(),
         )
 
     @property

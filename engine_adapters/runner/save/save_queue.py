@@ -177,7 +177,7 @@ class SaveQueue(ABC):
     def _keys(self, sequence: SavedSequence, stop_token: int) -> list[bytes]:
         """Keys of the complete chunks before ``stop_token``; too few while no daemon is known."""
         keys, chunk_tokens = sequence.keys, self._layout.chunk_tokens
-        wanted = stop_token // chunk_tokens
+        wanted = min(stop_token, len(sequence.token_ids)) // chunk_tokens
         if len(keys) < wanted:
             # Each key hashes the one before it: those that are known are not hashed again.
             parent = keys[-1] if keys else b""

@@ -23,6 +23,11 @@ class LoadClock:
         self._seen_s = now_s
         self._excluded_s = 0.0
 
+    def rest(self) -> None:
+        """No load has run: the time until the next ``advance`` is nobody's."""
+        self._seen_s = None
+        self._excluded_s = 0.0
+
     def exclude(self, duration_s: float) -> None:
         """So much of the time until the next ``advance`` was the engine's."""
         self._excluded_s += duration_s

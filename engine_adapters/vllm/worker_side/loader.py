@@ -132,6 +132,7 @@ class Loader:
         while True:
             with self._changed:
                 while not (self._jobs or self._ended or self._is_closed):
+                    self._place.clock.rest()
                     self._changed.wait()
                 if self._is_closed and not (self._jobs or self._ended):
                     return

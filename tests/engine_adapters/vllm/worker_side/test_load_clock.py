@@ -26,6 +26,18 @@ def test_without_a_load_the_time_is_that_of_one() -> None:
     assert clock.now_s == 2.0
 
 
+def test_the_time_between_two_loads_is_nobodys() -> None:
+    clock = LoadClock()
+    clock.advance(0.0, load_count=1)
+    clock.advance(1.0, load_count=1)
+    clock.exclude(0.5)
+    clock.rest()
+    clock.advance(61.0, load_count=1)
+    assert clock.now_s == 1.0
+    clock.advance(62.0, load_count=1)
+    assert clock.now_s == 2.0
+
+
 def test_what_was_waited_for_the_engine_is_excluded_once() -> None:
     clock = LoadClock()
     clock.advance(0.0, load_count=1)

@@ -69,7 +69,7 @@ class Bench:
             for layer in range(LAYERS)
         }
         blocks = KvBlocks(self.cache, list(self.cache))
-        place = LoadPlace(
+        self.place = LoadPlace(
             client=client,
             layout=LAYOUT,
             filler=BlockFiller(blocks, LAYOUT, block_tokens=BLOCK_TOKENS, dtype=torch.float32),
@@ -79,14 +79,14 @@ class Bench:
             costs=costs or StepCosts(None, step_tokens=64),
             clock=self.clock,
         )
-        order = LoadOrder(
+        self.order = LoadOrder(
             load_id=1,
             request_id="a",
             span=BlockSpan(first_block=0, block_ids=BLOCK_IDS, chunk_blocks=CHUNK_BLOCKS),
             chain_keys=CHAIN,
             overtaken=overtaken,
         )
-        self.job = LoadJob(order, place)
+        self.job = LoadJob(self.order, self.place)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Steps until something is so, and once more."""
