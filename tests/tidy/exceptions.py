@@ -83,7 +83,6 @@ WITHOUT_PROVENANCE = {
     "flips.json",
     "index_scale.json",
     "kills.json",
-    "labs_stages.json",
     "peers.json",
     "power.json",
     "restore.json",
