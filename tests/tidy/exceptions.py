@@ -75,7 +75,6 @@ LONG_SENTENCES: dict[str, int] = {}
 
 WITHOUT_PROVENANCE = {
     "cake.json",
-    "ci.json",
     "conversation.json",
     "decode.json",
     "decode_batch1.json",
