@@ -20,9 +20,12 @@ from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.store.write.chunk_store_parts import ChunkStoreParts
 from kvstored.store.write.committer import Commit, CommitLimits
 from kvstored.tiers.changes.change_feed import ChangeFeed
+from kvstored.tiers.chunks.accounts import device_shares, dram_shares
 from kvstored.tiers.chunks.damage import DamageControl
 from kvstored.tiers.chunks.dram import DramTier
+from kvstored.tiers.chunks.expirer import Expirer
 from kvstored.tiers.chunks.inspection import Inspection
+from kvstored.tiers.chunks.namespace_fill import namespace_statuses
 from kvstored.tiers.chunks.nvme_room import NvmeRoom
 from kvstored.tiers.chunks.promoter import Promoter
 from kvstored.tiers.chunks.put_path import PutPath
@@ -34,12 +37,9 @@ from kvstored.tiers.hints.hints import Hints
 from kvstored.tiers.hints.prefetcher import Prefetcher, watermarks
 from kvstored.tiers.hints.waiting_queue import HintedTier, WaitingQueue
 from kvstored.tiers.layouts import Layouts
-from kvstored.tiers.policy.retention import (
-    Retention,
-    TableRetention,
-    make_retention,
-    make_table_retention,
-)
+from kvstored.tiers.namespaces import NamespaceLimits, lifetimes_of
+from kvstored.tiers.policy.lifetimes import Lifetimes
+from kvstored.tiers.policy.retention import Retention, TableRetention
 from kvstored.tiers.scrub.scrub import Scrub
 from kvstored.tiers.scrub.scrub_pace import ScrubLimits
 from kvstored.tiers.sequences.append_path import AppendPath
@@ -64,18 +64,25 @@ class TierLimits:
     """None turns it off."""
     dram_retention: Retention = Retention.LOOK_AHEAD_DENSITY
     device_retention: TableRetention = TableRetention.LOOK_AHEAD
+    namespaces: tuple[NamespaceLimits, ...] = ()
+    """Those that have limits, guaranteed shares or a time to live of their own."""
+    ttl_s: float | None = None
+    """After so long without a use chunks of all others go; None keeps them."""
+
+    @property
+    def lifetimes(self) -> Lifetimes:
+        """How long chunks may be without a use."""
+        return lifetimes_of(self.namespaces, self.ttl_s)
 
 
-def class_bytes_in(table: ChunkTable, chunk: ChunkId) -> int | None:
-    """The size class of a chunk on the devices; None when it is not there."""
-    slab = table.slab(chunk)
-    return None if slab is None else table.slabs.class_bytes_of(slab)
-
-
-def make_room(table: ChunkTable, kind: TableRetention, counters: Counters) -> NvmeRoom:
+def make_room(table: ChunkTable, limits: TierLimits, counters: Counters) -> NvmeRoom:
     """The room on the devices, for the chunks of a table."""
-    policy = make_table_retention(kind, table, partial(class_bytes_in, table))
-    return NvmeRoom(table=table, policy=policy, counters=counters)
+    return NvmeRoom(
+        table=table,
+        shares=device_shares(table, limits.device_retention, limits.namespaces),
+        counters=counters,
+        lifetimes=limits.lifetimes,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +107,7 @@ class TieredStore:
     def __init__(self, recovered: RecoveredStore, *, engine: IoEngine, limits: TierLimits) -> None:
         counters = Counters()
         self._feed = ChangeFeed()
-        self._room = room = make_room(recovered.table, limits.device_retention, counters)
+        self._room = room = make_room(recovered.table, limits, counters)
         self._store = store = self._make_chunk_store(recovered, limits.commit, engine, counters)
         self._dram = dram = self._make_dram(limits)
         self.layouts = Layouts(
@@ -108,12 +115,7 @@ class TieredStore:
             slice_bytes_max=limits.reader.plan.run_bytes_max,
             keep=store.remember_layout,
         )
-        reader = Reader(
-            engine=engine,
-            device_count=len(recovered.devices),
-            limits=limits.reader,
-            on_device_error=store.failures.report,
-        )
+        reader = self._make_reader(limits.reader, engine)
         self._promoter = Promoter(store=store, dram=dram, engine=engine, counters=counters)
         self._damage = DamageControl(store=store, engine=engine, counters=counters)
         scrub = limits.scrub and Scrub(
@@ -154,9 +156,12 @@ class TieredStore:
             counters=counters,
             scrub_status=scrub.status if scrub else ScrubStatus,
             waiting_count=queue.__len__,
+            namespaces=partial(namespace_statuses, limits.namespaces, limits.ttl_s, dram, room),
         )
+        expirer = room.ages.is_on and Expirer(store=store, dram=dram, room=room, counters=counters)
         self._ends: tuple[Callable[[], None], ...] = (
             *((scrub.close,) if scrub else ()),
+            *((expirer.close,) if expirer else ()),
             prefetcher.close,
             self._promoter.close,
             self._damage.close,
@@ -189,10 +194,15 @@ class TieredStore:
         them. What nobody can keep is a staged chunk whose device fails before it is written.
         """
         chunks = [ChunkId(namespace_id, key) for key in keys]
+        # Before the pins: what somebody has pinned does not expire.
+        expired = self.read_path.expired(chunks)
         # Before the look: what it finds is not evicted any more.
         self._store.pins.pin(chunks)
         try:
-            are_readable = self.read_path.are_readable(chunks)
+            are_readable = [
+                is_found and chunk not in expired
+                for chunk, is_found in zip(chunks, self.read_path.are_readable(chunks), strict=True)
+            ]
         except BaseException:
             self._store.pins.unpin(chunks)
             raise
@@ -248,9 +258,16 @@ class TieredStore:
         is_ours = epoch == self._store.device_set.epoch
         span = self._feed.after(namespace_id, after_sequence if is_ours else None)
         # After the changes: the next ones tell what goes from here on.
-        are_stored = self.read_path.are_readable([ChunkId(namespace_id, key) for key in keys])
+        chunks = [ChunkId(namespace_id, key) for key in keys]
+        expired = self.read_path.expired(chunks)
+        are_readable = self.read_path.are_readable(chunks)
         return ChangesAnswer(
-            epoch=self._store.device_set.epoch, span=span, are_stored=tuple(are_stored)
+            epoch=self._store.device_set.epoch,
+            span=span,
+            are_stored=tuple(
+                is_found and chunk not in expired
+                for chunk, is_found in zip(chunks, are_readable, strict=True)
+            ),
         )
 
     def close(self) -> None:
@@ -289,6 +306,14 @@ class TieredStore:
             on_device_lost=self._feed.lose,
         )
 
+    def _make_reader(self, limits: ReaderLimits, engine: IoEngine) -> Reader:
+        return Reader(
+            engine=engine,
+            device_count=len(self._store.device_set.devices),
+            limits=limits,
+            on_device_error=self._store.failures.report,
+        )
+
     def _make_read_path(self, limits: TierLimits, counters: Counters, reader: Reader) -> ReadPath:
         return ReadPath(
             store=self._store,
@@ -313,21 +338,35 @@ class TieredStore:
         )
 
     def _hinted_tiers(self, allocator: Allocator) -> tuple[HintedTier, ...]:
-        """DRAM, and the devices: tiers are inclusive, so each protects what fits it alone."""
+        """DRAM, and the devices: tiers are inclusive, so each protects what fits it alone.
+
+        Of that hints of a namespace protect its quota at most.
+        """
         capacity_bytes = self._dram.space.capacity_bytes
         dram_bytes = capacity_bytes - watermarks(capacity_bytes).high_bytes
         geometry = allocator.geometry
         device_bytes = geometry.slab_count * geometry.slab_bytes
         return (
-            HintedTier(lambda _: dram_bytes, self._dram.hints.hint),
-            HintedTier(lambda _: device_bytes, self._room.hint),
+            HintedTier(
+                lambda namespace_id: self._dram.shares.use.quotas.protected_bytes(
+                    namespace_id, dram_bytes
+                ),
+                self._dram.hints.hint,
+            ),
+            HintedTier(
+                lambda namespace_id: self._room.shares.use.quotas.protected_bytes(
+                    namespace_id, device_bytes
+                ),
+                self._room.hint,
+            ),
         )
 
     def _make_dram(self, limits: TierLimits) -> DramTier:
         return DramTier(
             capacity_bytes=limits.dram_bytes,
             slab_bytes=limits.dram_slab_bytes,
-            policy=make_retention(limits.dram_retention),
+            shares=dram_shares(limits.dram_retention, limits.namespaces),
+            lifetimes=limits.lifetimes,
             is_kept=self._is_kept_in_dram,
             on_left=self._left_dram,
         )

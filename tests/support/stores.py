@@ -27,6 +27,7 @@ from kvstored.store.space.slab_geometry import SlabGeometry
 from kvstored.store.write.committer import CommitLimits
 from kvstored.tiers.chunks.requests import NewChunk, PutRequest, PutTicket, ReadRequest
 from kvstored.tiers.chunks.status import StoreStats
+from kvstored.tiers.namespaces import NamespaceLimits
 from kvstored.tiers.tiered_store import RecoveredStore, TieredStore, TierLimits
 from kvstored_contract.board import Board, board_bytes
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
@@ -91,12 +92,13 @@ class StoreUnderTest:
         layout: StateLayout = LAYOUT,
         token_count: int | None = None,
         timeout_s: float = PATIENCE_S,
+        namespace_id: bytes = NAMESPACE,
     ) -> list[PutTicket]:
         """Puts chunks whose payload lies at the start of the arena."""
         tokens = layout.chunk_tokens if token_count is None else token_count
         return self.store.put_path.put(
             PutRequest(
-                namespace_id=NAMESPACE,
+                namespace_id=namespace_id,
                 layout=layout,
                 chunks=tuple(
                     NewChunk(key(number), b"", tokens, stripe)
@@ -126,11 +128,12 @@ class StoreUnderTest:
         window_bytes: int = 0,
         timeout_s: float = PATIENCE_S,
         takes_transfers: bool = False,
+        namespace_id: bytes = NAMESPACE,
     ) -> ReadStream:
         """Starts a read."""
         return self.store.read_path.read(
             ReadRequest(
-                namespace_id=NAMESPACE,
+                namespace_id=namespace_id,
                 layout=layout,
                 keys=tuple(key(number) for number in numbers),
                 order=order,
@@ -166,6 +169,8 @@ def open_store(
     dram_bytes: int = 2 * MIB,
     wrap: Callable[[Device], Device] = _plain,
     promote: bool = True,
+    namespaces: tuple[NamespaceLimits, ...] = (),
+    ttl_s: float | None = None,
 ) -> Iterator[StoreUnderTest]:
     """A fresh store over devices in memory; ``wrap`` may put faults around each."""
     capacity = DATA_OFFSET + slabs_per_device * SLAB_BYTES + 4096
@@ -212,6 +217,8 @@ def open_store(
                 window_bytes=MIB,
                 plan=PlanLimits(run_bytes_min=16 * 1024, run_bytes_max=64 * 1024),
             ),
+            namespaces=namespaces,
+            ttl_s=ttl_s,
         ),
     )
     arena = memoryview(bytearray(8 * MIB + 4096))

@@ -162,9 +162,14 @@ class ChunkTable:
         return len(self) if class_bytes is None else self.slabs.count_of_class(class_bytes)
 
     def is_of_class(
-        self, segment: int, indices: NDArray[np.int64], class_bytes: int
+        self, segment: int, indices: NDArray[np.int64], class_bytes: int | None
     ) -> NDArray[np.bool_]:
-        """Which rows of a segment, by their index in it, have this size class; shapes [n], [n]."""
+        """Which rows of a segment, by their index in it, have this size class; shapes [n], [n].
+
+        None is for any class.
+        """
+        if class_bytes is None:
+            return np.ones(len(indices), np.bool_)
         slabs = slab_numbers(self.columns.segments[segment].places[indices])
         is_wanted: NDArray[np.bool_] = self.slabs.classes_of(slabs) == class_bytes
         return is_wanted

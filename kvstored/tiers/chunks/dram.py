@@ -3,36 +3,26 @@
 Invariants: a frame is given away again only when it is not dirty, nobody has it pinned, and its
 key no longer names it; a key names at most one frame.
 
-Who makes room for a frame of a size class that finds none: one slab of another class, without
-chunks that somebody waits for, is emptied if its late use (``SlabUses``) is before the last use
-of the class's own frame that is to go, the slab with the oldest late use first; else that one
-frame goes. So at most one slab's worth is evicted for a frame, nothing is evicted in vain, and a
-class takes over a slab only where nearly all that goes is older than everything it has. A class
-without any frame that may go, while every slab of others is in use somewhere, has one slab
-*drained* for it as long as it waits: nothing new comes there, and each frame goes as soon as it
-may. That is a slab without frames that may be kept for long, those of open chunks and of leased
-ones, while there is one.
+What goes for others, ``frame_victims`` says.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable
 
 from kvstored.format.extent import Extent
 from kvstored.format.geometry import ChunkGeometry
 from kvstored.format.identity import ChunkId
 from kvstored.tiers.chunks.frame import Claim, Frame, FrameState
+from kvstored.tiers.chunks.frame_ages import FrameAges
 from kvstored.tiers.chunks.frame_hints import FrameHints
 from kvstored.tiers.chunks.frame_space import FrameSpace
+from kvstored.tiers.chunks.frame_victims import FrameVictims
 from kvstored.tiers.chunks.open_frames import OpenFrames
-from kvstored.tiers.policy.protocol import EvictionPolicy
+from kvstored.tiers.policy.lifetimes import Lifetimes
+from kvstored.tiers.policy.shares import NOBODY, TierShares
 from kvstored_contract.reasons import Reason
 
-VICTIMS_LOOKED_AT_MAX = 256
-"""Pinned or dirty frames of a class that are passed over before another class is looked at."""
-SLABS_TRIED_MAX = 8
-"""Slabs that could be emptied: of so many it is asked whether their chunks may go."""
 LOOK_INTERVAL_S = 0.1
 """How often one that waits for room looks whether anybody still wants it to."""
 
@@ -53,7 +43,7 @@ class DramTier:
     """Which frames of ``space`` keys name, and what goes for others. Thread-safe.
 
     Those of ``open_frames`` have no key yet, and do not go. What waiting requests need, ``hints``
-    tells.
+    tells; what was not used for too long goes by ``ages``.
 
     ``is_kept`` says of a chunk, with the tier's lock held, that it must not be evicted now; it
     must not block. ``on_left`` hears, with that lock held, of every chunk that could be read from
@@ -65,23 +55,40 @@ class DramTier:
         *,
         capacity_bytes: int,
         slab_bytes: int,
-        policy: EvictionPolicy[ChunkId],
+        shares: TierShares[ChunkId],
+        lifetimes: Lifetimes | None = None,
         is_kept: Callable[[ChunkId], bool] = _never,
         on_left: Callable[[ChunkId], None] = _nobody_hears,
     ) -> None:
         self._room = threading.Condition()
         self.space = FrameSpace(capacity_bytes=capacity_bytes, slab_bytes=slab_bytes)
+        self.shares = shares
         self.open_frames = OpenFrames(
-            self.space, room=self._room, take=self._take_extent, name=self._claim_extent
+            self.space,
+            room=self._room,
+            use=shares.use,
+            take=self._take_extent,
+            name=self._claim_extent,
         )
-        self.hints = FrameHints(room=self._room, policy=policy, evict=self._evict_first)
-        self._policy = policy
+        self.hints = FrameHints(room=self._room, policy=shares.policy, evict=self._evict_first)
+        self.ages = FrameAges(
+            lifetimes or Lifetimes(), room=self._room, evict=self._evict_if_possible
+        )
+        self._policy = shares.policy
         self._is_kept = is_kept
         self._on_left = on_left
         self._frames: dict[ChunkId, Frame] = {}
         self._slab_frames: list[dict[ChunkId, Frame]] = [{} for _ in range(self.space.slab_count)]
         """The frames of each slab that a key names."""
+        self._victims = FrameVictims(
+            space=self.space,
+            shares=shares,
+            frames=self._frames,
+            slab_frames=self._slab_frames,
+            is_kept=is_kept,
+        )
         self._draining: int | None = None
+        self._drained_for = NOBODY
 
     @property
     def chunk_count(self) -> int:
@@ -124,13 +131,14 @@ class DramTier:
                     if drained is not None and self.space.uses.is_empty(drained):
                         self._end_draining(drained)
                         drained = None
-                    if (extent := self._take_extent(class_bytes, may_evict)) is not None:
+                    extent = self._take_extent(chunk.namespace_id, class_bytes, may_evict)
+                    if extent is not None:
                         return self._claim_extent(chunk, extent, layout_id, geometry)
                     remaining_s = deadline - time.monotonic()
                     if remaining_s <= 0 or not is_wanted():
                         return None
                     if drained is None and self._draining is None:
-                        drained = self._begin_draining(class_bytes)
+                        drained = self._begin_draining(chunk.namespace_id, class_bytes)
                     self._room.wait(min(remaining_s, LOOK_INTERVAL_S))
             finally:
                 self._end_draining(drained)
@@ -156,6 +164,7 @@ class DramTier:
                 self._on_left(frame.chunk)
             else:
                 self._policy.insert(frame.chunk, frame.extent.byte_count)
+                self.ages.use(frame.chunk)
             self._note(frame)
             self._room.notify_all()
 
@@ -186,6 +195,7 @@ class DramTier:
             if frame is None or frame.state is FrameState.FILLING:
                 return None
             self._policy.touch([chunk])
+            self.ages.use(chunk)
             self.space.uses.touch(frame.slab, frame.place)
             frame.pins += 1
             self._note(frame)
@@ -216,73 +226,57 @@ class DramTier:
             return not is_kept
 
     def _take_extent(
-        self, class_bytes: int, may_evict: Callable[[ChunkId], bool] = _always
+        self,
+        namespace_id: bytes,
+        class_bytes: int,
+        may_evict: Callable[[ChunkId], bool] = _always,
     ) -> Extent | None:
         """Allocates, evicting what that needs; None when all the rest is in use."""
+        own = self._victims.above_limit(namespace_id, class_bytes, may_evict)
+        if own is None:
+            return None
+        self._evict(own)
         extent = self.space.allocate(class_bytes)
         if extent is not None:
             return extent
-        for victims in self._ways_to_make_room(class_bytes):
+        for victims in self._victims.ways_to_make_room(namespace_id, class_bytes):
             if all(may_evict(frame.chunk) for frame in victims):
-                for frame in victims:
-                    self._forget(frame)
-                    self._note(frame)
+                self._evict(victims)
                 return self.space.allocate(class_bytes)
         return None
 
-    def _ways_to_make_room(self, class_bytes: int) -> Iterator[list[Frame]]:
-        """What could be evicted for a frame of a class, the best first; each is enough alone."""
-        own = self._first_to_go(class_bytes)
-        before = None if own is None else self.space.uses.last_use(own.slab, own.place)
-        slabs = self.space.uses.to_empty(class_bytes, before=before)
-        wanted: list[list[Frame]] = []
-        for slab in islice(slabs, SLABS_TRIED_MAX):
-            frames = self._slab_frames[slab]
-            if any(map(self._is_kept, frames)):
-                continue
-            if any(map(self._policy.is_queued, frames)):
-                wanted.append(list(frames.values()))
-            else:
-                yield list(frames.values())
-        if own is not None:
-            yield [own]
-        else:
-            yield from wanted
+    def _evict(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            self._forget(frame)
+            self._note(frame)
 
     def _evict_first(self) -> int:
         """Makes the first chunk of all go that nobody waits for; its bytes, 0 without one."""
-        frame = self._first_to_go(None)
+        frame = self._victims.first(NOBODY, None)
         if frame is None or self._policy.is_queued(frame.chunk):
             return 0
-        self._forget(frame)
-        self._note(frame)
+        self._evict([frame])
         return frame.extent.byte_count
 
-    def _first_to_go(self, class_bytes: int | None) -> Frame | None:
-        for chunk in islice(self._policy.victims(class_bytes), VICTIMS_LOOKED_AT_MAX):
-            frame = self._frames[chunk]
-            if frame.may_go and not self._is_kept(chunk):
-                return frame
-        return None
+    def _evict_if_possible(self, chunk: ChunkId) -> bool:
+        """Makes a chunk go; False where it is in use, or not there."""
+        frame = self._frames.get(chunk)
+        if frame is None or not frame.may_go or self._is_kept(chunk):
+            return False
+        self._evict([frame])
+        return True
 
-    def _begin_draining(self, class_bytes: int) -> int | None:
+    def _begin_draining(self, namespace_id: bytes, class_bytes: int) -> int | None:
         """Begins to drain a slab for a class that waits, unless that has frames to wait for."""
-        if next(iter(self._policy.victims(class_bytes)), None) is not None:
+        if self._victims.has_any(namespace_id, class_bytes):
             return None
-        slab = self._draining = self._slab_to_drain(class_bytes)
+        slab = self._draining = self._victims.slab_to_drain(namespace_id, class_bytes)
+        self._drained_for = namespace_id
         if slab is not None:
             self.space.close_slab(slab)
             for frame in list(self._slab_frames[slab].values()):
                 self._note(frame)
         return slab
-
-    def _slab_to_drain(self, class_bytes: int) -> int | None:
-        """The slab that will be empty first; one that leases keep only if all they looked at do."""
-        nearly_loose = self.space.uses.nearly_loose(class_bytes)
-        for slab in islice(nearly_loose, SLABS_TRIED_MAX):
-            if not any(map(self._is_kept, self._slab_frames[slab])):
-                return slab
-        return next(iter(nearly_loose), None)
 
     def _end_draining(self, slab: int | None) -> None:
         if slab is not None:
@@ -296,6 +290,7 @@ class DramTier:
         """A frame to fill that the chunk's key names from now on; or the one that it names."""
         if (existing := self._frames.get(chunk)) is not None:
             return Claim.existing(existing)
+        self.shares.use.add(chunk.namespace_id, extent.byte_count)
         slab, place = self.space.locate(extent)
         frame = Frame(
             chunk=chunk,
@@ -316,15 +311,17 @@ class DramTier:
             del self._frames[frame.chunk]
             del self._slab_frames[frame.slab][frame.chunk]
             self._policy.remove(frame.chunk)
+            self.ages.remove(frame.chunk)
             if frame.state is not FrameState.FILLING:
                 self._on_left(frame.chunk)
 
     def _note(self, frame: Frame) -> None:
         """Follows every change of a frame: whether it may go, and whether it is free now."""
-        if frame.may_go and frame.slab == self._draining and not self._is_kept(frame.chunk):
+        if frame.slab == self._draining and self._victims.may_go(frame, self._drained_for):
             self._forget(frame)
         if frame.may_go != frame.is_loose:
             frame.is_loose = frame.may_go
             (self.space.uses.loosen if frame.is_loose else self.space.uses.hold)(frame.slab)
         if frame.is_dropped and frame.state is FrameState.CLEAN and not frame.pins:
             self.space.free(frame.extent)
+            self.shares.use.add(frame.chunk.namespace_id, -frame.extent.byte_count)

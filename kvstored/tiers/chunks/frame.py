@@ -52,10 +52,12 @@ class Frame:
 class OpenFrame:
     """Memory of a chunk that is being filled and has no key yet. It belongs to one owner.
 
+    It counts for its namespace.
     ``share_bytes`` is its part of a slab, which is more than the frame where frames do not
     fill their slab.
     """
 
+    namespace_id: bytes
     extent: Extent
     share_bytes: int
     view: memoryview

@@ -21,6 +21,7 @@ from kvstored.tiers.chunks.status import (
     ChunkDetail,
     ChunkStatus,
     DeviceStatus,
+    NamespaceStatus,
     ScrubStatus,
     StoreStats,
 )
@@ -38,6 +39,7 @@ class Inspection:
         counters: Counters,
         scrub_status: Callable[[], ScrubStatus],
         waiting_count: Callable[[], int],
+        namespaces: Callable[[], tuple[NamespaceStatus, ...]],
     ) -> None:
         self._store = store
         self._dram = dram
@@ -45,6 +47,7 @@ class Inspection:
         self._counters = counters
         self._scrub_status = scrub_status
         self._waiting_count = waiting_count
+        self._namespaces = namespaces
 
     def stats(self) -> StoreStats:
         """The whole store at this moment."""
@@ -61,6 +64,7 @@ class Inspection:
             devices=tuple(self._device_status(index) for index in range(len(self._devices))),
             scrub=self._scrub_status(),
             waiting_request_count=self._waiting_count(),
+            namespaces=self._namespaces(),
         )
 
     def _entry_count(self, table: Table) -> int:

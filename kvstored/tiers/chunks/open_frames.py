@@ -8,6 +8,7 @@ from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.tiers.chunks.frame import Claim, OpenFrame
 from kvstored.tiers.chunks.frame_space import FrameSpace
+from kvstored.tiers.policy.shares import TierUse
 from kvstored_contract.layout import StateLayout
 
 OPEN_SHARE_MAX = 0.5
@@ -21,8 +22,8 @@ class OpenFrames:
     """Each frame belongs to one owner, who closes it or has a chunk adopt it. Thread-safe.
 
     Invariant: together they take at most OPEN_SHARE_MAX of the tier. ``room`` is the tier's lock,
-    on which those wait who want a frame; ``take`` finds memory for a size class, by evictions
-    where that is needed.
+    on which those wait who want a frame; ``take`` finds memory for a namespace and a size class,
+    by evictions where that is needed. ``use`` counts it for that namespace.
     """
 
     def __init__(
@@ -30,29 +31,38 @@ class OpenFrames:
         space: FrameSpace,
         *,
         room: threading.Condition,
-        take: Callable[[int], Extent | None],
+        use: TierUse,
+        take: Callable[[bytes, int], Extent | None],
         name: Name,
     ) -> None:
         self._space = space
         self._room = room
+        self._use = use
         self._take = take
         self._name = name
         self.byte_count = 0
         """Bytes of all of them, with what they strand of their slabs."""
 
-    def open(self, layout: StateLayout) -> OpenFrame | None:
-        """Reserves a frame for a chunk; None when there is no room now."""
+    def open(self, layout: StateLayout, namespace_id: bytes) -> OpenFrame | None:
+        """Reserves a frame for a chunk of a namespace; None when there is no room now."""
         size = class_bytes(layout)
         share_bytes = self._space.share_bytes(size)
         with self._room:
             if self.byte_count + share_bytes > OPEN_SHARE_MAX * self._space.capacity_bytes:
                 return None
-            if (extent := self._take(size)) is None:
+            if (extent := self._take(namespace_id, size)) is None:
                 return None
             self.byte_count += share_bytes
+            self._use.add(namespace_id, extent.byte_count)
             self._space.uses.begin_open(self._space.locate(extent)[0])
         view = self._space.view(extent)
-        return OpenFrame(extent=extent, share_bytes=share_bytes, view=view, layout=layout)
+        return OpenFrame(
+            namespace_id=namespace_id,
+            extent=extent,
+            share_bytes=share_bytes,
+            view=view,
+            layout=layout,
+        )
 
     def close(self, opened: OpenFrame) -> None:
         """Gives back a frame."""
@@ -77,4 +87,5 @@ class OpenFrames:
 
     def _end(self, opened: OpenFrame) -> None:
         self.byte_count -= opened.share_bytes
+        self._use.add(opened.namespace_id, -opened.extent.byte_count)
         self._space.uses.end_open(self._space.locate(opened.extent)[0])

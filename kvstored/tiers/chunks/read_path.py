@@ -1,7 +1,7 @@
 """The read path: each chunk from the fastest tier that has it."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
@@ -61,11 +61,23 @@ class ReadPath:
         matched = 0
         for start in range(0, len(chunks), MATCH_BATCH_CHUNKS):
             batch = chunks[start : start + MATCH_BATCH_CHUNKS]
+            expired = self.expired(batch)
             for chunk, is_visible in zip(batch, self.are_visible(batch), strict=True):
-                if not is_visible and not self._dram.contains(chunk):
+                if chunk in expired or not (is_visible or self._dram.contains(chunk)):
                     return matched
                 matched += 1
         return matched
+
+    def expired(self, chunks: Sequence[ChunkId]) -> set[ChunkId]:
+        """Those of some chunks that nobody has used for too long, and nobody has pinned.
+
+        The devices say so of what they have; DRAM of all others.
+        """
+        if not self._room.ages.is_on:
+            return set()
+        expired, absent = self._room.ages.expired(chunks)
+        expired |= self._dram.ages.expired(absent)
+        return expired - self._store.pins.among(expired)
 
     def are_visible(self, chunks: Sequence[ChunkId]) -> list[bool]:
         """Which chunks could be read from the devices now; does not ask the index."""
@@ -102,12 +114,18 @@ class ReadPath:
         """
         self._check_bounce(request)
         chunks = [ChunkId(request.namespace_id, key) for key in request.keys]
+        # Before the pins: what somebody has pinned does not expire.
+        expired = self.expired(chunks)
         frames = {
             index: frame
             for index, chunk in enumerate(chunks)
-            if (frame := self._dram.pin(chunk)) is not None
+            if chunk not in expired and (frame := self._dram.pin(chunk)) is not None
         }
-        others = [chunk for index, chunk in enumerate(chunks) if index not in frames]
+        others = [
+            chunk
+            for index, chunk in enumerate(chunks)
+            if index not in frames and chunk not in expired
+        ]
         self._store.pins.pin(others)
 
         def finished(stream: ReadStream) -> None:
@@ -116,7 +134,7 @@ class ReadPath:
             self._account(stream, share=share_read(request))
 
         try:
-            sources = self._sources(request, chunks, frames)
+            sources = self._sources(request, chunks, frames, expired)
         except BaseException:
             self._dram.unpin(frames.values())
             self._store.pins.unpin(others)
@@ -129,15 +147,26 @@ class ReadPath:
         )
 
     def _sources(
-        self, request: ReadRequest, chunks: list[ChunkId], frames: dict[int, Frame]
+        self,
+        request: ReadRequest,
+        chunks: list[ChunkId],
+        frames: dict[int, Frame],
+        expired: Collection[ChunkId],
     ) -> tuple[ChunkSource | None, ...]:
         """Where each chunk is read from; everything that is found is pinned already."""
-        others = [chunk for index, chunk in enumerate(chunks) if index not in frames]
+        others = [
+            chunk
+            for index, chunk in enumerate(chunks)
+            if index not in frames and chunk not in expired
+        ]
         stored = iter(self._stored(others, request.layout))
         layout_id = request.layout.layout_id
         sources: list[ChunkSource | None] = []
         for index, chunk in enumerate(chunks):
             source: ChunkSource | None = None
+            if chunk in expired:
+                sources.append(None)
+                continue
             if (frame := frames.get(index)) is None:
                 source = next(stored)
             elif frame.layout_id == layout_id:

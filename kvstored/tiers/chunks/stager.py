@@ -156,7 +156,11 @@ class Stager:
             device_count = len(self._store.device_set.devices)
             device = device_for(stripe=wanted.new.stripe, device_count=device_count)
             taken = self._room.take_extent(
-                self._store, frame.extent.byte_count, device, deadline=deadline
+                self._store,
+                frame.extent.byte_count,
+                device,
+                namespace_id=frame.chunk.namespace_id,
+                deadline=deadline,
             )
             if isinstance(taken, Reason):
                 self._dram.abandon(frame, taken)
@@ -167,13 +171,18 @@ class Stager:
             # Whatever went wrong, nobody may wait for this frame.
             if extent is not None:
                 self._store.extents.free(extent)
+                self._give_back(frame)
             self._dram.abandon(frame, Reason.INTERNAL)
             raise
         self._feed.stored(frame.chunk, wanted.new.note)
         self._dram.publish(frame, FrameState.DIRTY)
         written = self._store.writes.write(sealed, extent)
+        written.add_done_callback(lambda _: self._give_back(frame))
         written.add_done_callback(lambda outcome: self._dram.settle(frame, outcome.result()))
         return PutTicket(outcome=PutOutcome.STORED, durable=frame.durable)
+
+    def _give_back(self, frame: Frame) -> None:
+        self._room.give_back(frame.chunk.namespace_id, frame.extent.byte_count)
 
     def _is_in_dram_only(self, frame: Frame) -> bool:
         return (

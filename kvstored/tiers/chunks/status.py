@@ -36,6 +36,23 @@ class ScrubStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceStatus:
+    """What a namespace takes, and what it may; a limit of 0 is none, ``ttl_s`` of 0 is for ever.
+
+    ``name`` is empty for all namespaces together that have no quota.
+    """
+
+    name: str
+    dram_used_bytes: int
+    dram_guaranteed_bytes: int
+    dram_limit_bytes: int
+    device_used_bytes: int
+    device_guaranteed_bytes: int
+    device_limit_bytes: int
+    ttl_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStats:
     """The whole store at one moment; counters count since start.
 
@@ -56,6 +73,8 @@ class StoreStats:
     scrub: ScrubStatus = ScrubStatus()
     waiting_request_count: int = 0
     """Requests that wait in the queues of engines."""
+    namespaces: tuple[NamespaceStatus, ...] = ()
+    """Those with a quota, and last all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

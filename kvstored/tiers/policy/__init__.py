@@ -9,6 +9,6 @@ fits (``queue_head`` on ``queue_places``); least recently used for the rows of t
 chunks (``table_lru`` on ``use_order``), and what requests need of them (``table_look_ahead``);
 all by name (``retention``); how often chunks were used lately (``use_counts``); which slab of
 frames another size class gets (``slab_uses``); what is fetched before it is asked for
-(``prefetch_plan``); whose room is taken (``quota``); and what was not used for long
-(``expiry``).
+(``prefetch_plan``); whose room is taken (``quota``), and what goes for whom (``shares``); and what
+was not used for long (``expiry``), by namespace (``lifetimes``).
 """

@@ -37,6 +37,11 @@ class Expiry(Generic[KeyT]):
         first = next(iter(self._used_s.values()), None)
         return None if first is None else first + self._ttl_s
 
+    def has_expired(self, key: KeyT, now_s: float) -> bool:
+        """Whether a key is known and has expired."""
+        used_s = self._used_s.get(key)
+        return used_s is not None and now_s - used_s >= self._ttl_s
+
     def expired(self, now_s: float) -> Iterator[KeyT]:
         """Keys that have expired, the oldest first. They stay until the owner removes them.
 

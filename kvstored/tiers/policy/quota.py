@@ -24,15 +24,19 @@ class Quota:
             raise ValueError("a limit is not below the guaranteed share")
 
 
+NO_QUOTA = Quota()
+"""Sure of nothing, and without a limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quotas(Generic[NamespaceT]):
-    """The quotas of all namespaces; those without one have ``Quota()``."""
+    """The quotas of all namespaces; those without one have ``NO_QUOTA``."""
 
     quotas: Mapping[NamespaceT, Quota]
 
     def of(self, namespace: NamespaceT) -> Quota:
         """The quota of a namespace."""
-        return self.quotas.get(namespace, Quota())
+        return self.quotas.get(namespace, NO_QUOTA)
 
     def givers(
         self, used_bytes: Mapping[NamespaceT, int], taker: NamespaceT, wanted_bytes: int

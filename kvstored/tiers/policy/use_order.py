@@ -29,12 +29,12 @@ class TimedRows(Protocol):
         """The time of the next use."""
 
     def row_count(self, group: int | None, /) -> int:
-        """Rows in use of a group, or of all."""
+        """Rows in use of a group, or of all; as many or more where that is not known."""
 
     def is_of_class(
-        self, segment: int, indices: NDArray[np.int64], group: int, /
+        self, segment: int, indices: NDArray[np.int64], group: int | None, /
     ) -> NDArray[np.bool_]:
-        """Which rows of a segment are of a group."""
+        """Which rows of a segment are of a group, or of these rows at all."""
 
 
 @dataclass(slots=True)
@@ -107,8 +107,7 @@ class UseOrder:
         for number, times in enumerate(self._rows.times):
             sampled = times[::SAMPLE_STEP]
             indices = np.flatnonzero((sampled > horizon) & (sampled <= last)) * SAMPLE_STEP
-            if group is not None:
-                indices = indices[self._rows.is_of_class(number, indices, group)]
+            indices = indices[self._rows.is_of_class(number, indices, group)]
             samples.append(times[indices])
         sample = np.concatenate(samples)
         if len(sample) <= wanted:
@@ -121,8 +120,7 @@ class UseOrder:
         first_row = 0
         for number, times in enumerate(self._rows.times):
             indices = np.flatnonzero((times > horizon) & (times <= limit))
-            if group is not None:
-                indices = indices[self._rows.is_of_class(number, indices, group)]
+            indices = indices[self._rows.is_of_class(number, indices, group)]
             found_rows.append(indices + first_row)
             found_times.append(times[indices])
             first_row += len(times)

@@ -218,7 +218,7 @@ class AppendPath:
                 chunk_tokens=layout.chunk_tokens,
             )
         )
-        frames = self._open_frames(len(parts), sequence.frame, layout)
+        frames = self._open_frames(len(parts), sequence, layout)
         if frames is None:
             sequence.state = state.stopped()
             return AppendOutcome(state.length_tokens, Reason.DRAM_FULL)
@@ -256,14 +256,15 @@ class AppendPath:
         return loaded
 
     def _open_frames(
-        self, count: int, tail: OpenFrame | None, layout: StateLayout
+        self, count: int, sequence: OpenSequence, layout: StateLayout
     ) -> list[OpenFrame] | None:
         """A frame for each chunk, the first of them the tail's if there is one."""
-        frames = [] if tail is None else [tail]
+        frames = [] if sequence.frame is None else [sequence.frame]
+        tail_count = len(frames)
         while len(frames) < count:
-            frame = self._dram.open_frames.open(layout)
+            frame = self._dram.open_frames.open(layout, sequence.identity.namespace_id)
             if frame is None:
-                self._close(frames[tail is not None :])
+                self._close(frames[tail_count:])
                 return None
             frames.append(frame)
         return frames

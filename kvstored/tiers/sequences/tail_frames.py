@@ -44,7 +44,7 @@ class TailFrames:
         """
         if chunk in self._late:
             return Reason.DEADLINE
-        opened = self._dram.open_frames.open(layout)
+        opened = self._dram.open_frames.open(layout, chunk.namespace_id)
         if opened is None:
             return Reason.DRAM_FULL
         try:
@@ -73,7 +73,7 @@ class TailFrames:
 
     def copied(self, source: OpenFrame) -> OpenFrame | None:
         """Another frame with the same bytes; None when there is no room."""
-        opened = self._dram.open_frames.open(source.layout)
+        opened = self._dram.open_frames.open(source.layout, source.namespace_id)
         if opened is not None:
             copy(opened.view, source.view)
         return opened

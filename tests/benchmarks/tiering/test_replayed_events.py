@@ -11,7 +11,7 @@ import pytest
 from benchmarks.tiering.future import Future
 from benchmarks.tiering.policies import PolicyName, make_policy
 from kvstored.format.identity import ChunkId
-from kvstored.tiers import tiered_store
+from kvstored.tiers.chunks import accounts
 from kvstored.tiers.policy.protocol import EvictionPolicy
 from tests.kvstored.tiers.hints.test_hints import hint
 from tests.support.stores import (
@@ -134,13 +134,13 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[RecordingPol
 
     def around(function: str) -> list[RecordingPolicy]:
         made: list[RecordingPolicy] = []
-        make = getattr(tiered_store, function)
+        make = getattr(accounts, function)
 
         def recording(*arguments: object) -> RecordingPolicy:
             made.append(RecordingPolicy(make(*arguments)))
             return made[-1]
 
-        monkeypatch.setattr(tiered_store, function, recording)
+        monkeypatch.setattr(accounts, function, recording)
         return made
 
     return around

@@ -20,7 +20,7 @@ from typing import Any
 from kvstored.daemon import open_store
 from kvstored.format.identity import ChunkId
 from kvstored.store.write.writer import SealedChunk
-from kvstored.tiers.chunks import nvme_room
+from kvstored.tiers.chunks import nvme_victims
 from kvstored.tiers.chunks.requests import NewChunk, PutRequest
 from kvstored.tiers.tiered_store import TieredStore
 from kvstored_contract.reasons import Reason
@@ -176,7 +176,7 @@ class Worker:
 
 def run_start(folder: Path, random: Random, *, stops_cleanly: bool) -> None:
     """One start of the store, in this process, which ends with it."""
-    nvme_room.VICTIMS_PER_ROUND = VICTIMS_PER_ROUND
+    nvme_victims.VICTIMS_PER_ROUND = VICTIMS_PER_ROUND
     known = folder / "known.json"
     versions, encoded = (
         json.loads(known.read_text()) if known.exists() else ([0] * len(NUMBERS), {})

@@ -28,7 +28,9 @@ from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.store.space.allocator import Allocator
 from kvstored.store.space.chunk_table import ChunkTable
 from kvstored.store.write.chunk_store import ChunkStore
-from kvstored.tiers.chunks.nvme_room import VICTIMS_PER_ROUND, NvmeRoom
+from kvstored.tiers.chunks.nvme_room import NvmeRoom
+from kvstored.tiers.chunks.nvme_victims import VICTIMS_PER_ROUND
+from kvstored.tiers.policy.shares import TierShares
 from kvstored.tiers.policy.table_lru import TableLru
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
@@ -73,7 +75,9 @@ class InstantStore:
         )
         self.records: dict[ChunkId, ChunkRecord] = {}
         table = ChunkTable(self.allocator.geometry)
-        self.room = NvmeRoom(table=table, policy=TableLru(table), counters=Counters())
+        self.room = NvmeRoom(
+            table=table, shares=TierShares.undivided(TableLru(table)), counters=Counters()
+        )
         self.fragmentation: list[float] = []
         self._put_count = 0
 
@@ -123,7 +127,11 @@ class InstantStore:
         number = self._put_count
         self._put_count += 1
         extent = self.room.take_extent(
-            cast("ChunkStore", self), class_bytes, number % DEVICES, deadline=NO_DEADLINE
+            cast("ChunkStore", self),
+            class_bytes,
+            number % DEVICES,
+            namespace_id=NAMESPACE,
+            deadline=NO_DEADLINE,
         )
         assert isinstance(extent, Extent)
         chunk = ChunkId(NAMESPACE, key(number))
@@ -136,6 +144,7 @@ class InstantStore:
             header_checksum=0,
         )
         self.room.stored(chunk, extent)
+        self.room.give_back(NAMESPACE, class_bytes)
         return chunk
 
     def touch(self, chunk: ChunkId) -> None:

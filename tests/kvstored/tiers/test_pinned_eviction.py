@@ -16,7 +16,8 @@ from kvstored.format.geometry import class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.store.index.index import IndexChange
 from kvstored.store.write.committer import Commit
-from kvstored.tiers.chunks.nvme_room import _Victims
+from kvstored.tiers.chunks.nvme_victims import Victims
+from kvstored.tiers.policy.shares import OTHERS
 from kvstored_contract.reasons import Reason
 from tests.support.interleavings import Choices, Turns, every_order
 from tests.support.stores import (
@@ -86,7 +87,8 @@ class Steps:
             self.pinned = self.opened.store.pin(NAMESPACE, [CHUNK.key])
 
         def evict() -> None:
-            self.room._begin_round(self.store, class_bytes(LAYOUT), class_bytes(LAYOUT))
+            size = class_bytes(LAYOUT)
+            self.room._begin_round(self.store, size, NAMESPACE, (size, OTHERS))
 
         return turns.run({"evict": evict, "pin": pin})
 
@@ -148,8 +150,8 @@ def whole_slab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Step
         forget_dram(opened, [0, 1])
         with monkeypatch.context() as patch:
             steps = Steps(opened, patch, (CHUNK, BESIDE))
-            victims = _Victims([CHUNK, BESIDE], is_whole=True)
-            patch.setattr(steps.room, "_victims", lambda *_: victims)
+            victims = Victims([CHUNK, BESIDE], is_whole=True)
+            patch.setattr(steps.room._victims, "for_room", lambda *_: victims)
             yield steps
 
 

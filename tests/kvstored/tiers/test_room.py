@@ -12,7 +12,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
 from kvstored.store.index.index import IndexFailure
 from kvstored.store.index.usage import IndexUsage
-from kvstored.tiers.chunks import nvme_room
+from kvstored.tiers.chunks import nvme_room, nvme_victims
 from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored_contract.board import SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
@@ -243,7 +243,7 @@ def test_no_slab_that_can_become_empty(
     opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The search ends after some slabs, and the put finds no room."""
-    monkeypatch.setattr(nvme_room, "SLABS_LOOKED_AT_MAX", 2)
+    monkeypatch.setattr(nvme_victims, "SLABS_LOOKED_AT_MAX", 2)
     opened.fill(8)
     for number in range(PER_SLAB * 8):
         put_durable(opened, [number])
@@ -261,7 +261,7 @@ def test_no_slab_that_can_become_empty(
 def test_invisible_chunks_in_front_of_all_others_leave_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvme_room, "VICTIMS_LOOKED_AT", (2, 4))
+    monkeypatch.setattr(nvme_victims, "VICTIMS_LOOKED_AT", (2, 4))
     with full_store_with_a_failed_device(tmp_path) as opened:
         ticket = opened.put([9000])[0]
         assert ticket.durable is not None
@@ -304,8 +304,8 @@ def test_an_index_with_many_chunks_too_many_evicts_many_at_once(
     evicted: int,
 ) -> None:
     monkeypatch.setattr(nvme_room, "ROUNDS_MAX", 2)
-    monkeypatch.setattr(nvme_room, "INDEX_VICTIMS_MAX", 50)
-    monkeypatch.setattr(nvme_room, "VICTIMS_LOOKED_AT", (20, 60))
+    monkeypatch.setattr(nvme_victims, "INDEX_VICTIMS_MAX", 50)
+    monkeypatch.setattr(nvme_victims, "VICTIMS_LOOKED_AT", (20, 60))
     opened.fill(1)
     for number in range(PER_SLAB * 8):
         put_durable(opened, [number])

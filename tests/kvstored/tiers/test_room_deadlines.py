@@ -11,7 +11,7 @@ from kvstored.format.geometry import HEADER_BYTES, class_bytes
 from kvstored.io.device import Device, DeviceError
 from kvstored.io.passing import PassingDevice
 from kvstored.store.write import extents
-from kvstored.tiers.chunks.nvme_room import VICTIMS_PER_ROUND
+from kvstored.tiers.chunks.nvme_victims import VICTIMS_PER_ROUND
 from kvstored.tiers.chunks.requests import AppendOutcome, PutOutcome, PutTicket
 from kvstored.tiers.sequences import append_path
 from kvstored_contract.layout import LayerState, StateKind, StateLayout

@@ -12,6 +12,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.chunks.frame import Claim, Frame, FrameState
 from kvstored.tiers.policy.lru import LruPolicy
+from kvstored.tiers.policy.shares import TierShares
 from kvstored_contract.reasons import Reason
 from tests.support.stores import LAYOUT, MIB, NAMESPACE, key
 from tests.support.waiting import PATIENCE_S
@@ -21,7 +22,9 @@ FRAMES = MIB // class_bytes(LAYOUT)
 
 @pytest.fixture
 def tier() -> DramTier:
-    return DramTier(capacity_bytes=MIB + 5, slab_bytes=MIB, policy=LruPolicy())
+    return DramTier(
+        capacity_bytes=MIB + 5, slab_bytes=MIB, shares=TierShares.undivided(LruPolicy())
+    )
 
 
 def chunk(number: int) -> ChunkId:
@@ -196,7 +199,12 @@ def test_room_of_other_classes_is_taken_too(tier: DramTier, tmp_path: Path) -> N
 def test_what_cannot_be_read_from_here_any_more_is_told() -> None:
     """Of a chunk that was dropped while it was filled, followers heard that it is stored."""
     left: list[ChunkId] = []
-    tier = DramTier(capacity_bytes=MIB, slab_bytes=MIB, policy=LruPolicy(), on_left=left.append)
+    tier = DramTier(
+        capacity_bytes=MIB,
+        slab_bytes=MIB,
+        shares=TierShares.undivided(LruPolicy()),
+        on_left=left.append,
+    )
     clean_frame(tier, 1)
     tier.drop(chunk(1))
     assert left == [chunk(1)]

@@ -14,6 +14,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.chunks.frame import Claim, Frame, FrameState
 from kvstored.tiers.policy.lru import LruPolicy
+from kvstored.tiers.policy.shares import TierShares
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
 from tests.support import seeds
@@ -53,7 +54,7 @@ class Tier:
         self.dram = DramTier(
             capacity_bytes=slab_count * SLAB_BYTES,
             slab_bytes=SLAB_BYTES,
-            policy=self.policy,
+            shares=TierShares.undivided(self.policy),
             is_kept=self.leased.__contains__,
         )
         self.slab_count = slab_count
@@ -236,7 +237,7 @@ def test_a_slab_with_a_frame_of_an_open_chunk_was_drained_although_nothing_ends_
     tier = filled(2, UNIT_BYTES, seed=1)
     per_slab = SLAB_BYTES // UNIT_BYTES
     tier.dram.drop(chunk(0))
-    opened = tier.dram.open_frames.open(ONE_UNIT)
+    opened = tier.dram.open_frames.open(ONE_UNIT, NAMESPACE)
     assert opened is not None
     assert opened.extent.offset < SLAB_BYTES
     reading = held(tier, range(per_slab, per_slab + 2))

@@ -11,6 +11,7 @@ def test_keys_expire_after_their_last_use() -> None:
     assert (len(keys), keys.next_s()) == (3, 11)
     assert list(keys.expired(10.9)) == []
     assert list(keys.expired(12)) == ["b", "c"]
+    assert [keys.has_expired(key, 12) for key in "abcx"] == [False, True, True, False]
     for key in ("b", "b"):
         keys.remove(key)
     assert list(keys.expired(100)) == ["c", "a"]

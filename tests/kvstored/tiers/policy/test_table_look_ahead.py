@@ -5,10 +5,10 @@ import pytest
 
 from kvstored.format.identity import ChunkId
 from kvstored.store.space.chunk_table import ChunkTable
+from kvstored.tiers.chunks.nvme_victims import class_bytes_in
 from kvstored.tiers.policy.look_ahead import LookAheadPolicy
 from kvstored.tiers.policy.lru import LruPolicy
 from kvstored.tiers.policy.table_look_ahead import TableLookAhead
-from kvstored.tiers.tiered_store import class_bytes_in
 from tests.kvstored.tiers.policy.eviction_conformance import (
     CHUNKS,
     GROUPS,

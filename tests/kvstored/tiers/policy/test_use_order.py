@@ -32,9 +32,11 @@ class Rows:
         return len(self.expected(group))
 
     def is_of_class(
-        self, segment: int, indices: NDArray[np.int64], group: int
+        self, segment: int, indices: NDArray[np.int64], group: int | None
     ) -> NDArray[np.bool_]:
         self.looks += 1
+        if group is None:
+            return np.ones(len(indices), np.bool_)
         return (indices + segment * SEGMENT) % 3 == group
 
     def use(self, row: int) -> None:

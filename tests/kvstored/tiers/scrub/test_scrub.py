@@ -39,6 +39,7 @@ from kvstored.store.space.chunk_table import ChunkTable
 from kvstored.store.space.slab_geometry import SlabGeometry
 from kvstored.tiers.chunks.nvme_room import NvmeRoom
 from kvstored.tiers.chunks.status import ChunkStatus, ScrubStatus
+from kvstored.tiers.policy.shares import TierShares
 from kvstored.tiers.policy.table_lru import TableLru
 from kvstored.tiers.scrub.scrub_pace import ROWS_PER_LOOK, looks
 from kvstored_contract.board import SliceState
@@ -328,7 +329,7 @@ def test_a_store_without_limits_has_no_scrub(opened: StoreUnderTest) -> None:
 def test_looks_show_every_chunk_of_the_table_once() -> None:
     slab_bytes = 16 * 1024 * 1024
     table = ChunkTable(SlabGeometry(slab_bytes, (1,), 0, 4096))
-    room = NvmeRoom(table=table, policy=TableLru(table), counters=None)  # type: ignore[arg-type]
+    room = NvmeRoom(table=table, shares=TierShares.undivided(TableLru(table)), counters=None)  # type: ignore[arg-type]
     chunks = [ChunkId(NAMESPACE, key(number)) for number in range(3 * ROWS_PER_LOOK + 7)]
     assert (room.row_end, room.chunk_count, room.class_bytes_in_slab(0, 0)) == (0, 0, 0)
     for number, chunk in enumerate(chunks):

@@ -1,0 +1,84 @@
+"""Rows of the table of chunks that belong to one account, in the order of their last use."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvstored.format.identity import NAMESPACE_ID_BYTES, ChunkId
+from kvstored.store.space.chunk_table import ChunkTable
+from kvstored.tiers.policy.shares import OTHERS
+
+
+def in_namespace(
+    table: ChunkTable, segment: int, indices: NDArray[np.int64], namespace_id: bytes
+) -> NDArray[np.bool_]:
+    """Which rows of a segment, by their index in it, are a namespace's; shapes [n], [n]."""
+    own = np.frombuffer(namespace_id, np.uint8)
+    ids = table.columns.segments[segment].id_rows()[indices, :NAMESPACE_ID_BYTES]
+    is_own: NDArray[np.bool_] = (ids == own).all(axis=1)
+    return is_own
+
+
+class AccountRows:
+    """Implements ``UsedChunks`` for the chunks of one namespace, or of all without a quota.
+
+    ``named`` are the namespaces with one. Memory for no chunk: rows are told apart when the order
+    asks for them.
+    """
+
+    def __init__(self, table: ChunkTable, account: bytes, named: Sequence[bytes]) -> None:
+        self._table = table
+        self._account = account
+        self._named = tuple(named)
+
+    @property
+    def times(self) -> Sequence[NDArray[np.uint64]]:
+        """Those of all rows: ``is_of_class`` leaves the others out."""
+        return self._table.times
+
+    @property
+    def clock(self) -> int:
+        """The time of the next use."""
+        return self._table.clock
+
+    def row_count(self, class_bytes: int | None, /) -> int:
+        """Chunks of one size class, or of all, those of other accounts included."""
+        return self._table.row_count(class_bytes)
+
+    def is_of_class(
+        self, segment: int, indices: NDArray[np.int64], class_bytes: int | None, /
+    ) -> NDArray[np.bool_]:
+        """Which rows are of the class, or of any, and of the account."""
+        is_wanted = self._table.is_of_class(segment, indices, class_bytes)
+        if self._account != OTHERS:
+            return is_wanted & in_namespace(self._table, segment, indices, self._account)
+        for name in self._named:
+            is_wanted &= ~in_namespace(self._table, segment, indices, name)
+        return is_wanted
+
+    def touch(self, identities: Sequence[bytes], /) -> None:
+        """Hears that chunks are used now, one after the other; ignores those not there."""
+        self._table.touch(identities)
+
+    def use(self, row: int, /) -> tuple[ChunkId, int]:
+        """The chunk in a row that is in use, and the time of its last use."""
+        return self._table.use(row)
+
+
+def bytes_of(table: ChunkTable, namespace_id: bytes) -> int:
+    """Bytes of all chunks of a namespace. Looks at every row."""
+    own = np.frombuffer(namespace_id, np.uint8)
+    return sum(
+        int(block.byte_counts[(block.identities[:, :NAMESPACE_ID_BYTES] == own).all(axis=1)].sum())
+        for block in table.blocks()
+    )
+
+
+def bytes_of_all(table: ChunkTable) -> int:
+    """Bytes of all chunks. Looks at every slab."""
+    slabs = table.slabs
+    return sum(
+        slabs.chunk_count(slab) * slabs.class_bytes_of(slab)
+        for slab in range(table.geometry.slab_count)
+    )

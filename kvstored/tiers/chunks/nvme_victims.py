@@ -1,0 +1,254 @@
+"""Which chunks on the devices go for others.
+
+The oldest chunks are those that the policy of an account gives up first. A namespace at its limit
+gives up its own; whatever goes for a namespace leaves the guaranteed shares of all others alone.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, compress, islice
+from typing import NamedTuple
+
+from kvstored.counters import Counters
+from kvstored.format.identity import ChunkId
+from kvstored.store.space.chunk_table import ChunkTable
+from kvstored.store.write.chunk_store import ChunkStore
+from kvstored.tiers.policy.shares import TierShares
+
+VICTIMS_PER_ROUND = 16
+"""Chunks of one size class that are evicted together, because a commit costs the same."""
+
+INDEX_VICTIMS_MAX = 1024
+"""Chunks that are evicted together when the index has so many too many, and can do it."""
+
+VICTIMS_LOOKED_AT = (4 * VICTIMS_PER_ROUND, 1024)
+"""Oldest chunks that are looked at, and how many when all of these are pinned.
+
+Behind the last number the store counts as full.
+"""
+
+SLABS_LOOKED_AT_MAX = 64
+"""Slabs whose chunks are looked at to empty one of them."""
+
+OLDEST_LOOKED_AT = 256
+"""Oldest chunks of all classes among which a class that wants room should have its own."""
+
+STRANDED_MAX = 0.02
+"""Share of the devices that may lie in free extents of other classes.
+
+When deletions have stranded more, the emptiest of their slabs is emptied. Else a class
+evicts its own oldest chunks if they are among the oldest of all, and takes over the slab
+with the largest share of these if not.
+"""
+
+LIMIT_SHARE_PER_ROUND = 1 / 16
+"""Part of its limit that a namespace gives up together, if it has to give up anything."""
+
+
+class Victims(NamedTuple):
+    """Chunks that make room; ``is_whole`` ones only all together."""
+
+    chunks: list[ChunkId]
+    is_whole: bool = False
+
+
+def class_bytes_in(table: ChunkTable, chunk: ChunkId) -> int | None:
+    """The size class of a chunk on the devices; None when it is not there."""
+    slab = table.slab(chunk)
+    return None if slab is None else table.slabs.class_bytes_of(slab)
+
+
+def forget(
+    table: ChunkTable, shares: TierShares[ChunkId], chunk: ChunkId, *, time: int | None = None
+) -> None:
+    """Takes a chunk out of the table, with ``time`` only if that is when it was used last."""
+    class_bytes = class_bytes_in(table, chunk)
+    if class_bytes is not None and table.remove(chunk, time=time):
+        shares.policy.remove(chunk)
+        shares.use.add(chunk.namespace_id, -class_bytes)
+
+
+class DeviceVictims:
+    """Chooses chunks of a table, which ``lock`` guards. Thread-safe.
+
+    That lock is not held while the index is asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        table: ChunkTable,
+        shares: TierShares[ChunkId],
+        lock: threading.Lock,
+        counters: Counters,
+    ) -> None:
+        self._table = table
+        self._shares = shares
+        self._policy = shares.policy
+        self._table_lock = lock
+        self._counters = counters
+
+    def above_limit(self, store: ChunkStore, class_bytes: int, namespace_id: bytes) -> Victims:
+        """Chunks of a namespace that go until it may have another one of a class."""
+        use = self._shares.use
+        account = use.account(namespace_id)
+        chunks = self._oldest(store, [account], None, VICTIMS_LOOKED_AT[0])
+        with self._table_lock:
+            limit = use.quotas.of(account).limit_bytes or 0
+            goal_bytes = max(
+                use.excess_bytes(namespace_id, class_bytes),
+                min(VICTIMS_PER_ROUND * class_bytes, int(limit * LIMIT_SHARE_PER_ROUND)),
+            )
+            sizes = [class_bytes_in(self._table, chunk) or 0 for chunk in chunks]
+        before = [0, *accumulate(sizes)]
+        return Victims(
+            [chunk for chunk, freed in zip(chunks, before, strict=False) if freed < goal_bytes]
+        )
+
+    def for_room(self, store: ChunkStore, class_bytes: int, namespace_id: bytes) -> Victims:
+        """Chunks whose deletion makes room for a class: the first rule that finds some counts.
+
+        Only chunks that may go for the namespace.
+
+        0. The index is short of room: the oldest of all.
+        1. Too much lies stranded in free extents of other classes: the emptiest of their
+           slabs is emptied, and then fits any class.
+        2. The class has chunks of its own among the oldest of all: these.
+        3. The slab of another class with the largest share of the oldest of all is emptied.
+        4. The oldest chunks of the class, however young.
+        """
+        with self._table_lock:
+            givers = self._shares.use.givers(namespace_id, class_bytes)
+        if store.is_index_short:
+            excess = min(store.index_excess_chunks, INDEX_VICTIMS_MAX)
+            count = max(VICTIMS_PER_ROUND, excess)
+            victims = self._allowed(namespace_id, self._oldest(store, givers, None, count))
+            self._counters.add("evicted_for_index_chunks", len(victims))
+            return Victims(victims)
+        oldest = self._first_unpinned(store, givers, None, OLDEST_LOOKED_AT)
+        with self._table_lock:
+            table_slabs = self._table.slabs
+            stranded_slabs = table_slabs.stranded(class_bytes, STRANDED_MAX)
+            places = [
+                (chunk, slab) for chunk in oldest if (slab := self._table.slab(chunk)) is not None
+            ]
+            old_counts = Counter(table_slabs.place(slab) for _, slab in places)
+            own = [
+                chunk for chunk, slab in places if table_slabs.class_bytes_of(slab) == class_bytes
+            ]
+        if own and not stranded_slabs:
+            return Victims(self._allowed(namespace_id, own[:VICTIMS_PER_ROUND]))
+
+        def old_share(slab: tuple[int, int]) -> float:
+            return old_counts[slab] / max(store.extents.allocator.used_count(*slab), 1)
+
+        slabs = stranded_slabs or sorted(old_counts, key=old_share, reverse=True)
+        if whole := self._whole_slab(store, slabs, namespace_id):
+            return Victims(whole, is_whole=True)
+        if own := self._oldest(store, givers, class_bytes, VICTIMS_PER_ROUND):
+            return Victims(self._allowed(namespace_id, own))
+        # A hint pins nothing: where nothing else is left, what waits goes too.
+        whole = self._whole_slab(store, slabs, namespace_id, spares_waiting=False)
+        return Victims(whole, is_whole=True)
+
+    def _oldest(
+        self, store: ChunkStore, accounts: Sequence[bytes], class_bytes: int | None, count: int
+    ) -> list[ChunkId]:
+        """At most ``count`` of the oldest chunks of a class, or of all, that may be evicted.
+
+        Those of the first account that has any.
+        """
+        for looked_at in VICTIMS_LOOKED_AT:
+            victims = self._first_unpinned(store, accounts, class_bytes, max(looked_at, count))
+            if victims:
+                return victims[:count]
+        return []
+
+    def _first_unpinned(
+        self,
+        store: ChunkStore,
+        accounts: Sequence[bytes],
+        class_bytes: int | None,
+        looked_at_max: int,
+    ) -> list[ChunkId]:
+        found = (self._unpinned(store, account, class_bytes, looked_at_max) for account in accounts)
+        return next((chunks for chunks in found if chunks), [])
+
+    def _allowed(self, namespace_id: bytes, chunks: Sequence[ChunkId]) -> list[ChunkId]:
+        """Those of some chunks that may go for a namespace, one after the other."""
+        with self._table_lock:
+            may_go = self._shares.use.may_go(namespace_id, self._sizes(chunks))
+        return list(compress(chunks, may_go))
+
+    def _sizes(self, chunks: Iterable[ChunkId]) -> list[tuple[bytes, int]]:
+        """Namespace and bytes of each; under the table's lock."""
+        return [(chunk.namespace_id, class_bytes_in(self._table, chunk) or 0) for chunk in chunks]
+
+    def _whole_slab(
+        self,
+        store: ChunkStore,
+        slabs: Iterable[tuple[int, int]],
+        namespace_id: bytes,
+        *,
+        spares_waiting: bool = True,
+    ) -> list[ChunkId]:
+        """All chunks of the first of some slabs that can become empty: then it fits any class.
+
+        With ``spares_waiting`` no slab with chunks that waiting requests need.
+        """
+        looked_at = 0
+        for slab in slabs:
+            with self._table_lock:
+                # Else something that cannot be evicted lies there: it is in quarantine, is
+                # being written, or was deleted while somebody had it pinned.
+                number = self._table.slabs.number(*slab)
+                can_be_empty = self._table.slabs.chunk_count(number) == (
+                    store.extents.allocator.used_count(*slab)
+                )
+                columns = self._table.columns
+                rows = columns.rows_in_slab(number) if can_be_empty else []
+                chunks = [columns.chunk(row) for row in rows]
+                is_wanted = spares_waiting and any(map(self._policy.is_queued, chunks))
+                may_go = all(self._shares.use.may_go(namespace_id, self._sizes(chunks)))
+            if chunks and may_go and not is_wanted and not any(map(store.pins.is_pinned, chunks)):
+                return chunks
+            looked_at += can_be_empty
+            if looked_at == SLABS_LOOKED_AT_MAX:
+                break
+        return []
+
+    def _unpinned(
+        self, store: ChunkStore, account: bytes, class_bytes: int | None, looked_at_max: int
+    ) -> list[ChunkId]:
+        """Those of an account's oldest chunks of a class, or of all, that may be evicted.
+
+        What is not visible any more, because its device failed, leaves the table here:
+        it would stand in front of the others for ever.
+        """
+        while True:
+            with self._table_lock:
+                victims = self._policy.of(account).victims(class_bytes)
+                staying = (chunk for chunk in victims if not store.is_being_deleted(chunk))
+                chunks = list(islice(staying, looked_at_max))
+                rows = self._table.rows([chunk.encode() for chunk in chunks])
+                uses = [self._table.use(row) for row in rows]
+            records = store.find([chunk for chunk, _ in uses])
+            found = list(zip(uses, records, strict=True))
+            # What began to leave meanwhile stays in the table until that is committed.
+            gone = [
+                use
+                for use, record in found
+                if record is None and not store.is_being_deleted(use[0])
+            ]
+            with self._table_lock:
+                for chunk, time in gone:
+                    # It may have been stored again meanwhile.
+                    forget(self._table, self._shares, chunk, time=time)
+            usable = [
+                chunk
+                for (chunk, _), record in found
+                if record is not None and not store.pins.is_pinned(chunk)
+            ]
+            if usable or not gone:
+                return usable

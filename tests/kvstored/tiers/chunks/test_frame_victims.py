@@ -1,0 +1,168 @@
+"""Whose frames go for whom, where namespaces share a DRAM tier."""
+
+import threading
+import time
+
+from kvstored.format.geometry import ChunkGeometry
+from kvstored.format.identity import ChunkId, namespace_id
+from kvstored.tiers.chunks.dram import DramTier
+from kvstored.tiers.chunks.frame import Frame, FrameState
+from kvstored.tiers.policy.lru import LruPolicy
+from kvstored.tiers.policy.quota import Quota
+from kvstored.tiers.policy.shares import OTHERS, TierShares
+from kvstored_contract.reasons import Reason
+from tests.kvstored.tiers.chunks.test_dram_room import ONE_UNIT, SLAB_BYTES, UNIT_BYTES
+from tests.support.stores import key
+from tests.support.waiting import PATIENCE_S, wait_until
+
+TEAM, ANY = namespace_id("team"), namespace_id("any")
+PER_SLAB = SLAB_BYTES // UNIT_BYTES
+
+
+class SharedTier:
+    """A tier of some slabs whose frames are clean at once. Quotas are in units."""
+
+    def __init__(self, slab_count: int, *, sure: int = 0, most: int | None = None) -> None:
+        limit_bytes = None if most is None else most * UNIT_BYTES
+        quota = Quota(guaranteed_bytes=sure * UNIT_BYTES, limit_bytes=limit_bytes)
+        self.kept: set[ChunkId] = set()
+        self.dram = DramTier(
+            capacity_bytes=slab_count * SLAB_BYTES,
+            slab_bytes=SLAB_BYTES,
+            shares=TierShares.divided(
+                {TEAM: quota}, lambda _: LruPolicy(), lambda chunk: chunk.namespace_id
+            ),
+            is_kept=self.kept.__contains__,
+        )
+
+    def put(
+        self, namespace: bytes, number: int, units: int = 1, *, timeout_s: float = 0
+    ) -> Frame | None:
+        claimed = self.dram.claim(
+            ChunkId(namespace, key(number)),
+            layout_id=bytes(32),
+            geometry=ChunkGeometry.of_slices((4096,)),
+            class_bytes=units * UNIT_BYTES,
+            deadline=time.monotonic() + timeout_s,
+        )
+        if claimed is None:
+            return None
+        self.dram.publish(claimed.frame, FrameState.DIRTY)
+        self.dram.settle(claimed.frame, Reason.UNSPECIFIED)
+        return claimed.frame
+
+    def here(self, namespace: bytes, numbers: range) -> list[int]:
+        return [one for one in numbers if self.dram.contains(ChunkId(namespace, key(one)))]
+
+    def used(self, account: bytes) -> int:
+        return self.dram.shares.use.used_bytes(account) // UNIT_BYTES
+
+
+def test_at_its_limit_a_namespace_gives_its_oldest() -> None:
+    tier = SharedTier(1, most=4)
+    for number in range(10):
+        assert tier.put(ANY, number)
+        assert tier.put(TEAM, number)
+    assert tier.here(TEAM, range(10)) == [6, 7, 8, 9]
+    assert tier.here(ANY, range(10)) == list(range(10))
+    assert (tier.used(TEAM), tier.used(OTHERS)) == (4, 10)
+
+
+def test_at_its_limit_it_gives_as_much_of_other_classes_as_a_larger_chunk_takes() -> None:
+    tier = SharedTier(2, most=4)
+    for number in range(4):
+        tier.put(TEAM, number)
+    assert tier.put(TEAM, 10, units=2)
+    assert tier.here(TEAM, range(11)) == [2, 3, 10]
+    assert tier.used(TEAM) == 4
+
+
+def test_at_its_limit_nothing_goes_in_vain() -> None:
+    tier = SharedTier(2, most=4)
+    for number in range(4):
+        tier.put(TEAM, number)
+    tier.kept.update(ChunkId(TEAM, key(number)) for number in range(3))
+    assert tier.put(TEAM, 10, units=2) is None
+    assert tier.put(TEAM, 11, units=5) is None
+    assert tier.here(TEAM, range(12)) == [0, 1, 2, 3]
+    assert tier.put(TEAM, 12)
+    assert tier.here(TEAM, range(13)) == [0, 1, 2, 12]
+
+
+def test_a_guaranteed_share_stays() -> None:
+    tier = SharedTier(1, sure=10)
+    for number in range(10):
+        tier.put(TEAM, number)
+    for number in range(3 * PER_SLAB):
+        assert tier.put(ANY, number)
+    assert tier.here(TEAM, range(10)) == list(range(10))
+    assert len(tier.here(ANY, range(3 * PER_SLAB))) == PER_SLAB - 10
+
+
+def test_within_its_share_a_namespace_takes_from_others() -> None:
+    tier = SharedTier(1, sure=10)
+    for number in range(PER_SLAB):
+        tier.put(ANY, number)
+    for number in range(10):
+        assert tier.put(TEAM, number)
+    assert tier.here(TEAM, range(10)) == list(range(10))
+    assert tier.here(ANY, range(PER_SLAB)) == list(range(10, PER_SLAB))
+
+
+def test_a_slab_with_guaranteed_chunks_is_not_emptied() -> None:
+    tier = SharedTier(2, sure=10)
+    for number in range(10):
+        tier.put(TEAM, number)
+    for number in range(2 * PER_SLAB - 10):
+        tier.put(ANY, number)
+    assert tier.put(ANY, 10**6, units=2)
+    assert tier.put(ANY, 10**6 + 1, units=4)
+    assert tier.here(TEAM, range(10)) == list(range(10))
+
+
+def test_a_slab_with_guaranteed_chunks_is_not_drained() -> None:
+    """Nor is one that got such chunks while it is drained: these stay."""
+    tier = SharedTier(2, sure=10)
+    held = tier.put(TEAM, 0)
+    other = [tier.put(ANY, number) for number in range(2 * PER_SLAB - 1)]
+    assert held
+    pinned = [tier.dram.pin(frame.chunk) for frame in (other[0], other[-1]) if frame]
+    results: list[Frame | None] = []
+    waiting = threading.Thread(
+        target=lambda: results.append(tier.put(ANY, 10**6, units=2, timeout_s=PATIENCE_S))
+    )
+    waiting.start()
+    wait_until(lambda: tier.dram._draining is not None)
+    assert tier.dram._draining != held.slab
+    tier.dram.unpin([frame for frame in pinned if frame])
+    waiting.join()
+    assert results[0]
+    assert tier.here(TEAM, range(1)) == [0]
+
+
+def test_open_frames_count_for_their_namespace() -> None:
+    tier = SharedTier(1, most=2)
+    tier.put(TEAM, 0)
+    first = tier.dram.open_frames.open(ONE_UNIT, TEAM)
+    assert first is not None
+    assert tier.used(TEAM) == 2
+    second = tier.dram.open_frames.open(ONE_UNIT, TEAM)
+    assert second is not None
+    assert (tier.used(TEAM), tier.here(TEAM, range(1))) == (2, [])
+    assert tier.dram.open_frames.open(ONE_UNIT, TEAM) is None
+    claim = tier.dram.open_frames.adopt(first, ChunkId(TEAM, key(5)))
+    assert claim.is_new
+    assert tier.used(TEAM) == 2
+    tier.dram.open_frames.close(second)
+    tier.dram.abandon(claim.frame, Reason.INTERNAL)
+    assert tier.used(TEAM) == 0
+
+
+def test_the_free_buffer_is_not_made_of_guaranteed_shares() -> None:
+    tier = SharedTier(1, sure=10)
+    for number in range(10):
+        tier.put(TEAM, number)
+        tier.put(ANY, number)
+    tier.dram.hints.free_up(15 * UNIT_BYTES)
+    assert tier.here(TEAM, range(10)) == list(range(10))
+    assert tier.here(ANY, range(10)) == []
