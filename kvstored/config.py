@@ -6,24 +6,17 @@ sentence that names the key and the remedy.
 """
 
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ByteSize,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import ByteSize, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
+from kvstored.config_tenants import AccessSection, QuotasSection
+from kvstored.config_values import Account, Bytes, Section, Share, Size
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
 from kvstored.io.engine import Background
 from kvstored.io.open_engine import EngineKind
@@ -48,32 +41,12 @@ _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 
-_SIZE = re.compile(r"\s*\d+(\.\d+)?\s*([kmgtpe]?i?b?)\s*", re.IGNORECASE)
-
-
-def _whole_size(value: object) -> object:
-    """Refuses text that only begins like a size."""
-    if isinstance(value, str) and not _SIZE.fullmatch(value):
-        raise ValueError(f"{value!r} is no size; write a number of bytes or a size such as 2GiB")
-    return value
-
-
-Size = Annotated[ByteSize, BeforeValidator(_whole_size)]
-Bytes = Annotated[Size, Field(gt=0)]
-Share = Annotated[float, Field(gt=0, lt=1)]
-Account = Annotated[str | int, Field(union_mode="left_to_right")]
-"""A Unix user or group: its name, or its number."""
-
 
 class ConfigError(ValueError):
     """The configuration cannot be used; one sentence names the key and the remedy."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class StoreSection(_Section):
+class StoreSection(Section):
     """The devices, in the order in which they were formatted, and the index."""
 
     devices: Annotated[tuple[Path, ...], Field(min_length=1)]
@@ -107,8 +80,14 @@ class StoreSection(_Section):
             )
         return self
 
+    @property
+    def capacity_bytes(self) -> int:
+        """What the slabs of all devices hold."""
+        room = self.device_bytes - DATA_OFFSET - SUPERBLOCK_BYTES
+        return len(self.devices) * (room // self.slab_bytes) * self.slab_bytes
 
-class DramSection(_Section):
+
+class DramSection(Section):
     """The DRAM tier."""
 
     capacity_bytes: Bytes = ByteSize(1 * _GIB)
@@ -116,7 +95,7 @@ class DramSection(_Section):
     """What goes first when it is full."""
 
 
-class IoSection(_Section):
+class IoSection(Section):
     """How devices are driven and commits are grouped."""
 
     engine: EngineKind = EngineKind.AUTO
@@ -135,7 +114,7 @@ class IoSection(_Section):
     """The same for reads ahead, of what requests in the queues of engines wait for."""
     background_share: Share = 0.05
     """The same for all reads together that nobody waits for: promotion and scrub."""
-    background_shares: dict[Background, Share] = {}
+    background_shares: dict[Background, Share] = Field(default_factory=dict)
     """The same for one kind of these, which else has a fixed part of ``background_share``, or
     ``prefetch_share``."""
     write_cost: Annotated[float, Field(gt=0, le=WRITE_COST_MAX)] = 1.5
@@ -170,7 +149,7 @@ class IoSection(_Section):
         )
 
 
-class ScrubSection(_Section):
+class ScrubSection(Section):
     """How everything on the devices is read now and then, to find damage before a client does."""
 
     bytes_per_s_max: Annotated[Size, Field(ge=0)] = ByteSize(32 * _MIB)
@@ -181,7 +160,7 @@ class ScrubSection(_Section):
     """From the beginning of a pass to that of the next, which waits for the end of the first."""
 
 
-class ServerSection(_Section):
+class ServerSection(Section):
     """Sockets and the limits of sessions."""
 
     socket: Path = Path("/run/kvstored/kvstored.sock")
@@ -212,29 +191,6 @@ class ServerSection(_Section):
         return self
 
 
-class TenantSection(_Section):
-    """Unix users and groups that share one namespace."""
-
-    namespace: Annotated[str, Field(min_length=1, max_length=100, pattern="^[^/\x00]+$")]
-    users: tuple[Account, ...] = ()
-    groups: tuple[Account, ...] = ()
-    huge_pages: bool = False
-    """Whether their arenas may lie on huge pages: a client that frees pages of such an arena
-    under the daemon can end it, so that is for users who are trusted with the service."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> "TenantSection":
-        if not self.users and not self.groups:
-            raise ValueError(f"tenant {self.namespace!r} names neither users nor groups")
-        return self
-
-
-class AccessSection(_Section):
-    """Who may connect besides the daemon's own user and root; the first match counts."""
-
-    tenants: tuple[TenantSection, ...] = ()
-
-
 class Config(BaseSettings):
     """Everything that can be configured. Paths are absolute after ``load_config``."""
 
@@ -251,6 +207,7 @@ class Config(BaseSettings):
     scrub: ScrubSection = ScrubSection()
     server: ServerSection = ServerSection()
     access: AccessSection = AccessSection()
+    quotas: QuotasSection = QuotasSection()
 
     @model_validator(mode="after")
     def _possible(self) -> "Config":
@@ -259,6 +216,10 @@ class Config(BaseSettings):
                 f"dram.capacity_bytes ({self.dram.capacity_bytes}) is smaller than one slab of "
                 f"store.slab_bytes ({self.store.slab_bytes})"
             )
+        self.quotas.check_names(self.access)
+        self.quotas.check_room(
+            dram_bytes=self.dram.capacity_bytes, device_bytes=self.store.capacity_bytes
+        )
         return self
 
     @classmethod

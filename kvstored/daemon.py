@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kvstored.config import AccessSection, Account, Config, ConfigError, IoSection, ScrubSection
+from kvstored.config import Config, ConfigError, IoSection, ScrubSection
+from kvstored.config_tenants import AccessSection, QuotasSection
+from kvstored.config_values import Account
 from kvstored.io.device import Device
 from kvstored.io.engine import IoEngine
 from kvstored.io.memory_group import group_room_bytes
@@ -36,6 +38,7 @@ from kvstored.store.read.reader import ReaderLimits
 from kvstored.store.space.device_set import open_device_set
 from kvstored.store.start import index_open
 from kvstored.store.write.committer import CommitLimits
+from kvstored.tiers.namespaces import NamespaceLimits
 from kvstored.tiers.scrub.scrub_pace import ScrubLimits
 from kvstored.tiers.tiered_store import RecoveredStore, TieredStore, TierLimits
 from kvstored.turnstile import TURNSTILE, LoopSelector
@@ -214,6 +217,16 @@ def tier_limits(config: Config) -> TierLimits:
             ),
         ),
         scrub=scrub_limits(config.scrub),
+        namespaces=namespace_limits(config.quotas),
+        ttl_s=config.quotas.ttl_s,
+    )
+
+
+def namespace_limits(section: QuotasSection) -> tuple[NamespaceLimits, ...]:
+    """What each namespace with a quota may have."""
+    return tuple(
+        NamespaceLimits(name=one.namespace, dram=one.dram, devices=one.devices, ttl_s=one.ttl_s)
+        for one in section.namespaces
     )
 
 
