@@ -20,6 +20,7 @@ _HELP = {
     "run": "serve in the foreground",
     "ping": "ask the daemon whether it is there",
     "stats": "show counters of the daemon",
+    "quotas": "show what each namespace takes, and what it may",
     "ls": "list stored chunks",
     "inspect": "show one chunk and its slices",
     "check": "verify every stored byte; the daemon must not run",

@@ -50,6 +50,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             counters=stats.counters,
             devices=[admin_pb2.DeviceStats(**asdict(device)) for device in stats.devices],
             scrub=admin_pb2.ScrubStats(**asdict(stats.scrub)),
+            namespaces=[admin_pb2.NamespaceStats(**asdict(one)) for one in stats.namespaces],
             **asdict(services.sessions.usage()),
         )
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kvstored_protos.v1 import common_pb2 as kvstored_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvstored/v1/admin.proto\x12\x0bkvstored.v1\x1a\x18kvstored/v1/common.proto\"\x0e\n\x0cStatsRequest\"\xc9\x01\n\x0b\x44\x65viceStats\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x02 \x01(\x04\x12\x12\n\nused_bytes\x18\x03 \x01(\x04\x12\x12\n\nread_bytes\x18\x04 \x01(\x04\x12\x15\n\rwritten_bytes\x18\x05 \x01(\x04\x12\x15\n\rread_requests\x18\x06 \x01(\x04\x12\x16\n\x0ewrite_requests\x18\x07 \x01(\x04\x12\x16\n\x0e\x66lush_requests\x18\x08 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\t \x01(\x08\"0\n\nScrubStats\x12\x10\n\x08progress\x18\x01 \x01(\x01\x12\x10\n\x08\x65nded_ms\x18\x02 \x01(\x04\"\xbe\x04\n\nStatsReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x11\n\tuptime_ms\x18\x02 \x01(\x04\x12\x13\n\x0b\x63hunk_count\x18\x03 \x01(\x04\x12\x16\n\x0esequence_count\x18\x04 \x01(\x04\x12\x15\n\rsession_count\x18\x05 \x01(\x04\x12\x1b\n\x13\x64ram_capacity_bytes\x18\x06 \x01(\x04\x12\x17\n\x0f\x64ram_used_bytes\x18\x07 \x01(\x04\x12\x18\n\x10\x64ram_chunk_count\x18\x08 \x01(\x04\x12\x37\n\x08\x63ounters\x18\t \x03(\x0b\x32%.kvstored.v1.StatsReply.CountersEntry\x12)\n\x07\x64\x65vices\x18\n \x03(\x0b\x32\x18.kvstored.v1.DeviceStats\x12&\n\x05scrub\x18\x0b \x01(\x0b\x32\x17.kvstored.v1.ScrubStats\x12\x19\n\x11\x61renas_used_bytes\x18\x0c \x01(\x04\x12\x1d\n\x15\x61renas_capacity_bytes\x18\r \x01(\x04\x12\x13\n\x0blease_count\x18\x0e \x01(\x04\x12\x1a\n\x12pinned_chunk_count\x18\x0f \x01(\x04\x12\x1d\n\x15reads_in_flight_count\x18\x10 \x01(\x04\x12\x14\n\x0cindex_failed\x18\x11 \x01(\x08\x12\x1d\n\x15waiting_request_count\x18\x12 \x01(\x04\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"6\n\x11ListChunksRequest\x12\x12\n\nkey_prefix\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\"\xc7\x01\n\tChunkInfo\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x11\n\tlayout_id\x18\x03 \x01(\x0c\x12\x13\n\x0btoken_count\x18\x04 \x01(\r\x12\x14\n\x0c\x64\x65vice_index\x18\x05 \x01(\r\x12\x0e\n\x06offset\x18\x06 \x01(\x04\x12\x14\n\x0c\x65xtent_bytes\x18\x07 \x01(\x04\x12\r\n\x05\x65poch\x18\x08 \x01(\x04\x12\x13\n\x0bquarantined\x18\t \x01(\x08\x12\x0f\n\x07in_dram\x18\n \x01(\x08\"L\n\x0fListChunksReply\x12&\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x16.kvstored.v1.ChunkInfo\x12\x11\n\ttruncated\x18\x02 \x01(\x08\"$\n\x0eInspectRequest\x12\x12\n\nkey_prefix\x18\x01 \x01(\t\",\n\tSliceInfo\x12\r\n\x05\x62ytes\x18\x01 \x01(\r\x12\x10\n\x08\x63hecksum\x18\x02 \x01(\x06\"\x9b\x01\n\x0cInspectReply\x12%\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x16.kvstored.v1.ChunkInfo\x12&\n\x06slices\x18\x02 \x03(\x0b\x32\x16.kvstored.v1.SliceInfo\x12\x12\n\nparent_key\x18\x03 \x01(\x0c\x12(\n\x06layout\x18\x04 \x01(\x0b\x32\x18.kvstored.v1.StateLayout2\xda\x01\n\x0c\x41\x64minService\x12;\n\x05Stats\x12\x19.kvstored.v1.StatsRequest\x1a\x17.kvstored.v1.StatsReply\x12J\n\nListChunks\x12\x1e.kvstored.v1.ListChunksRequest\x1a\x1c.kvstored.v1.ListChunksReply\x12\x41\n\x07Inspect\x12\x1b.kvstored.v1.InspectRequest\x1a\x19.kvstored.v1.InspectReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvstored/v1/admin.proto\x12\x0bkvstored.v1\x1a\x18kvstored/v1/common.proto\"\x0e\n\x0cStatsRequest\"\xc9\x01\n\x0b\x44\x65viceStats\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x02 \x01(\x04\x12\x12\n\nused_bytes\x18\x03 \x01(\x04\x12\x12\n\nread_bytes\x18\x04 \x01(\x04\x12\x15\n\rwritten_bytes\x18\x05 \x01(\x04\x12\x15\n\rread_requests\x18\x06 \x01(\x04\x12\x16\n\x0ewrite_requests\x18\x07 \x01(\x04\x12\x16\n\x0e\x66lush_requests\x18\x08 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\t \x01(\x08\"0\n\nScrubStats\x12\x10\n\x08progress\x18\x01 \x01(\x01\x12\x10\n\x08\x65nded_ms\x18\x02 \x01(\x04\"\xd7\x01\n\x0eNamespaceStats\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x17\n\x0f\x64ram_used_bytes\x18\x02 \x01(\x04\x12\x1d\n\x15\x64ram_guaranteed_bytes\x18\x03 \x01(\x04\x12\x18\n\x10\x64ram_limit_bytes\x18\x04 \x01(\x04\x12\x19\n\x11\x64\x65vice_used_bytes\x18\x05 \x01(\x04\x12\x1f\n\x17\x64\x65vice_guaranteed_bytes\x18\x06 \x01(\x04\x12\x1a\n\x12\x64\x65vice_limit_bytes\x18\x07 \x01(\x04\x12\r\n\x05ttl_s\x18\x08 \x01(\x01\"\xef\x04\n\nStatsReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x11\n\tuptime_ms\x18\x02 \x01(\x04\x12\x13\n\x0b\x63hunk_count\x18\x03 \x01(\x04\x12\x16\n\x0esequence_count\x18\x04 \x01(\x04\x12\x15\n\rsession_count\x18\x05 \x01(\x04\x12\x1b\n\x13\x64ram_capacity_bytes\x18\x06 \x01(\x04\x12\x17\n\x0f\x64ram_used_bytes\x18\x07 \x01(\x04\x12\x18\n\x10\x64ram_chunk_count\x18\x08 \x01(\x04\x12\x37\n\x08\x63ounters\x18\t \x03(\x0b\x32%.kvstored.v1.StatsReply.CountersEntry\x12)\n\x07\x64\x65vices\x18\n \x03(\x0b\x32\x18.kvstored.v1.DeviceStats\x12&\n\x05scrub\x18\x0b \x01(\x0b\x32\x17.kvstored.v1.ScrubStats\x12\x19\n\x11\x61renas_used_bytes\x18\x0c \x01(\x04\x12\x1d\n\x15\x61renas_capacity_bytes\x18\r \x01(\x04\x12\x13\n\x0blease_count\x18\x0e \x01(\x04\x12\x1a\n\x12pinned_chunk_count\x18\x0f \x01(\x04\x12\x1d\n\x15reads_in_flight_count\x18\x10 \x01(\x04\x12\x14\n\x0cindex_failed\x18\x11 \x01(\x08\x12\x1d\n\x15waiting_request_count\x18\x12 \x01(\x04\x12/\n\nnamespaces\x18\x13 \x03(\x0b\x32\x1b.kvstored.v1.NamespaceStats\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"6\n\x11ListChunksRequest\x12\x12\n\nkey_prefix\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\"\xc7\x01\n\tChunkInfo\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x11\n\tlayout_id\x18\x03 \x01(\x0c\x12\x13\n\x0btoken_count\x18\x04 \x01(\r\x12\x14\n\x0c\x64\x65vice_index\x18\x05 \x01(\r\x12\x0e\n\x06offset\x18\x06 \x01(\x04\x12\x14\n\x0c\x65xtent_bytes\x18\x07 \x01(\x04\x12\r\n\x05\x65poch\x18\x08 \x01(\x04\x12\x13\n\x0bquarantined\x18\t \x01(\x08\x12\x0f\n\x07in_dram\x18\n \x01(\x08\"L\n\x0fListChunksReply\x12&\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x16.kvstored.v1.ChunkInfo\x12\x11\n\ttruncated\x18\x02 \x01(\x08\"$\n\x0eInspectRequest\x12\x12\n\nkey_prefix\x18\x01 \x01(\t\",\n\tSliceInfo\x12\r\n\x05\x62ytes\x18\x01 \x01(\r\x12\x10\n\x08\x63hecksum\x18\x02 \x01(\x06\"\x9b\x01\n\x0cInspectReply\x12%\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x16.kvstored.v1.ChunkInfo\x12&\n\x06slices\x18\x02 \x03(\x0b\x32\x16.kvstored.v1.SliceInfo\x12\x12\n\nparent_key\x18\x03 \x01(\x0c\x12(\n\x06layout\x18\x04 \x01(\x0b\x32\x18.kvstored.v1.StateLayout2\xda\x01\n\x0c\x41\x64minService\x12;\n\x05Stats\x12\x19.kvstored.v1.StatsRequest\x1a\x17.kvstored.v1.StatsReply\x12J\n\nListChunks\x12\x1e.kvstored.v1.ListChunksRequest\x1a\x1c.kvstored.v1.ListChunksReply\x12\x41\n\x07Inspect\x12\x1b.kvstored.v1.InspectRequest\x1a\x19.kvstored.v1.InspectReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,22 +40,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DEVICESTATS']._serialized_end=284
   _globals['_SCRUBSTATS']._serialized_start=286
   _globals['_SCRUBSTATS']._serialized_end=334
-  _globals['_STATSREPLY']._serialized_start=337
-  _globals['_STATSREPLY']._serialized_end=911
-  _globals['_STATSREPLY_COUNTERSENTRY']._serialized_start=864
-  _globals['_STATSREPLY_COUNTERSENTRY']._serialized_end=911
-  _globals['_LISTCHUNKSREQUEST']._serialized_start=913
-  _globals['_LISTCHUNKSREQUEST']._serialized_end=967
-  _globals['_CHUNKINFO']._serialized_start=970
-  _globals['_CHUNKINFO']._serialized_end=1169
-  _globals['_LISTCHUNKSREPLY']._serialized_start=1171
-  _globals['_LISTCHUNKSREPLY']._serialized_end=1247
-  _globals['_INSPECTREQUEST']._serialized_start=1249
-  _globals['_INSPECTREQUEST']._serialized_end=1285
-  _globals['_SLICEINFO']._serialized_start=1287
-  _globals['_SLICEINFO']._serialized_end=1331
-  _globals['_INSPECTREPLY']._serialized_start=1334
-  _globals['_INSPECTREPLY']._serialized_end=1489
-  _globals['_ADMINSERVICE']._serialized_start=1492
-  _globals['_ADMINSERVICE']._serialized_end=1710
+  _globals['_NAMESPACESTATS']._serialized_start=337
+  _globals['_NAMESPACESTATS']._serialized_end=552
+  _globals['_STATSREPLY']._serialized_start=555
+  _globals['_STATSREPLY']._serialized_end=1178
+  _globals['_STATSREPLY_COUNTERSENTRY']._serialized_start=1131
+  _globals['_STATSREPLY_COUNTERSENTRY']._serialized_end=1178
+  _globals['_LISTCHUNKSREQUEST']._serialized_start=1180
+  _globals['_LISTCHUNKSREQUEST']._serialized_end=1234
+  _globals['_CHUNKINFO']._serialized_start=1237
+  _globals['_CHUNKINFO']._serialized_end=1436
+  _globals['_LISTCHUNKSREPLY']._serialized_start=1438
+  _globals['_LISTCHUNKSREPLY']._serialized_end=1514
+  _globals['_INSPECTREQUEST']._serialized_start=1516
+  _globals['_INSPECTREQUEST']._serialized_end=1552
+  _globals['_SLICEINFO']._serialized_start=1554
+  _globals['_SLICEINFO']._serialized_end=1598
+  _globals['_INSPECTREPLY']._serialized_start=1601
+  _globals['_INSPECTREPLY']._serialized_end=1756
+  _globals['_ADMINSERVICE']._serialized_start=1759
+  _globals['_ADMINSERVICE']._serialized_end=1977
 # @@protoc_insertion_point(module_scope)

@@ -102,6 +102,51 @@ class ScrubStats(_message.Message):
 Global___ScrubStats: _TypeAlias = ScrubStats  # noqa: Y015
 
 @_typing.final
+class NamespaceStats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DRAM_USED_BYTES_FIELD_NUMBER: _builtins.int
+    DRAM_GUARANTEED_BYTES_FIELD_NUMBER: _builtins.int
+    DRAM_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    DEVICE_USED_BYTES_FIELD_NUMBER: _builtins.int
+    DEVICE_GUARANTEED_BYTES_FIELD_NUMBER: _builtins.int
+    DEVICE_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    TTL_S_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Empty for all namespaces together that have no quota."""
+    dram_used_bytes: _builtins.int
+    dram_guaranteed_bytes: _builtins.int
+    dram_limit_bytes: _builtins.int
+    """0 without a limit."""
+    device_used_bytes: _builtins.int
+    """Of all devices together."""
+    device_guaranteed_bytes: _builtins.int
+    device_limit_bytes: _builtins.int
+    """0 without a limit."""
+    ttl_s: _builtins.float
+    """Chunks go after so long without a use; 0 keeps them."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        dram_used_bytes: _builtins.int = ...,
+        dram_guaranteed_bytes: _builtins.int = ...,
+        dram_limit_bytes: _builtins.int = ...,
+        device_used_bytes: _builtins.int = ...,
+        device_guaranteed_bytes: _builtins.int = ...,
+        device_limit_bytes: _builtins.int = ...,
+        ttl_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_guaranteed_bytes", b"device_guaranteed_bytes", "device_limit_bytes", b"device_limit_bytes", "device_used_bytes", b"device_used_bytes", "dram_guaranteed_bytes", b"dram_guaranteed_bytes", "dram_limit_bytes", b"dram_limit_bytes", "dram_used_bytes", b"dram_used_bytes", "name", b"name", "ttl_s", b"ttl_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamespaceStats: _TypeAlias = NamespaceStats  # noqa: Y015
+
+@_typing.final
 class StatsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -143,6 +188,7 @@ class StatsReply(_message.Message):
     READS_IN_FLIGHT_COUNT_FIELD_NUMBER: _builtins.int
     INDEX_FAILED_FIELD_NUMBER: _builtins.int
     WAITING_REQUEST_COUNT_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     uptime_ms: _builtins.int
     chunk_count: _builtins.int
@@ -170,6 +216,10 @@ class StatsReply(_message.Message):
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceStats]: ...
     @_builtins.property
     def scrub(self) -> Global___ScrubStats: ...
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamespaceStats]:
+        """Those with a quota, and last all others."""
+
     def __init__(
         self,
         *,
@@ -191,10 +241,11 @@ class StatsReply(_message.Message):
         reads_in_flight_count: _builtins.int = ...,
         index_failed: _builtins.bool = ...,
         waiting_request_count: _builtins.int = ...,
+        namespaces: _abc.Iterable[Global___NamespaceStats] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arenas_capacity_bytes", b"arenas_capacity_bytes", "arenas_used_bytes", b"arenas_used_bytes", "chunk_count", b"chunk_count", "counters", b"counters", "devices", b"devices", "dram_capacity_bytes", b"dram_capacity_bytes", "dram_chunk_count", b"dram_chunk_count", "dram_used_bytes", b"dram_used_bytes", "epoch", b"epoch", "index_failed", b"index_failed", "lease_count", b"lease_count", "pinned_chunk_count", b"pinned_chunk_count", "reads_in_flight_count", b"reads_in_flight_count", "scrub", b"scrub", "sequence_count", b"sequence_count", "session_count", b"session_count", "uptime_ms", b"uptime_ms", "waiting_request_count", b"waiting_request_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arenas_capacity_bytes", b"arenas_capacity_bytes", "arenas_used_bytes", b"arenas_used_bytes", "chunk_count", b"chunk_count", "counters", b"counters", "devices", b"devices", "dram_capacity_bytes", b"dram_capacity_bytes", "dram_chunk_count", b"dram_chunk_count", "dram_used_bytes", b"dram_used_bytes", "epoch", b"epoch", "index_failed", b"index_failed", "lease_count", b"lease_count", "namespaces", b"namespaces", "pinned_chunk_count", b"pinned_chunk_count", "reads_in_flight_count", b"reads_in_flight_count", "scrub", b"scrub", "sequence_count", b"sequence_count", "session_count", b"session_count", "uptime_ms", b"uptime_ms", "waiting_request_count", b"waiting_request_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
