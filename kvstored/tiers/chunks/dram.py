@@ -268,7 +268,8 @@ class DramTier:
 
     def _begin_draining(self, namespace_id: bytes, class_bytes: int) -> int | None:
         """Begins to drain a slab for a class that waits, unless that has frames to wait for."""
-        if self._victims.has_any(namespace_id, class_bytes):
+        is_at_limit = self.shares.use.excess_bytes(namespace_id, class_bytes) > 0
+        if is_at_limit or self._victims.has_any(namespace_id, class_bytes):
             return None
         slab = self._draining = self._victims.slab_to_drain(namespace_id, class_bytes)
         self._drained_for = namespace_id

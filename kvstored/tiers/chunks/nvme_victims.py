@@ -42,6 +42,8 @@ evicts its own oldest chunks if they are among the oldest of all, and takes over
 with the largest share of these if not.
 """
 
+LIMIT_VICTIMS_MAX = 1024
+"""Chunks that a namespace gives up together at most, after its limit was lowered."""
 LIMIT_SHARE_PER_ROUND = 1 / 16
 """Part of its limit that a namespace gives up together, if it has to give up anything."""
 
@@ -93,14 +95,16 @@ class DeviceVictims:
         """Chunks of a namespace that go until it may have another one of a class."""
         use = self._shares.use
         account = use.account(namespace_id)
-        chunks = self._oldest(store, [account], None, VICTIMS_LOOKED_AT[0])
+        limit = use.quotas.of(account).limit_bytes or 0
         with self._table_lock:
-            limit = use.quotas.of(account).limit_bytes or 0
             goal_bytes = max(
                 use.excess_bytes(namespace_id, class_bytes),
                 min(VICTIMS_PER_ROUND * class_bytes, int(limit * LIMIT_SHARE_PER_ROUND)),
             )
-            sizes = [class_bytes_in(self._table, chunk) or 0 for chunk in chunks]
+        count = min(max(VICTIMS_PER_ROUND, goal_bytes // class_bytes + 1), LIMIT_VICTIMS_MAX)
+        chunks = self._oldest(store, [account], None, count)
+        with self._table_lock:
+            sizes = [size for _, size in self._sizes(chunks)]
         before = [0, *accumulate(sizes)]
         return Victims(
             [chunk for chunk, freed in zip(chunks, before, strict=False) if freed < goal_bytes]

@@ -126,6 +126,15 @@ def test_what_only_dram_has_expires_too(mortal: StoreUnderTest) -> None:
     assert removed(mortal) == [key(0)]
 
 
+def test_uses_keep_what_only_dram_has(mortal: StoreUnderTest) -> None:
+    put_durable(mortal, [0])
+    (eviction,) = mortal.store._store.evict([ChunkId(NAMESPACE, key(0))])
+    assert eviction.result()
+    end_s = time.monotonic() + MARGIN_S
+    while time.monotonic() < end_s:
+        assert is_read(mortal, 0)
+
+
 def test_a_chunk_can_be_stored_again_after_it_has_expired(mortal: StoreUnderTest) -> None:
     put_durable(mortal, [0])
     wait_until(lambda: expired(mortal) == 1)

@@ -223,3 +223,13 @@ def test_operators_see_fill_beside_quotas(tmp_path: Path) -> None:
             0,
         )
         assert (own.ttl_s, others.ttl_s) == (60, 90)
+
+
+def test_a_limit_that_was_lowered_is_reached_again(tmp_path: Path) -> None:
+    with open_store(tmp_path, namespaces=(team(most=PER_STORE),)) as opened:
+        put(opened, TEAM, range(150))
+        quotas = opened.store._room.shares.use.quotas
+        opened.store._room.shares.use.quotas = type(quotas)({TEAM: quota(most=10)})
+        put(opened, TEAM, [1000])
+        assert stored(opened, TEAM, [*range(150), 1000]) == [*range(141, 150), 1000]
+        assert device_use(opened) == 10 * SIZE
