@@ -11,6 +11,7 @@ from engine_adapters.conversation.conversations import (
     check_stored,
 )
 from engine_adapters.conversation.words import Told
+from engine_adapters.hints.queue_teller import QueueTeller
 from engine_adapters.reading.arena_share import ArenaShare
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.span_reader import SpanReader
@@ -25,7 +26,7 @@ from engine_adapters.runner.restore.layer_loader import LayerLoader
 from engine_adapters.runner.restore.restore_options import SPAN_BYTES, SPAN_TOKENS, TIMEOUT_S
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_client import Client, Order
+from kvstored_client import Client, Order, QueueEntry
 from kvstored_contract.keys import Cut
 
 
@@ -54,6 +55,7 @@ class ConversationStore:
         self.loader = LayerLoader(model, state_format)
         self.conversations = Conversations(client, state_format.layout.model)
         self.share = ArenaShare.of_client(client)
+        self.teller = QueueTeller(client)
         self.span_chunks = state_format.span_chunks(span_bytes=span_bytes, span_tokens=SPAN_TOKENS)
 
     def open(self, name: str, *, sink_tokens: int = 0) -> "ContinuedConversation":
@@ -62,6 +64,7 @@ class ConversationStore:
 
     def close(self) -> None:
         """Ends all restorations and waits until they hold nothing any more."""
+        self.teller.close()
         self.share.close()
 
 
@@ -91,6 +94,15 @@ class ContinuedConversation:
     def loaded_cuts(self) -> int:
         """As ``Conversing``."""
         return 0 if self._restoration is None else self._restoration.usable.cut_count
+
+    def enter_queue(self, place: int) -> None:
+        """As ``Conversing``."""
+        if self.conversation.computed_tokens:
+            self._store.teller.enter(QueueEntry(name=self.conversation.name, place=place))
+
+    def leave_queue(self) -> None:
+        """As ``Conversing``."""
+        self._store.teller.leave(self.conversation.name)
 
     def begin(
         self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int

@@ -31,6 +31,12 @@ class Conversing(Protocol):
     def loaded_cuts(self) -> int:
         """Cuts that are made in what the restoration has brought, once it is over."""
 
+    def enter_queue(self, place: int) -> None:
+        """It waits, and the smallest place runs first; returns at once."""
+
+    def leave_queue(self) -> None:
+        """It waits no more; returns at once."""
+
     def begin(self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int) -> Restoration | None:
         """Begins to load what ``cuts`` have left; None where nothing can be stored.
 

@@ -3,7 +3,6 @@
 import itertools
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from engine_adapters.runner.engine.restoration import PIECE_TOKENS, Restoration,
 from engine_adapters.runner.engine.sampling import Sampling
 from engine_adapters.runner.engine.scheduler import Progress, plan_step
 from engine_adapters.runner.engine.slot_pool import SlotPool
+from engine_adapters.runner.engine.waiting_line import WaitingLine
 from engine_adapters.runner.model.errors import StepError
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, Segment, StateSink
@@ -86,7 +86,7 @@ class Engine:
         self._is_adaptive = is_adaptive
         self._clock = clock
         self._ids = itertools.count()
-        self._waiting: deque[Request] = deque()
+        self._waiting = WaitingLine()
         self._running: dict[int, Request] = {}
         self._failed: list[Completion] = []
 
@@ -149,10 +149,8 @@ class Engine:
         Its slots and what was on its way from the store are given back, and chunks that are
         complete by then stay saved. Between steps only.
         """
-        for request in self._waiting:
-            if request.request_id == request_id:
-                self._waiting.remove(request)
-                return True
+        if self._waiting.remove(request_id):
+            return True
         running = self._running.get(request_id)
         if running is None:
             return False
@@ -169,6 +167,7 @@ class Engine:
         could not be computed are among what it returns, with an ``error``.
         """
         self._admit()
+        self._waiting.tell()
         budget = self._token_budget if token_budget is None else token_budget
         segments = self._plan(budget)
         completions = self._compute(segments) if segments else []
@@ -233,11 +232,11 @@ class Engine:
     def _admit(self) -> None:
         """Starts waiting requests in order of arrival while there is room."""
         while self._waiting and len(self._running) < self._requests_max:
-            request = self._waiting[0]
+            request = self._waiting.first
             slots = self._pool.reserve(request.ending.slot_count)
             if slots is None:
                 return
-            self._waiting.popleft()
+            self._waiting.remove(request.request_id)
             request.slots = slots
             self._running[request.request_id] = request
             if request.cuts.conversation is not None:

@@ -1,0 +1,94 @@
+"""Tells the store of an engine's queue, on a thread of its own."""
+
+import logging
+import threading
+from dataclasses import replace
+
+from engine_adapters.hints.queue_changes import QueueChanges
+from kvstored_client import Client, QueueEntry
+from kvstored_contract.limits import CHUNKS_PER_CALL_MAX
+
+LOGGER = logging.getLogger(__name__)
+
+CLOSE_S = 1.0
+"""How long an engine that ends waits for a call that is on its way."""
+
+
+class QueueTeller:
+    """Makes one call for all changes since the last one; none while nothing changes.
+
+    ``enter`` and ``leave`` return at once, whatever the daemon does. Of one that does not answer,
+    or has lost the queue, the next change tells the whole queue. Thread-safe; raises nothing.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._changes = QueueChanges()
+        self._lock = threading.Lock()
+        self._has_changed = threading.Event()
+        self._is_closing = False
+        self._thread: threading.Thread | None = None
+
+    def enter(self, entry: QueueEntry) -> None:
+        """Somebody waits, or waits at another place; of too many chunks the first ones count."""
+        if len(entry.keys) > CHUNKS_PER_CALL_MAX:
+            entry = replace(entry, keys=entry.keys[:CHUNKS_PER_CALL_MAX])
+        with self._lock:
+            if self._is_closing:
+                return
+            self._changes.enter(entry)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="kvstored-queue", daemon=True
+                )
+                self._thread.start()
+        self._has_changed.set()
+
+    def leave(self, name: str) -> None:
+        """Somebody waits no more."""
+        with self._lock:
+            self._changes.leave(name)
+        self._has_changed.set()
+
+    def close(self) -> None:
+        """Tells nothing any more; the queue ends with the client's session."""
+        with self._lock:
+            self._is_closing = True
+            thread = self._thread
+        self._has_changed.set()
+        if thread is not None:
+            thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        while True:
+            self._has_changed.wait()
+            self._has_changed.clear()
+            # What is missing of a change is told once more, as a whole; then the next one has to.
+            if not self._tell_all():
+                self._tell_all()
+            if self._is_closing:
+                return
+
+    def _tell_all(self) -> bool:
+        """Calls until everything is told; False where the daemon lacks a change, or is away."""
+        while not self._is_closing:
+            with self._lock:
+                update = self._changes.take()
+            if update is None:
+                return True
+            try:
+                report = self._client.sequences.hint(
+                    update.entered,
+                    update.left,
+                    version=update.version,
+                    previous_version=update.previous_version,
+                )
+            except Exception:
+                LOGGER.warning("the store did not hear of waiting requests", exc_info=True)
+                report = None
+            with self._lock:
+                is_told = self._changes.end(update, report)
+            if not is_told:
+                # No answer is a miss; a daemon that answered wants the whole queue.
+                return report is None
+        return True
