@@ -32,6 +32,7 @@ from engine_adapters.vllm.metadata import OrdersMetadata, ReportMetadata
 from engine_adapters.vllm.scheduler_side.load_choice import LoadChoice
 from engine_adapters.vllm.scheduler_side.lookup import Lookup
 from engine_adapters.vllm.scheduler_side.side import SchedulerSide
+from engine_adapters.vllm.scheduler_side.waiting_hints import WaitingHints
 from engine_adapters.vllm.settings.engine_config import (
     cache_dtype,
     facts_of,
@@ -61,8 +62,7 @@ from engine_adapters.vllm.worker_side.side import CacheShape, WorkerSide
 from kvstored_client import Client, StateKind, StateLayout
 
 LOGGER = logging.getLogger("vllm.kvstored")
-SCHEDULER_ARENA_BYTES = 1024 * 1024
-"""The scheduler moves no payload."""
+SCHEDULER_ARENA_BYTES = 1024 * 1024  # The scheduler moves no payload.
 
 
 class KvstoredConnector(KVConnectorBase_V1):
@@ -85,8 +85,7 @@ class KvstoredConnector(KVConnectorBase_V1):
         self.scheduler_side: SchedulerSide | None = None
         self.worker_side: WorkerSide | None = None
         self._concerned: WorkerSide | None = None
-        """The worker's side in steps that ask something of it, or that it has something to tell:
-        in all others it is passed by, because they are what every token waits for."""
+        """The worker's side in steps that concern it: every token waits for all the others."""
         if role is KVConnectorRole.SCHEDULER:
             self._say(self._support.reason)
             self._say(version_note(vllm_version))
@@ -297,8 +296,8 @@ class KvstoredConnector(KVConnectorBase_V1):
             self._support = Support(mode=RestoreMode.OFF)
             self._say(f"kvstored is off: {error}.")
             return None
-        worker_count = config.parallel_config.tensor_parallel_size
-        layouts = [self._layout(fingerprint, rank) for rank in range(worker_count)]
+        ranks = range(config.parallel_config.tensor_parallel_size)
+        layouts = tuple(self._layout(fingerprint, rank) for rank in ranks)
         client = Client(
             self._options.socket or None,
             arena_bytes=SCHEDULER_ARENA_BYTES,
@@ -323,10 +322,11 @@ class KvstoredConnector(KVConnectorBase_V1):
                 block_tokens=spec.block_size,
                 least_load_tokens=self._options.least_load_tokens,
             ),
-            worker_count=worker_count,
+            worker_count=len(layouts),
+            hints=WaitingHints.of_client(client, layouts),
             follower=follower_of(
                 self._vllm_config,
-                FollowedStore(client=client, layouts=tuple(layouts), fingerprint=fingerprint),
+                FollowedStore(client=client, layouts=layouts, fingerprint=fingerprint),
                 block_tokens=spec.block_size,
                 group_kind=self._group_kind,
             ),

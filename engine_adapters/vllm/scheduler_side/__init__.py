@@ -6,6 +6,7 @@ mode (``load_choice``). The store knows a request under one identity (``store_id
 asked on a thread (``lookup``), once for each admission (``answers``), within the time of a step
 (``step_budget``), and left alone when it hangs (``slow_calls`` decides, ``breaker`` applies
 it; ``disconnections`` counts). What a step
-saves (``saving``), what routers hear (``telling``); computing from the front while the end is
+saves (``saving``), what routers hear (``telling``), what the store hears of those that wait
+(``waiting_hints``); computing from the front while the end is
 loaded (``overtaking``, ``pace``). ``side`` puts these together.
 """

@@ -23,6 +23,7 @@ from engine_adapters.vllm.messages.orders import (
 )
 from engine_adapters.vllm.messages.tally import Tally
 from engine_adapters.vllm.scheduler_side.answers import Answers
+from engine_adapters.vllm.scheduler_side.found import Found
 from engine_adapters.vllm.scheduler_side.load_choice import LoadChoice
 from engine_adapters.vllm.scheduler_side.loads import Loads
 from engine_adapters.vllm.scheduler_side.lookup import Lookup
@@ -33,6 +34,7 @@ from engine_adapters.vllm.scheduler_side.running_load import RunningLoad
 from engine_adapters.vllm.scheduler_side.saving import Saving
 from engine_adapters.vllm.scheduler_side.store_identities import StoreIdentities
 from engine_adapters.vllm.scheduler_side.telling import Telling
+from engine_adapters.vllm.scheduler_side.waiting_hints import WaitingHints
 from engine_adapters.vllm.settings.options import AdapterOptions, RestoreMode
 
 
@@ -55,6 +57,7 @@ class SchedulerSide:
         choice: LoadChoice,
         worker_count: int,
         follower: ChangeFollower | None = None,
+        hints: WaitingHints | None = None,
     ) -> None:
         self._nothing = StepOrders(fingerprint=fingerprint, asks_nothing=True)
         self._choice = choice
@@ -67,6 +70,7 @@ class SchedulerSide:
         self.jump: Jump = set_position
         self.tally = Tally()
         self.telling = Telling(follower)
+        self._hints = hints
         self._identities = StoreIdentities(identifier, self.tally)
         self._answers = Answers(lookup, self.telling, step_s=options.match_wait_s)
         self._loads = Loads(
@@ -100,7 +104,9 @@ class SchedulerSide:
             request=request, identity=identity, chunk_tokens=self._choice.chunk_tokens
         )
         self._tracks[request.request_id] = track
-        self._answers.ask(track)
+        question = self._answers.ask(track)
+        if self._hints is not None and not request.skip_reading_prefix_cache:
+            self._hints.wait(request.request_id, question)
 
     def matched_tokens(
         self, request: EngineRequest, computed_tokens: int
@@ -145,6 +151,8 @@ class SchedulerSide:
         self, request: EngineRequest, load_tokens: int, block_tables: BlockTables
     ) -> None:
         """The request has blocks for ``load_tokens`` that are to be loaded, or runs from now on."""
+        if self._hints is not None:
+            self._hints.leave(request.request_id)
         track = self._tracks.get(request.request_id)
         if track is None:
             return
@@ -181,6 +189,9 @@ class SchedulerSide:
             # One that was admitted again within this step has a load that is new.
             if track is not None and not self._loads.is_ordered(request_id):
                 self._loads.cancel(track)
+                if self._hints is not None and request_id not in scheduled:
+                    saved = Found(chain=track.chain, chunk_count=track.saved_chunks)
+                    self._hints.wait_again(request_id, saved)
         claims: dict[int, int] = {}
         saves: list[SaveOrder] = []
         for request_id, token_count in scheduled.items():
@@ -246,6 +257,8 @@ class SchedulerSide:
     def finish_request(self, request_id: str) -> None:
         """A request has ended, or is aborted; its blocks are freed."""
         self._has_ended = True
+        if self._hints is not None:
+            self._hints.leave(request_id)
         track = self._tracks.pop(request_id, None)
         if track is not None:
             self._loads.cancel(track)
@@ -268,6 +281,8 @@ class SchedulerSide:
     def close(self) -> None:
         """Asks nothing any more."""
         self.telling.close()
+        if self._hints is not None:
+            self._hints.close()
         self.lookup.close()
 
     def _longest(self, scheduled: Mapping[str, int], token_count: int) -> TokenRange:
