@@ -20,7 +20,7 @@ from kvstored.config_values import Account, Bytes, Section, Share, Size
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
 from kvstored.io.engine import Background
 from kvstored.io.open_engine import EngineKind
-from kvstored.io.schedule import SchedulePolicy
+from kvstored.io.schedule import BACKGROUND_DIVISION, SchedulePolicy
 from kvstored.tiers.policy.retention import Retention, TableRetention
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
@@ -36,6 +36,9 @@ DEPTH_MAX = 256
 SESSIONS_MAX = 4096
 WRITE_COST_MAX = 100
 SCRUB_INTERVAL_S_MAX = 366 * 24 * 3600
+PREFETCH_SHARE = 0.1
+"""Of a busy device's time, for reads ahead, where nothing else is configured and the others leave
+twice that."""
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -110,8 +113,9 @@ class IoSection(Section):
     """Rate that each device is limited to, reads and writes each; unset leaves it free."""
     write_share: Share = 0.15
     """Part of a busy device's time that puts get while clients read; at most, and at least."""
-    prefetch_share: Share = 0.1
-    """The same for reads ahead, of what requests in the queues of engines wait for."""
+    prefetch_share: Share | None = None
+    """The same for reads ahead, of what requests in the queues of engines wait for; unset is
+    ``PREFETCH_SHARE``, or half of what the others leave where that is less."""
     background_share: Share = 0.05
     """The same for all reads together that nobody waits for: promotion and scrub."""
     background_shares: dict[Background, Share] = Field(default_factory=dict)
@@ -122,27 +126,38 @@ class IoSection(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> "IoSection":
-        if self.write_share + self.prefetch_share + self.background_share >= 1:
-            raise ValueError(
-                f"write_share ({self.write_share}), prefetch_share ({self.prefetch_share}) and "
-                f"background_share ({self.background_share}) leave nothing to reads"
-            )
+        *first, last = self._given_shares()
+        problem = f"{', '.join(first)} and {last} leave nothing to reads"
+        if self.write_share + (self.prefetch_share or 0) + self.background_share >= 1:
+            raise ValueError(problem)
         try:
             _ = self.schedule_policy
         except ValueError as error:
-            shares = {kind.value: share for kind, share in self.background_shares.items()}
-            raise ValueError(
-                f"write_share ({self.write_share}), prefetch_share ({self.prefetch_share}) and "
-                f"background_shares ({shares}) leave nothing to reads"
-            ) from error
+            raise ValueError(problem) from error
         return self
+
+    def _given_shares(self) -> list[str]:
+        """The keys that count, each with its value."""
+        given: dict[str, object] = {"write_share": self.write_share}
+        if self.prefetch_share is not None:
+            given["prefetch_share"] = self.prefetch_share
+        given["background_share"] = self.background_share
+        if self.background_shares:
+            given["background_shares"] = {
+                kind.value: share for kind, share in self.background_shares.items()
+            }
+        return [f"{key} ({value})" for key, value in given.items()]
 
     @property
     def schedule_policy(self) -> SchedulePolicy:
         """How the time of each device is divided."""
+        others = self.write_share + sum(
+            self.background_shares.get(kind, part * self.background_share)
+            for kind, part in BACKGROUND_DIVISION.items()
+        )
         return SchedulePolicy(
             write_share=self.write_share,
-            prefetch_share=self.prefetch_share,
+            prefetch_share=self.prefetch_share or min(PREFETCH_SHARE, (1 - others) / 2),
             background_share=self.background_share,
             background_shares=self.background_shares,
             write_cost=self.write_cost,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvstored.config import Config, ConfigError, load_config
-from kvstored.io.engine import Background
+from kvstored.io.engine import Background, Foreground
 from kvstored.tiers.policy.retention import Retention, TableRetention
 
 MINIMAL = """
@@ -149,6 +149,35 @@ def test_kinds_of_background_may_have_shares_of_their_own(tmp_path: Path) -> Non
     shares = load_config(path).io.schedule_policy.shares
     assert shares[Background.SCRUB] == 0.01
     assert shares[Background.PROMOTION] == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("[io]\nwrite_share = 0.85\n", 0.1),
+        ("[io]\nwrite_share = 0.5\nbackground_share = 0.45\n", 0.05),
+        ("[io]\nwrite_share = 0.9\n[io.background_shares]\nscrub = 0.05\n", 0.02),
+    ],
+)
+def test_large_shares_of_others_start_without_a_share_for_reads_ahead(
+    config_path: Path, text: str, left: float
+) -> None:
+    """Such files were refused for the default of a key that they do not have."""
+    shares = load(config_path, MINIMAL + text).io.schedule_policy.shares
+    assert shares[Background.PREFETCH] == pytest.approx(left / 2)
+    assert shares[Foreground.READ] == pytest.approx(left / 2)
+
+
+def test_shares_that_leave_nothing_are_named(config_path: Path) -> None:
+    """Those of the file, and no share for reads ahead that nobody wrote."""
+    large = MINIMAL + "[io]\nwrite_share = 0.5\nbackground_share = 0.5\n"
+    assert "write_share (0.5) and background_share (0.5) leave" in sentence(config_path, large)
+    words = "write_share (0.5), prefetch_share (0.1) and background_share (0.4) leave"
+    text = MINIMAL + "[io]\nwrite_share = 0.5\nprefetch_share = 0.1\nbackground_share = 0.4\n"
+    assert words in sentence(config_path, text)
+    words = "background_share (0.05) and background_shares ({'prefetch': 0.9}) leave"
+    text = MINIMAL + "[io.background_shares]\nprefetch = 0.9\n"
+    assert words in sentence(config_path, text)
 
 
 def test_retention_is_chosen_by_name(tmp_path: Path) -> None:
