@@ -47,16 +47,18 @@ class Hints:
         A name that enters twice does so as it is named last.
         """
         entered: dict[str, tuple[int, WaitingSequence[ChunkId]]] = {}
-        unknown: list[str] = []
+        unknown: dict[str, None] = {}
         chunk_count = 0
         for part in TURNSTILE.parts(change.entered, LOOKED_UP_AT_ONCE):
             for entry in part:
-                entered.pop(entry.name, None)
+                unknown.pop(entry.name, None)
+                _, before = entered.pop(entry.name, (0, None))
+                chunk_count -= len(before.chunks) if before else 0
                 # What a session cannot have waiting is not even looked up.
                 is_possible = chunk_count <= HINTED_CHUNKS_PER_SESSION_MAX
                 sequence = self._sequence(caller, entry, change) if is_possible else None
                 if sequence is None:
-                    unknown.append(entry.name)
+                    unknown[entry.name] = None
                 else:
                     chunk_count += len(sequence.chunks)
                     entered[entry.name] = (entry.place, sequence)

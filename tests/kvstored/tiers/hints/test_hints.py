@@ -155,6 +155,37 @@ def test_no_more_is_looked_up_than_may_wait(
     assert hint(opened, {"a": [0, 1], "b": [2]}) == (True, ("b",))
 
 
+def entry(name: str, numbers: list[int], layout_id: bytes = LAYOUT.layout_id) -> NamedEntry:
+    return NamedEntry(name=name, place=1, keys=tuple(map(key, numbers)), layout_id=layout_id)
+
+
+def whole_queue(*entries: NamedEntry) -> QueueChange:
+    return QueueChange(
+        version=1, previous_version=0, entered=entries, layouts={LAYOUT.layout_id: LAYOUT}
+    )
+
+
+def test_a_name_that_is_known_when_it_is_named_again_is_not_ignored(
+    opened: StoreUnderTest,
+) -> None:
+    """Bug: it was told as ignored, for what was said first, while it waited."""
+    unknown, known = entry("a", [0], b"?" * 32), entry("a", [0])
+    assert opened.store.hints.hint(ME, whole_queue(unknown, known)).ignored == ()
+    assert opened.stats().waiting_request_count == 1
+    answer = opened.store.hints.hint(OTHER, whole_queue(known, unknown, unknown))
+    assert answer.ignored == ("a",)
+    assert opened.stats().waiting_request_count == 1
+
+
+def test_chunks_of_a_name_that_is_named_again_count_once(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: what was said first took the room of others, although it did not count."""
+    monkeypatch.setattr(hints_module, "HINTED_CHUNKS_PER_SESSION_MAX", 2)
+    entries = [entry("a", [0, 1]), entry("a", [2]), entry("b", [3])]
+    assert opened.store.hints.hint(ME, whole_queue(*entries)).ignored == ()
+
+
 @pytest.mark.parametrize("is_hinted", [True, False])
 def test_a_slab_with_chunks_that_wait_is_not_emptied_for_another_class(
     tmp_path: Path, is_hinted: bool
