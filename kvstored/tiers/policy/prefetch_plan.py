@@ -60,14 +60,23 @@ def plan_prefetch(
     as the sequences at the head of the queue fit there together: each has its own size, so this
     is C_mem / S_kv with the mean of those. What lies further back is left: it would displace
     what is needed sooner.
+
+    A window has at least one sequence, as in ``window_length``. Of one at the head that alone is
+    larger than DRAM its first chunks are fetched, as many as fit, and nothing else: these are what
+    ``QueueHead`` keeps there, and they are what is read first. With those behind it instead,
+    what is needed last would take the room.
     """
     planned: set[KeyT] = set()
     for sequence in queue:
         chunks = [chunk for chunk in sequence.chunks if chunk not in planned]
-        capacity_bytes -= len(chunks) * sequence.chunk_bytes
-        if capacity_bytes < 0:
+        fitting = chunks[: max(capacity_bytes // sequence.chunk_bytes, 0)]
+        is_whole = len(fitting) == len(chunks)
+        if planned and not is_whole:
             return
-        planned.update(chunks)
-        missing = tuple(chunk for chunk in chunks if chunk not in resident)
+        capacity_bytes -= len(fitting) * sequence.chunk_bytes
+        planned.update(fitting)
+        missing = tuple(chunk for chunk in fitting if chunk not in resident)
         if missing:
             yield missing
+        if not is_whole:
+            return

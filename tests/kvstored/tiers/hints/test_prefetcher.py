@@ -72,6 +72,17 @@ def test_what_does_not_fit_dram_is_left(tmp_path: Path) -> None:
         wait_until(lambda: set(numbers[60:70]) <= set(in_dram(opened, range(120))))
 
 
+def test_nothing_was_fetched_for_a_sequence_larger_than_dram(tmp_path: Path) -> None:
+    """Bug: the plan was empty. Its first chunks are in DRAM as soon as it is hinted."""
+    with open_store(tmp_path, dram_bytes=2 * MIB, slabs_per_device=8) as opened:
+        settled(opened)
+        for first in range(0, 120, 10):
+            put_durable(opened, list(range(first, first + 10)))
+        assert not in_dram(opened, range(20))
+        hint(opened, {"a": list(range(120))})
+        wait_until(lambda: in_dram(opened, range(20)) == list(range(20)))
+
+
 def test_a_buffer_is_free_while_somebody_waits(tmp_path: Path) -> None:
     with open_store(tmp_path, dram_bytes=4 * MIB, slabs_per_device=8) as opened:
         settled(opened)

@@ -39,6 +39,17 @@ def test_the_window_ends_where_the_capacity_does() -> None:
     assert groups(queue, "abc", 90) == ["def"]
 
 
+def test_a_head_that_is_larger_than_dram_left_the_plan_empty() -> None:
+    """Bug: nothing at all was fetched while such a sequence was the first. Its front is, and
+    nothing of what is behind it, even where that has smaller chunks."""
+    queue = [waiting("abcdef", 20), waiting("g", 5)]
+    assert groups(queue, "", 90) == ["abcd"]
+    assert groups(queue, "ac", 90) == ["bd"]
+    assert groups(queue, "abcd", 90) == []
+    assert groups([waiting(""), *queue], "", 90) == ["abcd"]
+    assert groups(queue, "", 19) == groups(queue, "", -1) == []
+
+
 def test_the_queue_is_read_as_far_as_the_window() -> None:
     queue = iter([waiting("a"), waiting("b"), waiting("c")])
     assert groups(queue, "", 10) == ["a"]
