@@ -38,10 +38,7 @@ class QueueTeller:
                 return
             self._changes.enter(entry)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="kvstored-queue", daemon=True
-                )
-                self._thread.start()
+                self._thread = self._started()
         self._has_changed.set()
 
     def leave(self, name: str) -> None:
@@ -58,6 +55,16 @@ class QueueTeller:
         self._has_changed.set()
         if thread is not None:
             thread.join(CLOSE_S)
+
+    def _started(self) -> threading.Thread | None:
+        """The thread; None where the process gets no further one: the next change tries again."""
+        thread = threading.Thread(target=self._run, name="kvstored-queue", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            LOGGER.warning("the store does not hear of waiting requests", exc_info=True)
+            return None
+        return thread
 
     def _run(self) -> None:
         while True:

@@ -101,6 +101,8 @@ class WaitingHints:
 
     def _tell(self, request_id: str, waiting: _Waiting, chain_keys: Sequence[bytes]) -> None:
         for rank, layout in enumerate(self._layouts):
+            if self._waiting.get(request_id) is not waiting:
+                return
             keys = [rank_key(key, layout.layout_id) for key in chain_keys]
             entry = QueueEntry(
                 name=_name(waiting, rank), place=waiting.place, keys=keys, layout=layout

@@ -102,15 +102,14 @@ class FrameVictims:
 
     def slab_to_drain(self, namespace_id: bytes, class_bytes: int) -> int | None:
         """The slab that will be empty first; one that leases keep only if all they looked at do."""
-        nearly_loose = [
-            slab
-            for slab in self._uses.nearly_loose(class_bytes)
-            if self._may_all_go(slab, namespace_id)
-        ]
-        for slab in islice(nearly_loose, SLABS_TRIED_MAX):
+        first = None
+        for slab in islice(self._uses.nearly_loose(class_bytes), SLABS_TRIED_MAX):
+            if not self._may_all_go(slab, namespace_id):
+                continue
             if not any(map(self._is_kept, self._slab_frames[slab])):
                 return slab
-        return next(iter(nearly_loose), None)
+            first = slab if first is None else first
+        return first
 
     def may_go(self, frame: Frame, namespace_id: bytes) -> bool:
         """Whether a frame may go now, for a namespace."""
@@ -121,6 +120,8 @@ class FrameVictims:
 
     def _may_all_go(self, slab: int, namespace_id: bytes) -> bool:
         """Whether nobody's guaranteed share keeps a chunk of a slab from going for a namespace."""
+        if not self._shares.use.is_divided:
+            return True
         frames = self._slab_frames[slab].values()
         sizes = [(frame.chunk.namespace_id, frame.extent.byte_count) for frame in frames]
         return all(self._shares.use.may_go(namespace_id, sizes))

@@ -101,10 +101,14 @@ class DeviceVictims:
                 use.excess_bytes(namespace_id, class_bytes),
                 min(VICTIMS_PER_ROUND * class_bytes, int(limit * LIMIT_SHARE_PER_ROUND)),
             )
-        count = min(max(VICTIMS_PER_ROUND, goal_bytes // class_bytes + 1), LIMIT_VICTIMS_MAX)
-        chunks = self._oldest(store, [account], None, count)
-        with self._table_lock:
-            sizes = [size for _, size in self._sizes(chunks)]
+        estimate = min(max(VICTIMS_PER_ROUND, goal_bytes // class_bytes + 1), LIMIT_VICTIMS_MAX)
+        # They may be much smaller than the chunk that is to come.
+        for count in (estimate, LIMIT_VICTIMS_MAX):
+            chunks = self._oldest(store, [account], None, count)
+            with self._table_lock:
+                sizes = [size for _, size in self._sizes(chunks)]
+            if sum(sizes) >= goal_bytes:
+                break
         before = [0, *accumulate(sizes)]
         return Victims(
             [chunk for chunk, freed in zip(chunks, before, strict=False) if freed < goal_bytes]
@@ -214,13 +218,21 @@ class DeviceVictims:
                 rows = columns.rows_in_slab(number) if can_be_empty else []
                 chunks = [columns.chunk(row) for row in rows]
                 is_wanted = spares_waiting and any(map(self._policy.is_queued, chunks))
-                may_go = all(self._shares.use.may_go(namespace_id, self._sizes(chunks)))
-            if chunks and may_go and not is_wanted and not any(map(store.pins.is_pinned, chunks)):
+                may_go = not is_wanted and self._may_all_go(number, chunks, namespace_id)
+            if chunks and may_go and not any(map(store.pins.is_pinned, chunks)):
                 return chunks
             looked_at += can_be_empty
             if looked_at == SLABS_LOOKED_AT_MAX:
                 break
         return []
+
+    def _may_all_go(self, slab: int, chunks: Sequence[ChunkId], namespace_id: bytes) -> bool:
+        """Whether nobody's guaranteed share keeps a chunk of a slab; under the table's lock."""
+        if not self._shares.use.is_divided:
+            return True
+        class_bytes = self._table.slabs.class_bytes_of(slab)
+        sizes = [(chunk.namespace_id, class_bytes) for chunk in chunks]
+        return all(self._shares.use.may_go(namespace_id, sizes))
 
     def _unpinned(
         self, store: ChunkStore, account: bytes, class_bytes: int | None, looked_at_max: int

@@ -26,6 +26,11 @@ class TierUse:
         self.quotas = quotas
         self._used: dict[bytes, int] = {}
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether any namespace has a quota."""
+        return bool(self.quotas.quotas)
+
     def account(self, namespace: bytes) -> bytes:
         """The account of a namespace."""
         return namespace if namespace in self.quotas.quotas else OTHERS
@@ -47,6 +52,8 @@ class TierUse:
 
     def givers(self, taker: bytes, wanted_bytes: int) -> list[bytes]:
         """Accounts whose chunks may go for a namespace, or for NOBODY; the first to ask first."""
+        if not self.is_divided:
+            return [OTHERS]
         account = NOBODY if taker == NOBODY else self.account(taker)
         return list(self.quotas.givers(self._used, account, wanted_bytes))
 

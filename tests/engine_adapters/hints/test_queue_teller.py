@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 from google.protobuf.message import Message
 
 from engine_adapters.hints.queue_teller import QueueTeller
@@ -80,3 +81,23 @@ def test_a_strict_client_of_no_daemon_and_one_that_refuses_raise_nothing() -> No
     absent = QueueTeller(Client("/nowhere/kvstored.sock"))
     absent.enter(entry("a", 1))
     soon(absent.close)
+
+
+def test_a_process_without_another_thread_tells_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    store = MemoryStore()
+    with MemoryClient(store) as client:
+        teller = QueueTeller(client)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            teller.enter(entry("a", 1))
+            teller.close()
+        teller = QueueTeller(client)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            teller.enter(entry("a", 1))
+        teller.enter(entry("b", 2))
+        heard(store, ["a", "b"])
+        teller.close()

@@ -3,8 +3,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from kvstored.format.geometry import class_bytes
 from kvstored.format.identity import ChunkId, namespace_id
+from kvstored.tiers.chunks import nvme_room
 from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored.tiers.namespaces import NamespaceLimits
 from kvstored.tiers.policy.quota import Quota
@@ -26,6 +29,11 @@ WIDE = StateLayout(
     model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
 )
 """Chunks of another size class."""
+
+BROAD = StateLayout(
+    model="broad", dtype="float32", layers=(LayerState(StateKind.KV, 60_000),), chunk_tokens=16
+)
+"""Chunks nearly as large as a slab."""
 
 
 def quota(*, sure: int = 0, most: int | None = None) -> Quota:
@@ -71,6 +79,19 @@ def test_a_namespace_at_its_limit_evicts_its_own(tmp_path: Path) -> None:
         assert stored(opened, TEAM, range(40)) == list(range(30, 40))
         assert stored(opened, ANY, range(20)) == list(range(20))
         assert opened.stats().counters["evicted_chunks"] == 30
+
+
+def test_many_small_chunks_go_at_once_for_a_large_one_at_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as a large chunk has bytes, not as many as large chunks would have to go."""
+    monkeypatch.setattr(nvme_room, "ROUNDS_MAX", 1)
+    limit_bytes = class_bytes(BROAD) + SIZE
+    limits = NamespaceLimits(name="team", devices=Quota(limit_bytes=limit_bytes))
+    with open_store(tmp_path, namespaces=(limits,)) as opened:
+        put(opened, TEAM, range(limit_bytes // SIZE))
+        put(opened, TEAM, [1000], layout=BROAD)
+        assert stored(opened, TEAM, [1000]) == [1000]
 
 
 def test_chunks_on_their_way_count(tmp_path: Path) -> None:

@@ -77,3 +77,10 @@ def test_an_undivided_tier_is_that_of_its_policy() -> None:
     tier.policy.touch([(b"any", 0)])
     (order,) = tier.orders(b"any", 8, 8)
     assert list(order) == list(policy.victims(8)) == [(b"any", 1), (b"any", 2), (b"any", 0)]
+
+
+def test_without_quotas_all_may_go_whatever_is_counted() -> None:
+    whole: TierShares[Key] = TierShares.undivided(LruPolicy())
+    assert not whole.use.is_divided
+    assert whole.use.givers(b"any", 5) == whole.use.givers(NOBODY, 5) == [OTHERS]
+    assert shares().use.is_divided
