@@ -9,6 +9,7 @@ import pytest
 
 from engine_adapters.conversation.conversations import Conversation, Conversations
 from engine_adapters.conversation.errors import ConversationError
+from engine_adapters.conversation.history import make_cut
 from engine_adapters.conversation.journal import (
     CHUNK_WORDS,
     NAME_SUFFIX,
@@ -178,6 +179,47 @@ def test_a_tail_of_other_tokens_does_not_count(talks: Conversations, client: Mem
     save_states(client, ahead, 40, flushes=True)
     found = talks.stored(talk, LAYOUT, lease_ms=LEASE_MS)
     assert (found.stop, found.usable.next_token) == (32, 32)
+
+
+def test_a_tail_that_was_kept_before_a_cut_does_not_count_after_it(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    """Its key is that of the tokens alone: the ones after the cut depend on tokens that are gone.
+
+    Fails when the key of the tail is made without the cuts.
+    """
+    talk = talks.end_turn(talks.open(NAME), numbered(41))
+    save_states(client, talk, 36, flushes=True)
+    cut = make_cut((), 35, [range(3), range(21, 35)])
+    uncut = Conversation(NAME, (), talk.told)
+    cut_talk = Conversation(NAME, (), replace(talk.told, cuts=(cut,)))
+    assert talks.stored(uncut, LAYOUT, lease_ms=LEASE_MS).stop == 36
+    found = talks.stored(cut_talk, LAYOUT, lease_ms=LEASE_MS)
+    assert (found.stop, len(found.keys)) == (32, 2)
+
+
+def test_a_tail_that_was_kept_after_a_cut_counts(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    """With the cut in the chunk of the tail, and in one before it. Fails as the test above."""
+    talk = talks.end_turn(talks.open(NAME), numbered(41))
+    save_states(client, talk, 40, flushes=True)
+    talk = talks.truncate(talk, [range(3), range(21, 40)])
+    for total in (46, 71):
+        talk = talks.end_turn(talk, numbered(total - len(talk.token_ids), len(talk.token_ids)))
+        save_states(client, talk, total - 1, flushes=True)
+        found = talks.stored(talk, LAYOUT, lease_ms=LEASE_MS)
+        assert found.stop == total - 1
+        assert found.usable.next_token == total - 1
+        assert (
+            found.keys[-1]
+            == history_keys(
+                namespace="default",
+                layout=LAYOUT,
+                token_ids=talk.token_ids[: total - 1],
+                cuts=talk.cuts,
+            )[-1]
+        )
 
 
 def test_both_sides_of_a_fork_go_on(talks: Conversations, client: MemoryClient) -> None:

@@ -110,24 +110,35 @@ async def test_the_event_loop_decoded_the_largest_messages(
 async def test_calls_of_a_session_go_on_in_their_order(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A small call that comes after a large one is not served before it."""
+    """A small call that comes after a large one is not decoded, so not served, before it."""
     begun, go_on = threading.Event(), threading.Event()
+    received: list[int] = []
+    decoded: list[int] = []
+    decode = admission._decoded
 
     def held(body: bytes, descriptor: Descriptor) -> Iterator[bytes]:
         begun.set()
         assert go_on.wait(PATIENCE_S)
         yield from message_parts(body, descriptor)
 
+    async def noted(body: bytes, *rest: Any) -> Any:
+        received.append(len(body))
+        message = await decode(body, *rest)
+        decoded.append(len(body))
+        return message
+
     with monkeypatch.context() as patch:
         patch.setattr(admission, "message_parts", held)
+        patch.setattr(admission, "_decoded", noted)
         large = asyncio.create_task(match(caller, LARGE))
         await until(begun.is_set)
         small = asyncio.create_task(match(caller, LARGE[:1]))
-        await until(lambda: caller.served.call_count == 2)
-        assert not large.done()
-        assert not small.done()
+        # What would not wait is decoded in the same step of the loop.
+        await until(lambda: len(received) == 2)
+        assert decoded == []
         go_on.set()
         await asyncio.gather(large, small)
+    assert decoded == received
 
 
 async def test_a_large_body_that_is_no_message_is_refused(caller: Caller) -> None:

@@ -1,7 +1,9 @@
 """A process alone, whose store in memory is slow: it computes what does not come."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from engine_adapters.runner.ranks import (
 )
 from kvstored_client.testing import Delivery, Faults, MemoryClient, MemoryStore, StoredChunk
 from tests.engine_adapters.runner.checkpoints import write_llama
+from tests.engine_adapters.runner.memory import Clock, bring_layers_on_wait
 from tests.engine_adapters.runner.parallel_rank import CHUNK_TOKENS, make_format
 
 CHUNKS = 16
@@ -47,9 +50,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 class Restoration:
     """Of a history that a store holds."""
 
-    def __init__(self, model: Model, groups: RankGroups, faults: Faults) -> None:
+    def __init__(self, model: Model, groups: RankGroups, faults: Faults, kinds: str = "HK") -> None:
         self.model, self.groups = model, groups
-        self.format = make_format(model, "HK")
+        self.clock: Callable[[], float] = time.perf_counter
+        self.format = make_format(model, kinds)
         self.store = MemoryStore(faults=faults)
         self.client = MemoryClient(self.store, room_bytes=1 << 24)
         layout = self.format.layout
@@ -78,6 +82,7 @@ class Restoration:
             shard=shard,
             device=torch.device("cpu"),
             options=options,
+            clock=self.clock,
         )
         shape = (len(shard.layers), len(TOKENS), len(shard.heads), config.head_dim)
         keys, values = torch.zeros(shape), torch.zeros(shape)
@@ -101,3 +106,28 @@ def test_a_fast_store_is_restored_batch_after_batch(model: Model, groups: RankGr
     whole = Restoration(model, groups, Faults())
     assert whole.run(replace(options, compute=None)).restored_tokens == CHUNKS * CHUNK_TOKENS
     assert batches == 5 * len(whole.store.reads)
+
+
+BATCHES = (1, 2, 4, 8, 1)
+"""Chunks of each."""
+CHUNK_S = COMPUTE.token_s * CHUNK_TOKENS
+
+
+def timed(restoration: Restoration, load_s: float) -> Clock:
+    """Has each chunk take ``load_s`` on a clock that stands still otherwise, all in layer 0."""
+    clock = restoration.clock = Clock()
+    durations = iter(chain.from_iterable((load_s * count, 0.0) for count in BATCHES))
+    bring_layers_on_wait(restoration.store, lambda: clock.advance(next(durations)))
+    return clock
+
+
+def test_what_was_loaded_gained_nothing(model: Model, groups: RankGroups) -> None:
+    """A store of twice the pace of computing, which spends the stake alone twelve times.
+
+    Fails when a batch does not gain what computing it costs: the second one is given up then.
+    """
+    restoration = Restoration(model, groups, Faults(), "KK")
+    clock = timed(restoration, CHUNK_S * 0.49)
+    report = restoration.run(replace(OPTIONS, least_wait_s=0.0))
+    assert report.restored_tokens == CHUNKS * CHUNK_TOKENS
+    assert clock.now_s == pytest.approx(CHUNKS * CHUNK_S * 0.49)

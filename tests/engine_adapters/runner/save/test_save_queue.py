@@ -1,6 +1,7 @@
 """What both queues do when the daemon refuses the layout."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Reason
 from kvstored_client.testing import CallName, MemoryClient
 from kvstored_contract import keys as contract_keys
+from kvstored_contract.keys import Cut, history_keys
 from kvstored_protos.v1.session_pb2 import RegisterLayoutRequest
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
 from tests.engine_adapters.runner.memory import make_store
@@ -93,3 +95,49 @@ def test_keys_were_derived_from_token_0_for_each_new_chunk(
     saved = list(hashed)
     assert saved == client.prefix_keys(states.layout, tokens)
     assert set(client.store.chunks) == set(saved)
+
+
+def save_rows(saver: StateSaver, first_token: int, token_count: int, dropped_count: int) -> None:
+    """One step of request 0: tokens from this number on, after a cut of so many."""
+    (segment,), positions = segments_of(((0, first_token - dropped_count, token_count),))
+    saver.begin_step([replace(segment, dropped_count=dropped_count)])
+    for layer in range(LAYERS):
+        kv = torch.zeros(len(positions), KV_HEADS, HEAD_DIM)
+        saver.take(layer, torch.zeros(len(positions), HIDDEN), kv, kv)
+    saver.end_step()
+
+
+@pytest.mark.parametrize(
+    "cut_token", [2 * CHUNK_TOKENS - 3, 2 * CHUNK_TOKENS, 2 * CHUNK_TOKENS + 2]
+)
+def test_the_tail_that_is_kept_has_the_key_of_its_cuts(
+    state_format: StateFormat, make_tokens: Callable[[int, int], list[int]], cut_token: int
+) -> None:
+    """Fails when a tail, or the chunks before it, are named without the cuts, without the chunk
+    before them, or as if they were the first ones of the history."""
+    client = MemoryClient(make_store())
+    layout, stops = state_format.layout, (2 * CHUNK_TOKENS + 5, 4 * CHUNK_TOKENS + 3)
+    tokens = make_tokens(stops[-1], 1)
+    cut = Cut(first_token=cut_token, dropped_count=4, kept=(range(1), range(5, cut_token)))
+    first = 0
+    for stop in stops:
+        # The second turn goes on inside the chunk in which the first one has ended.
+        said, cuts = tokens[:stop], [cut] if first else []
+        saver = StateSaver(client, state_format)
+        saver.begin_conversation(0, "a talk", said, cuts, first, is_tail_stored=True)
+        if not first:
+            save_rows(saver, 0, cut_token, 0)
+            # The engine's own list: a cut is made while it computes.
+            saver.finish()
+            cuts.append(cut)
+            first = cut_token
+        save_rows(saver, first, stop - first, cut.dropped_count)
+        saver.end_request(0)
+        assert saver.finish().dropped_tokens == 0
+        saver.close()
+        info = client.sequences.get("a talk")
+        assert info is not None
+        assert [*info.keys, info.tail_key] == history_keys(
+            namespace=client.namespace, layout=layout, token_ids=said, cuts=[cut]
+        )
+        first = stop
