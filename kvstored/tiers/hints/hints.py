@@ -42,7 +42,7 @@ class Hints:
         self._on_change = on_change
 
     def hint(self, caller: Caller, change: QueueChange) -> QueueAnswer:
-        """Carries out a change. Waits for nobody; raises IndexFailure.
+        """Carries out a change. Waits for changes of others alone; raises IndexFailure.
 
         A name that enters twice does so as it is named last.
         """
