@@ -1,4 +1,4 @@
-"""Which change of an engine's queue is told next."""
+"""Which change of an engine's queue the store hears of next."""
 
 import heapq
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ class QueueUpdate:
 
 
 class QueueChanges:
-    """Collects changes until they are told, as far as one call and one queue may go.
+    """Collects changes until the store hears of them, as far as one call and one queue may go.
 
     The owner serialises the calls. A change costs logarithmic time. Those beyond the limits of a
-    queue are told when others have left; of one request only the first chunks are, as many as a
+    queue follow when others have left; of one request only the first chunks are, as many as a
     call may name. After a failure the next update is the whole queue.
     """
 
@@ -76,7 +76,7 @@ class QueueChanges:
         )
 
     def end(self, update: QueueUpdate, report: HintReport | None) -> bool:
-        """What came of a call; False where the whole queue has to be told from the start."""
+        """What came of a call; False where the whole queue has to go again from the start."""
         if report is not None and report.is_taken:
             self._known_version = update.version
             self._is_doubtful = False

@@ -70,14 +70,14 @@ class QueueTeller:
         while True:
             self._has_changed.wait()
             self._has_changed.clear()
-            # What is missing of a change is told once more, as a whole; then the next one has to.
+            # A change that did not get there goes once more, with the whole queue.
             if not self._tell_all():
                 self._tell_all()
             if self._is_closing:
                 return
 
     def _tell_all(self) -> bool:
-        """Calls until everything is told; False where the daemon lacks a change, or is away."""
+        """Calls until the daemon knows everything; False where it lacks a change, or is away."""
         while not self._is_closing:
             with self._lock:
                 update = self._changes.take()

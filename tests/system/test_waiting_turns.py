@@ -133,7 +133,7 @@ def check_from_dram(completion: Completion) -> None:
 
 
 def test_a_dead_daemon_changes_no_step(model: Model) -> None:
-    """What waits is told to nobody, and everything is computed."""
+    """Nobody hears of what waits, and everything is computed."""
     store = make_store()
     with MemoryClient(store) as client:
         lab = Lab(model, client)

@@ -87,8 +87,6 @@ class Request:
     """Those that do."""
     is_announced: bool = False
     """Whether the sink has heard of it."""
-    is_hinted: bool = False
-    """Whether the store has heard that its conversation waits."""
     first_token_at_s: float = 0.0
     cuts: CutTrack = field(default_factory=CutTrack)
 

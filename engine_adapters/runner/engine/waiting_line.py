@@ -2,19 +2,21 @@
 
 from collections import deque
 
+from engine_adapters.runner.engine.conversing import Conversing
 from engine_adapters.runner.engine.request import Request
 
 
 class WaitingLine:
     """Requests by their numbers, which are their places. The engine's thread only.
 
-    Those that still wait after an admission are told of (``tell``), and taken back when they run
+    The store hears of those that still wait after an admission (``tell``), and again when they run
     or end: a request that runs at once is never mentioned. Each costs constant time.
     """
 
     def __init__(self) -> None:
         self._requests: dict[int, Request] = {}
         self._untold: deque[Request] = deque()
+        self._told: dict[int, Conversing] = {}
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -35,15 +37,16 @@ class WaitingLine:
         request = self._requests.pop(request_id, None)
         if request is None:
             return False
-        if request.is_hinted and request.cuts.conversation is not None:
-            request.is_hinted = False
-            request.cuts.conversation.leave_queue()
+        conversation = self._told.pop(request_id, None)
+        if conversation is not None:
+            conversation.leave_queue()
         return True
 
     def tell(self) -> None:
         """The store hears of those who came and still wait."""
         while self._untold:
             request = self._untold.popleft()
-            if request.request_id in self._requests and request.cuts.conversation is not None:
-                request.is_hinted = True
-                request.cuts.conversation.enter_queue(request.request_id)
+            conversation = request.cuts.conversation
+            if request.request_id in self._requests and conversation is not None:
+                self._told[request.request_id] = conversation
+                conversation.enter_queue(request.request_id)

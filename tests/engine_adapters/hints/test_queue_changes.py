@@ -1,4 +1,4 @@
-"""Which change of a queue is told next."""
+"""Which change of a queue comes next."""
 
 from engine_adapters.hints.queue_changes import QueueChanges, QueueUpdate
 from kvstored_client import HintReport, QueueEntry

@@ -168,7 +168,7 @@ def whole_queue(*entries: NamedEntry) -> QueueChange:
 def test_a_name_that_is_known_when_it_is_named_again_is_not_ignored(
     opened: StoreUnderTest,
 ) -> None:
-    """Bug: it was told as ignored, for what was said first, while it waited."""
+    """Bug: the answer named it as ignored, for what was said first, while it waited."""
     unknown, known = entry("a", [0], b"?" * 32), entry("a", [0])
     assert opened.store.hints.hint(ME, whole_queue(unknown, known)).ignored == ()
     assert opened.stats().waiting_request_count == 1
