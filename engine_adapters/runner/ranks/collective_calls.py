@@ -17,12 +17,11 @@ class CollectiveCalls:
     """Calls until one fails or lasts longer than ``deadline_s``, which is one of ``clock``.
 
     A call that was given up may still be under way and write to its tensors, which are kept for
-    it. ``waited_s`` is how long all of them took. One thread only.
+    it. One thread only.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.deadline_s = clock()
-        self.waited_s = 0.0
         self._clock = clock
         self._lost: list[object] = []
         self._is_broken = False
@@ -39,8 +38,7 @@ class CollectiveCalls:
         """
         if self._is_broken:
             raise RanksLostError("an earlier call failed")
-        begun_s = self._clock()
-        left_s = max(LEAST_WAIT_S, self.deadline_s - begun_s)
+        left_s = max(LEAST_WAIT_S, self.deadline_s - self._clock())
         work: Work | None = None
         try:
             work = begin()
@@ -50,4 +48,3 @@ class CollectiveCalls:
             self._is_broken = True
             self._lost += [begin, work]
             raise RanksLostError(f"a process did not answer for {left_s:.1f} s: {error}") from error
-        self.waited_s += self._clock() - begun_s

@@ -127,8 +127,6 @@ class ParallelRestorer:
         )
         self._sections = sections_of_layers(sections_of(state_format.layout), shard.layers)
         self._limit: LoadLimit | None = None
-        self._passed_over_s = 0.0
-        """Of the time in collective calls, what the limit has heard of."""
         self._read_bytes = (0, 0)
         """Of this restoration, from devices and from DRAM."""
         self._deadline_s = 0.0
@@ -182,7 +180,6 @@ class ParallelRestorer:
         batches = self._batches(len(pieces))
         own = [pieces[batch.first_chunk + chunk] for batch in batches for chunk in batch.own]
         self._limit = self._limit_of(len(pieces), own_chunks=len(own))
-        self._passed_over_s = self._calls.waited_s
         reader = SpanReader(
             self._client,
             self._format,
@@ -288,9 +285,6 @@ class ParallelRestorer:
         while not span.is_layer_settled(layer):
             wait_s = self._remaining_s()
             if limit is not None:
-                # The others may be slow; this process's store was not silent meanwhile.
-                limit.pass_over(self._calls.waited_s - self._passed_over_s)
-                self._passed_over_s = self._calls.waited_s
                 limit.look(self._clock(), sum(reader.read_bytes()))
                 missing_bytes = max(0, span.payload_bytes - sum(span.read_bytes()))
                 tokens = self._tokens_of(batch)
