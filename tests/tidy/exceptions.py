@@ -16,6 +16,7 @@ ATTRIBUTES = {
     "engine_adapters.restore.testing.virtual_spans.VirtualSpans": 16,
     "engine_adapters.runner.restore.cake_restoration.CakeRestoration": 21,
     "engine_adapters.runner.restore.span_restoration.SpanRestoration": 19,
+    "engine_adapters.vllm.scheduler_side.side.SchedulerSide": 16,
     "kvstored_client.testing.served_read.ServedRead": 17,
     "kvstored_client.testing.store.MemoryStore": 18,
 }
