@@ -42,6 +42,7 @@ _READING = (
     "engine_adapters/codecs",
     "engine_adapters/file_digests.py",
     "engine_adapters/hashed_file.py",
+    "engine_adapters/hints",
     "engine_adapters/layout_check.py",
     "engine_adapters/reading",
     "engine_adapters/restore",
