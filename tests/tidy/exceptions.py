@@ -83,7 +83,6 @@ WITHOUT_PROVENANCE = {
     "kills.json",
     "peers.json",
     "power.json",
-    "restore.json",
     "storage.json",
     "storage_chunk_latency.json",
     "storage_chunk_latency_later.json",
