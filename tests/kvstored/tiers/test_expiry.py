@@ -126,6 +126,16 @@ def test_what_only_dram_has_expires_too(mortal: StoreUnderTest) -> None:
     assert removed(mortal) == [key(0)]
 
 
+def test_what_leaves_the_devices_leaves_dram(
+    mortal: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However lately it was brought there."""
+    monkeypatch.setattr(mortal.store._dram.ages, "expire", lambda: 0)
+    put_durable(mortal, [0])
+    wait_until(lambda: expired(mortal) == 1)
+    wait_until(lambda: mortal.stats().dram_used_bytes == 0)
+
+
 def test_uses_keep_what_only_dram_has(mortal: StoreUnderTest) -> None:
     put_durable(mortal, [0])
     (eviction,) = mortal.store._store.evict([ChunkId(NAMESPACE, key(0))])

@@ -254,3 +254,28 @@ def test_a_limit_that_was_lowered_is_reached_again(tmp_path: Path) -> None:
         put(opened, TEAM, [1000])
         assert stored(opened, TEAM, [*range(150), 1000]) == [*range(141, 150), 1000]
         assert device_use(opened) == 10 * SIZE
+
+
+def test_where_guaranteed_chunks_lie_in_every_slab_another_size_class_finds_no_room(
+    tmp_path: Path,
+) -> None:
+    with open_store(tmp_path, namespaces=(team(sure=40),)) as opened:
+        opened.fill(8)
+        for number in range(PER_STORE // 7):
+            put(opened, TEAM, [number])
+            put(opened, ANY, range(6 * number, 6 * number + 6))
+        (ticket,) = opened.put([1000], namespace_id=ANY, layout=WIDE)
+        assert ticket.reason is Reason.STORE_FULL
+        everything = range(PER_STORE // 7)
+        assert stored(opened, TEAM, everything) == list(everything)
+
+
+def test_what_goes_together_stops_at_the_share(tmp_path: Path) -> None:
+    with open_store(tmp_path, namespaces=(team(sure=200),)) as opened:
+        put(opened, TEAM, range(203))
+        others = range(PER_STORE - 203)
+        put(opened, ANY, others)
+        pinned = opened.store.pin(ANY, [key(number) for number in others])
+        put(opened, ANY, [1000])
+        assert stored(opened, TEAM, range(203)) == list(range(3, 203))
+        opened.store.unpin(pinned)

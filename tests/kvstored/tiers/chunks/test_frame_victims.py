@@ -166,3 +166,34 @@ def test_the_free_buffer_is_not_made_of_guaranteed_shares() -> None:
     tier.dram.hints.free_up(15 * UNIT_BYTES)
     assert tier.here(TEAM, range(10)) == list(range(10))
     assert tier.here(ANY, range(10)) == []
+
+
+def test_what_becomes_guaranteed_in_a_slab_that_is_drained_stays() -> None:
+    tier = SharedTier(2, sure=10)
+    frames: dict[int, Frame] = {}
+    for number in range(2 * PER_SLAB):
+        is_team = number < 5 or PER_SLAB <= number < PER_SLAB + 10
+        frame = tier.put(TEAM if is_team else ANY, number)
+        assert frame
+        frames[number] = frame
+        assert tier.dram.pin(frame.chunk)
+    waiting = threading.Thread(target=lambda: tier.put(ANY, 10**6, units=2, timeout_s=1))
+    waiting.start()
+    wait_until(lambda: tier.dram._draining == frames[0].slab)
+    for number in range(PER_SLAB, PER_SLAB + 5):
+        tier.dram.drop(frames[number].chunk)
+        tier.dram.unpin([frames[number]])
+    assert tier.used(TEAM) == 10
+    tier.dram.unpin([frames[number] for number in range(5)])
+    assert tier.here(TEAM, range(5)) == list(range(5))
+    waiting.join()
+
+
+def test_for_a_namespace_at_its_limit_no_slab_is_drained() -> None:
+    tier = SharedTier(2, most=2)
+    for number in range(10):
+        tier.put(ANY, number)
+    opened = [tier.dram.open_frames.open(ONE_UNIT, TEAM) for _ in range(2)]
+    assert all(opened)
+    assert tier.put(TEAM, 0, units=2, timeout_s=0.2) is None
+    assert tier.here(ANY, range(10)) == list(range(10))
