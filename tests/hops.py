@@ -38,7 +38,7 @@ from tests.support.rows import MIXED
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
-LIMITS = {"put": 86, "get": 89, "Cake restore": 49}
+LIMITS = {"put": 90, "get": 95, "Cake restore": 49}
 """Files that each walk crosses at most.
 
 The sweep of leases and a ring of the bell, which come by the clock, may be among them or not.
