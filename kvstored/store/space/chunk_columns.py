@@ -14,6 +14,8 @@ from kvstored.store.space.slab_geometry import slab_number, slab_numbers
 SEGMENT_ROWS = 1 << 16
 UNUSED = (1 << 64) - 1
 """The time in a row that holds no chunk: later than every use."""
+HELD = 1 << 63
+"""Set in the time of a chunk that is out of the order of uses: later than every use, too."""
 ROW_BITS = 16
 ROW_MASK = SEGMENT_ROWS - 1
 """A row's index in its segment; ``row >> ROW_BITS`` is the segment's number."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kvstored.format.extent import Extent
 from kvstored.format.identity import CHUNK_ID_BYTES, ChunkId
 from kvstored.store.space.chunk_columns import (
+    HELD,
     ROW_BITS,
     ROW_MASK,
     SEGMENT_ROWS,
@@ -33,7 +34,7 @@ from kvstored.store.space.slab_geometry import (
     slab_position,
 )
 
-__all__ = ["ABSENT", "SEGMENT_ROWS", "UNUSED", "ChunkTable"]
+__all__ = ["ABSENT", "HELD", "SEGMENT_ROWS", "UNUSED", "ChunkTable"]
 
 _WORDS = struct.Struct("<12I")
 _TAG_MASK = (1 << 64) - 1
@@ -104,11 +105,17 @@ class ChunkTable:
         self.columns.give_back(row)
         return True
 
-    def touch(self, identities: Sequence[bytes]) -> None:
-        """Hears that chunks are used now, one after the other; ignores those not there."""
+    def touch(self, identities: Sequence[bytes], *, holds: bool = False) -> None:
+        """Hears that chunks are used now, one after the other; ignores those not there.
+
+        With ``holds`` they are out of the order of uses from now on, until they are touched again.
+        """
         for row in self.rows(identities):
             if row != ABSENT:
-                self._use(self.columns.segments[row >> ROW_BITS], row & ROW_MASK)
+                segment, index = self.columns.segments[row >> ROW_BITS], row & ROW_MASK
+                self._use(segment, index)
+                if holds:
+                    segment.times[index] |= HELD
 
     def rows(self, identities: Sequence[bytes]) -> list[int]:
         """The row of each chunk, by its encoded identity; ABSENT for those that are not here."""
@@ -132,7 +139,10 @@ class ChunkTable:
         return self.slabs.place(self.columns.slab(row))[0]
 
     def use(self, row: int) -> tuple[ChunkId, int]:
-        """The chunk in a row that is in use, and the time of its last use."""
+        """The chunk in a row that is in use, and the time of its last use.
+
+        For one that is held it is when that began, with HELD set.
+        """
         return self.columns.chunk(row), self.columns.time(row)
 
     def slab(self, chunk: ChunkId) -> int | None:
@@ -175,7 +185,7 @@ class ChunkTable:
         return is_wanted
 
     def blocks(self) -> Iterator[ClaimBlock]:
-        """Every chunk with its extent and the time of its last use, in blocks."""
+        """Every chunk with its extent and the time of its last use, or hold, in blocks."""
         for segment in self.columns.segments:
             used = segment.is_used()
             places = segment.places[used]
@@ -186,7 +196,7 @@ class ChunkTable:
                 devices=devices,
                 offsets=offsets,
                 byte_counts=byte_counts,
-                stamps=segment.times[used],
+                stamps=segment.times[used] & np.uint64(HELD - 1),
             )
 
     def _index_rows(self) -> None:

@@ -20,7 +20,7 @@ from kvstored.store.index.failure import IndexDamagedError
 from kvstored.store.index.index import Index, IndexChange
 from kvstored.store.index.scan import Scanned, scan_chunks
 from kvstored.store.space.allocator import Allocator
-from kvstored.store.space.chunk_columns import UNUSED, ChunkColumns
+from kvstored.store.space.chunk_columns import HELD, ChunkColumns
 from kvstored.store.space.chunk_table import ChunkTable
 from kvstored.store.space.claim_block import ClaimBlock
 from kvstored.store.space.device_set import DeviceSet
@@ -91,11 +91,12 @@ class Recovery:
         claims = scanned.claims
         if len(claims) == 0:
             return
-        self.reserve_stamps(int(claims.stamps.max()))
+        is_stamp = claims.stamps < HELD
+        self.reserve_stamps(int(claims.stamps[is_stamp].max(initial=0)))
         places, is_possible = self._geometry.places(
             claims.devices, claims.offsets, claims.byte_counts
         )
-        is_possible &= (claims.byte_counts > HEADER_BYTES) & (claims.stamps < UNUSED)
+        is_possible &= (claims.byte_counts > HEADER_BYTES) & is_stamp
         is_possible &= claims.byte_counts % np.uint64(ALIGNMENT_BYTES) == 0
         if not is_possible.all():
             self._lost += _claims_of(claims.select(~is_possible))

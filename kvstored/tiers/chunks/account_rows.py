@@ -57,9 +57,9 @@ class AccountRows:
             is_wanted &= ~in_namespace(self._table, segment, indices, name)
         return is_wanted
 
-    def touch(self, identities: Sequence[bytes], /) -> None:
-        """Hears that chunks are used now, one after the other; ignores those not there."""
-        self._table.touch(identities)
+    def touch(self, identities: Sequence[bytes], /, *, holds: bool = False) -> None:
+        """As ``UsedChunks``."""
+        self._table.touch(identities, holds=holds)
 
     def use(self, row: int, /) -> tuple[ChunkId, int]:
         """The chunk in a row that is in use, and the time of its last use."""

@@ -10,8 +10,11 @@ from kvstored.tiers.policy.use_order import TimedRows, UseOrder
 class UsedChunks(TimedRows, Protocol):
     """A table of chunks with the time of the last use of each."""
 
-    def touch(self, identities: Sequence[bytes], /) -> None:
-        """Hears that chunks are used now, one after the other; ignores those not there."""
+    def touch(self, identities: Sequence[bytes], /, *, holds: bool = False) -> None:
+        """Hears that chunks are used now, one after the other; ignores those not there.
+
+        With ``holds`` their times are after all uses, until they are touched again.
+        """
 
     def use(self, row: int, /) -> tuple[ChunkId, int]:
         """The chunk in a row that is in use, and the time of its last use."""

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kvstored.format.extent import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.store.space.chunk_columns import ChunkColumns
-from kvstored.store.space.chunk_table import ABSENT, SEGMENT_ROWS, UNUSED, ChunkTable
+from kvstored.store.space.chunk_table import ABSENT, HELD, SEGMENT_ROWS, UNUSED, ChunkTable
 from kvstored.store.space.slab_census import SlabCensus
 from kvstored.store.space.slab_geometry import SlabGeometry
 
@@ -70,6 +70,13 @@ class ChunkTableMachine(RuleBasedStateMachine):
             self.model[chunk_id(number)] = self.model[chunk_id(number)][0], self.time
             self.time += 1
 
+    @rule(number=st.integers(0, 30))
+    def hold(self, number: int) -> None:
+        self.table.touch([chunk_id(number).encode()], holds=True)
+        if chunk_id(number) in self.model:
+            self.model[chunk_id(number)] = self.model[chunk_id(number)][0], self.time | HELD
+            self.time += 1
+
     @rule(number=st.integers(0, 30), time=st.none() | st.integers(0, 40))
     def remove(self, number: int, time: int | None) -> None:
         self.table.remove(chunk_id(number), time=time)
@@ -78,7 +85,8 @@ class ChunkTableMachine(RuleBasedStateMachine):
 
     @rule()
     def load(self) -> None:
-        """A table that is filled from the blocks of another has the same chunks."""
+        """A table that is filled from the blocks of another has the same chunks, held ones not."""
+        self.model = {chunk: (one, time & ~HELD) for chunk, (one, time) in self.model.items()}
         columns, slabs = ChunkColumns(), SlabCensus(GEOMETRY)
         for block in self.table.blocks():
             places, is_possible = GEOMETRY.places(block.devices, block.offsets, block.byte_counts)
@@ -140,6 +148,21 @@ ChunkTableMachine.TestCase.settings = settings(max_examples=40, stateful_step_co
 TestChunkTableMachine = ChunkTableMachine.TestCase
 
 LARGE = SlabGeometry(2 * SEGMENT_ROWS * 8 * KIB, (2,), 0, 0)
+
+
+def test_a_held_chunk_has_a_time_after_all_uses_until_it_is_used() -> None:
+    """What follows a start does not know of holds: blocks have the times at which these began."""
+    table = ChunkTable(GEOMETRY)
+    for number in range(2):
+        table.insert(chunk_id(number), extent_of(number))
+    identity = chunk_id(0).encode()
+    (row,) = table.rows([identity])
+    table.touch([identity], holds=True)
+    assert table.use(row)[1] == 3 | HELD
+    assert table.clock == 4
+    assert sorted(time for block in table.blocks() for time in block.stamps.tolist()) == [2, 3]
+    table.touch([identity])
+    assert table.use(row)[1] == 4
 
 
 def test_rows_in_many_segments() -> None:

@@ -239,8 +239,11 @@ def test_contradictions_end_as_one_by_one(
         index.close()
 
 
-def test_a_stamp_that_no_write_has_is_dropped(index: Index) -> None:
-    """It would make the row of the chunk an unused one."""
-    record = replace(record_at(extent_at(0)), stamp=2**64 - 1)
+@pytest.mark.parametrize("stamp", [2**63, 2**64 - 1])
+def test_a_stamp_that_no_write_has_is_dropped(index: Index, stamp: int) -> None:
+    """It would make the row of the chunk a held or an unused one, and so all later stamps."""
+    record = replace(record_at(extent_at(0)), stamp=stamp)
     index.apply(IndexChange(puts=((chunk_id(1), record),)))
-    assert recover(index, memory_device_set()).dropped_count == 1
+    recovered = recover(index, memory_device_set())
+    assert recovered.dropped_count == 1
+    assert recovered.table.clock == 1

@@ -1,10 +1,13 @@
 import random
+from itertools import islice
 
 import numpy as np
 import pytest
 
+from kvstored.format.extent import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.store.space.chunk_table import ChunkTable
+from kvstored.store.space.slab_geometry import SlabGeometry
 from kvstored.tiers.chunks.nvme_victims import class_bytes_in
 from kvstored.tiers.policy.look_ahead import LookAheadPolicy
 from kvstored.tiers.policy.lru import LruPolicy
@@ -15,6 +18,7 @@ from tests.kvstored.tiers.policy.eviction_conformance import (
     KEY_COUNT,
     LeastRecentlyUsedConformance,
     PlainTier,
+    chunk_id,
     group_of,
 )
 from tests.kvstored.tiers.policy.test_table_lru import GEOMETRY, TableTier
@@ -70,16 +74,50 @@ def test_it_decides_as_look_ahead_over_least_recently_used(tier: LookAheadTable,
         ]
 
 
-def test_queued_chunks_are_passed_once(tier: LookAheadTable) -> None:
-    """The oldest chunks are queued: who asks for victims again does not walk over them again."""
-    for number in range(KEY_COUNT):
+class CountedTable(ChunkTable):
+    """Counts the rows that a policy looked at."""
+
+    looked_at = 0
+
+    def use(self, row: int) -> tuple[ChunkId, int]:
+        self.looked_at += 1
+        return super().use(row)
+
+
+WIDE = SlabGeometry(1024 * 8 * 1024, (2,), 0, 0)
+
+
+@pytest.mark.parametrize("queued_count", [10, 1000])
+def test_a_decision_walked_over_all_that_wait(queued_count: int) -> None:
+    """Bug: where few did not wait, each decision looked at all who did, with the table locked."""
+    table = CountedTable(WIDE, generator=np.random.default_rng(1))
+    policy = TableLookAhead(table, lambda chunk: class_bytes_in(table, chunk))
+
+    def enter(number: int) -> ChunkId:
+        chunk = chunk_id(number)
+        extent = Extent(0, number * 8 * 1024, 8 * 1024)
+        table.insert(chunk, extent)
+        policy.insert(chunk, extent.byte_count)
+        return chunk
+
+    waiting = [enter(number) for number in range(queued_count)]
+    policy.hint({chunk: place for place, chunk in enumerate(waiting)})
+    for number in range(queued_count, queued_count + 3):
+        new = enter(number)
+        policy.touch(waiting[:1])
+        assert list(islice(policy.victims(), 4)) == [new, *waiting[:-4:-1]]
+        table.remove(new)
+        policy.remove(new)
+    assert table.looked_at == 3
+
+
+def test_what_leaves_the_queue_is_used_then(tier: LookAheadTable) -> None:
+    for number in range(4):
         tier.enter(number)
-    tier.policy.hint({CHUNKS[number]: number for number in range(8)})
-    times = [tier.table.columns.time(row) for row in range(KEY_COUNT)]
-    assert next(tier.policy.victims()) == CHUNKS[8]
-    assert next(tier.policy.victims()) == CHUNKS[8]
-    assert [tier.table.columns.time(row) for row in range(8)] > times[:8]
-    assert not tier.policy._passed
+    tier.policy.hint({CHUNKS[0]: 1, CHUNKS[1]: 2})
+    tier.policy.touch([CHUNKS[0], CHUNKS[2]])
+    tier.policy.hint({CHUNKS[0]: None})
+    assert list(tier.policy.victims()) == [CHUNKS[number] for number in (3, 2, 0, 1)]
 
 
 def test_it_remembers_hinted_chunks_only(tier: LookAheadTable) -> None:
