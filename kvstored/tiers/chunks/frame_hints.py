@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 from kvstored.format.identity import ChunkId
 from kvstored.tiers.policy.protocol import EvictionPolicy
+from kvstored.turnstile import TURNSTILE
 
 HINTED_AT_ONCE = 256
 """Places that the policy hears of under one hold of the lock: reads of others wait for it."""
@@ -34,10 +36,11 @@ class FrameHints:
 
     def hint(self, places: Mapping[ChunkId, int | None]) -> None:
         """Hears which chunks have another place in the queue of waiting requests."""
-        changed = tuple(places.items())
-        for start in range(0, len(changed), HINTED_AT_ONCE):
+        changed = iter(places.items())
+        while part := dict(islice(changed, HINTED_AT_ONCE)):
             with self._room:
-                self._policy.hint(dict(changed[start : start + HINTED_AT_ONCE]))
+                self._policy.hint(part)
+            TURNSTILE.give_way()
 
     def free_up(self, byte_count: int) -> None:
         """Evicts until so many bytes are free, as far as nobody needs what goes."""

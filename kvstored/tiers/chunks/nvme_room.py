@@ -14,6 +14,7 @@ from kvstored.tiers.chunks.device_ages import DeviceAges
 from kvstored.tiers.chunks.nvme_victims import DeviceVictims, class_bytes_in, forget
 from kvstored.tiers.policy.lifetimes import Lifetimes
 from kvstored.tiers.policy.shares import OTHERS, TierShares
+from kvstored.turnstile import TURNSTILE
 from kvstored_contract.reasons import Reason
 
 TOUCHED_AT_ONCE = 256
@@ -88,10 +89,11 @@ class NvmeRoom:
 
     def hint(self, places: Mapping[ChunkId, int | None]) -> None:
         """Hears which chunks have another place in the queue of waiting requests."""
-        changed = tuple(places.items())
-        for start in range(0, len(changed), TOUCHED_AT_ONCE):
+        changed = iter(places.items())
+        while part := dict(islice(changed, TOUCHED_AT_ONCE)):
             with self._table_lock:
-                self._policy.hint(dict(changed[start : start + TOUCHED_AT_ONCE]))
+                self._policy.hint(part)
+            TURNSTILE.give_way()
 
     def removed(self, chunk: ChunkId) -> None:
         """Hears of a chunk that is gone."""

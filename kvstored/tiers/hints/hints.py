@@ -97,10 +97,10 @@ class Hints:
         layout = change.layouts.get(layout_id) or self._layout_of(layout_id)
         if layout is None:
             return None
-        return WaitingSequence(
-            chunks=tuple(ChunkId(caller.namespace_id, key) for key in dict.fromkeys(keys)),
-            chunk_bytes=class_bytes(layout),
-        )
+        chunks: dict[ChunkId, None] = {}
+        for part in TURNSTILE.parts(keys):
+            chunks.update(dict.fromkeys(ChunkId(caller.namespace_id, key) for key in part))
+        return WaitingSequence(chunks=tuple(chunks), chunk_bytes=class_bytes(layout))
 
     def _state(self, caller: Caller, name: str) -> SequenceState | None:
         """A sequence as it was last known, without waiting; None when there is none."""

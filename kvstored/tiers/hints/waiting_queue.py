@@ -10,8 +10,10 @@ from kvstored.format.identity import ChunkId
 from kvstored.tiers.hints.queue_change import QueueAnswer
 from kvstored.tiers.hints.session_queue import SessionQueue
 from kvstored.tiers.policy.merged_places import MergedPlaces
+from kvstored.tiers.policy.pauses import Pauses
 from kvstored.tiers.policy.prefetch_plan import WaitingSequence
 from kvstored.tiers.policy.queue_head import QueuedSequence, QueueHead
+from kvstored.turnstile import TURNSTILE
 
 Places = Mapping[ChunkId, int | None]
 
@@ -44,12 +46,14 @@ class WaitingQueue:
 
     A tier hears of the head of each namespace's queue only, as far as that fits what the
     namespace may protect there. Thread-safe; the tiers hear of places with the lock held, so that
-    they hear of changes in their order.
+    they hear of changes in their order. Only threads may call: a large change lets the event loop
+    pass again and again, and keeps the lock meanwhile.
     """
 
     def __init__(self, tiers: tuple[HintedTier, ...]) -> None:
         self._tiers = tiers
         self._lock = threading.Lock()
+        self._pauses = Pauses(TURNSTILE.give_way)
         self._sessions: dict[int, SessionQueue] = {}
         self._merged: MergedPlaces[int, str] = MergedPlaces()
         self._waiting: dict[WaitingName, _Waiting] = {}
@@ -134,7 +138,7 @@ class WaitingQueue:
     ) -> None:
         for tier, heads in zip(self._tiers, self._heads, strict=True):
             if namespace_id not in heads:
-                heads[namespace_id] = QueueHead(tier.protected_bytes(namespace_id))
+                heads[namespace_id] = QueueHead(tier.protected_bytes(namespace_id), self._pauses)
             places = heads[namespace_id].change(moved, gone)
             if not len(heads[namespace_id]):
                 del heads[namespace_id]

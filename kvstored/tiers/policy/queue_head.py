@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kvstored.tiers.policy.pauses import Pauses
 from kvstored.tiers.policy.prefetch_plan import WaitingSequence
 from kvstored.tiers.policy.queue_places import QueuePlaces
 from kvstored.tiers.policy.ranked_keys import RankedKeys
@@ -27,18 +28,20 @@ class QueueHead(Generic[NameT, KeyT]):
     """The sequences that wait, and which of them are the head: those that fit ``capacity_bytes``.
 
     A chunk of several counts once. Of a sequence that alone is larger its first chunks count. A
-    change costs logarithmic time for each chunk that enters or leaves the head with it.
+    change costs logarithmic time for each chunk that enters or leaves the head with it; ``pauses``
+    interrupt it.
     """
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int, pauses: Pauses | None = None) -> None:
         self._capacity_bytes = capacity_bytes
+        self._pauses = pauses or Pauses()
         self._used_bytes = 0
         self._sequences: dict[NameT, QueuedSequence[NameT, KeyT]] = {}
         self._inside: RankedKeys[NameT] = RankedKeys()
         """By place, the last first."""
         self._outside: RankedKeys[NameT] = RankedKeys()
         """By place, the first first."""
-        self._places: QueuePlaces[NameT, KeyT] = QueuePlaces()
+        self._places: QueuePlaces[NameT, KeyT] = QueuePlaces(self._pauses)
         """Of those inside."""
         self._sizes: dict[KeyT, int] = {}
         """Of their chunks, as the first sequence that named one says."""
@@ -96,19 +99,21 @@ class QueueHead(Generic[NameT, KeyT]):
         self, sequence: QueuedSequence[NameT, KeyT], changed: dict[KeyT, int | None]
     ) -> None:
         chunks = self._chunks(sequence)
-        for chunk in chunks:
+        for chunk in self._pauses.over(chunks):
             if chunk not in self._sizes:
                 self._sizes[chunk] = sequence.waiting.chunk_bytes
                 self._used_bytes += sequence.waiting.chunk_bytes
         self._inside.put(sequence.name, _GROUP, sequence.place)
-        changed |= self._places.enter(sequence.name, sequence.place, chunks)
+        entered = self._places.enter(sequence.name, sequence.place, chunks)
+        changed.update(self._pauses.over(entered.items()))
 
     def _let_out(
         self, sequence: QueuedSequence[NameT, KeyT], changed: dict[KeyT, int | None]
     ) -> None:
         self._inside.take(sequence.name)
-        changed |= self._places.leave([sequence.name])
-        for chunk in self._chunks(sequence):
+        left = self._places.leave([sequence.name])
+        changed.update(self._pauses.over(left.items()))
+        for chunk in self._pauses.over(self._chunks(sequence)):
             if not self._places.sequences(chunk):
                 self._used_bytes -= self._sizes.pop(chunk)
 
@@ -122,7 +127,8 @@ class QueueHead(Generic[NameT, KeyT]):
     def _grow(self, changed: dict[KeyT, int | None]) -> None:
         """Lets in who is next while that fits."""
         while (sequence := self._first_outside()) is not None:
-            new = sum(chunk not in self._sizes for chunk in self._chunks(sequence))
+            chunks = self._pauses.over(self._chunks(sequence))
+            new = sum(chunk not in self._sizes for chunk in chunks)
             if self._used_bytes + new * sequence.waiting.chunk_bytes > self._capacity_bytes:
                 return
             self._outside.take(sequence.name)

@@ -5,6 +5,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
+from kvstored.tiers.policy.pauses import Pauses
+
 NameT = TypeVar("NameT", bound=Hashable)
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -16,10 +18,11 @@ class QueuePlaces(Generic[NameT, KeyT]):
     """Turns changes of a queue into what ``EvictionPolicy.hint`` takes.
 
     A chunk of several waiting sequences has the place of the first of them. A change costs
-    logarithmic time for each of its chunks, however long the queue is.
+    logarithmic time for each of its chunks, however long the queue is; ``pauses`` interrupt it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pauses: Pauses | None = None) -> None:
+        self._pauses = pauses or Pauses()
         self._waiting: dict[NameT, tuple[int, Sequence[KeyT]]] = {}
         """By name, the number of its entries and its keys."""
         self._heaps: dict[KeyT, list[tuple[int, int, NameT]]] = {}
@@ -43,7 +46,7 @@ class QueuePlaces(Generic[NameT, KeyT]):
         number = next(self._numbers)
         self._waiting[name] = (number, keys)
         changed: dict[KeyT, int | None] = {}
-        for key in keys:
+        for key in self._pauses.over(keys):
             heap = self._heaps.setdefault(key, [])
             heappush(heap, (place, number, name))
             self._counts[key] = self._counts.get(key, 0) + 1
@@ -56,7 +59,7 @@ class QueuePlaces(Generic[NameT, KeyT]):
         changed: dict[KeyT, int | None] = {}
         for name in names:
             _, keys = self._waiting.pop(name, (0, ()))
-            for key in keys:
+            for key in self._pauses.over(keys):
                 self._pass(key, changed)
         return changed
 

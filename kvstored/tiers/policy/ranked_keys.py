@@ -1,24 +1,29 @@
 """Keys of groups by a rank, the largest first."""
 
 from collections.abc import Hashable, Iterator
-from heapq import heapify, heappop, heappush, merge
+from heapq import heappop, heappush, merge
 from itertools import count
 from typing import Generic, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 _SPARE_ENTRIES = 64
-"""A heap may have so many entries more than twice its keys."""
+"""When a heap has so many entries more than twice its keys, those that count move to a new one."""
+_MOVED_AT_ONCE = 4
+"""Entries that each put or take looks at for that: no call pays for all."""
 
 
 class RankedKeys(Generic[KeyT]):
     """Keys that are put and taken in any order; those of equal rank in the order of their puts.
 
-    Heaps whose entries count while they are the last of their keys: logarithmic time.
+    Heaps whose entries count while they are the last of their keys: logarithmic time, of each
+    call by itself.
     """
 
     def __init__(self) -> None:
         self._heaps: dict[int, list[tuple[float, int, KeyT]]] = {}
+        self._old_heaps: dict[int, list[tuple[float, int, KeyT]]] = {}
+        """Those of groups whose entries move to a new heap, from their ends."""
         self._entries: dict[KeyT, tuple[int, int]] = {}
         """Group, and number of the entry that counts."""
         self._counts: dict[int, int] = {}
@@ -38,11 +43,8 @@ class RankedKeys(Generic[KeyT]):
         number = next(self._numbers)
         self._entries[key] = (group, number)
         self._counts[group] = self._counts.get(group, 0) + 1
-        heap = self._heaps.setdefault(group, [])
-        heappush(heap, (-rank, number, key))
-        if len(heap) > 2 * self._counts[group] + _SPARE_ENTRIES:
-            heap[:] = [entry for entry in heap if self._counts_still(entry)]
-            heapify(heap)
+        heappush(self._heaps.setdefault(group, []), (-rank, number, key))
+        self._move_some(group)
 
     def take(self, key: KeyT) -> bool:
         """Takes a key out; False when it is not there."""
@@ -50,15 +52,31 @@ class RankedKeys(Generic[KeyT]):
         if entry is None:
             return False
         self._counts[entry[0]] -= 1
+        self._move_some(entry[0])
         return True
 
     def keys(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys of a group, or of all, those of the largest rank first."""
         groups = [group] if group is not None else list(self._heaps)
-        return (key for _, _, key in merge(*map(self._in_order, groups)))
+        heaps = [
+            heap for one in groups for heap in (self._heaps.get(one), self._old_heaps.get(one))
+        ]
+        return (key for _, _, key in merge(*(self._in_order(heap) for heap in heaps if heap)))
 
-    def _in_order(self, group: int) -> Iterator[tuple[float, int, KeyT]]:
-        heap = self._heaps.get(group, [])
+    def _move_some(self, group: int) -> None:
+        """Goes on to leave entries behind that do not count, if there are too many."""
+        old = self._old_heaps.get(group)
+        if not old:
+            if len(self._heaps[group]) > 2 * self._counts[group] + _SPARE_ENTRIES:
+                self._old_heaps[group], self._heaps[group] = self._heaps[group], []
+            return
+        for _ in range(min(_MOVED_AT_ONCE, len(old))):
+            # Without its last entry a heap is still one.
+            entry = old.pop()
+            if self._counts_still(entry):
+                heappush(self._heaps[group], entry)
+
+    def _in_order(self, heap: list[tuple[float, int, KeyT]]) -> Iterator[tuple[float, int, KeyT]]:
         while heap and not self._counts_still(heap[0]):
             heappop(heap)
         # A walk down the heap: the next one is always a child of one that was passed.

@@ -4,7 +4,9 @@ import pytest
 
 from kvstored.format.identity import ChunkId
 from kvstored.tiers.hints.waiting_queue import HintedTier, Places, WaitingQueue
+from kvstored.tiers.policy.pauses import PAUSE_ITEMS
 from kvstored.tiers.policy.prefetch_plan import WaitingSequence
+from kvstored.turnstile import TURNSTILE
 
 NAMESPACE, OTHER = b"n" * 16, b"o" * 16
 
@@ -131,3 +133,39 @@ def test_names_for_which_there_is_no_room_are_told(
     )
     assert answer.ignored == ("y",)
     assert len(tiers.queue) == 1
+
+
+@pytest.mark.parametrize("in_one_name", [True, False])
+def test_a_hint_of_many_chunks_went_through_in_one_go(
+    monkeypatch: pytest.MonkeyPatch, in_one_name: bool
+) -> None:
+    """Bug: 262,144 chunks entered, moved and left without a turn for anybody else."""
+    turns = 0
+
+    def has_work() -> bool:
+        nonlocal turns
+        turns += 1
+        return False
+
+    monkeypatch.setattr(TURNSTILE, "_has_work", has_work)
+    queue = WaitingQueue((HintedTier(lambda _: 10**9, lambda _: None),))
+    count = 16 * PAUSE_ITEMS
+    chunks = [ChunkId(NAMESPACE, number.to_bytes(32, "big")) for number in range(count)]
+    parts = [chunks] if in_one_name else [chunks[first : first + 8] for first in range(0, count, 8)]
+    for version, first_place in enumerate((0, 10), 1):
+        turns = 0
+        queue.change(
+            1,
+            NAMESPACE,
+            versions=(version, version - 1),
+            entered={
+                f"{number}": (first_place + number, WaitingSequence(chunks=part, chunk_bytes=10))
+                for number, part in enumerate(parts)
+            },
+            left=(),
+        )
+        # Its places, their chunks, and what changed.
+        assert turns >= 3 * 16 - 1
+    turns = 0
+    queue.end_session(1)
+    assert turns >= 3 * 16 - 1

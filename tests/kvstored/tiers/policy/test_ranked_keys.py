@@ -1,9 +1,10 @@
 """Keys by rank against a sorted list."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstored.tiers.policy.ranked_keys import RankedKeys
+from kvstored.tiers.policy.ranked_keys import _MOVED_AT_ONCE, _SPARE_ENTRIES, RankedKeys
 
 STEPS = st.lists(
     st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 1), st.integers(0, 5)), max_size=300
@@ -34,4 +35,55 @@ def test_entries_that_do_not_count_are_dropped() -> None:
     for rank in range(1000):
         keys.put("moved", 0, rank)
     assert list(keys.keys()) == ["worst", "moved"]
-    assert len(keys._heaps[0]) < 100
+    assert len(keys._heaps[0]) + len(keys._old_heaps[0]) < 200
+
+
+def test_the_order_is_that_of_the_ranks_while_entries_move_to_a_new_heap() -> None:
+    keys: RankedKeys[int] = RankedKeys()
+    model: dict[int, tuple[int, int]] = {}
+    moving = 0
+    for number in range(3000):
+        # A number that is prime to 300: in some order all of them, again and again.
+        key = number * 7 % 300
+        if number % 5 == 4:
+            keys.take(key)
+            model.pop(key, None)
+        else:
+            keys.put(key, 0, number % 50)
+            model[key] = (-(number % 50), number)
+        moving += bool(keys._old_heaps.get(0))
+        if number % 10 == 0:
+            assert list(keys.keys()) == sorted(model, key=lambda one: model[one])
+    assert moving > 500
+
+
+@pytest.mark.parametrize("is_put", [True, False])
+def test_one_call_looked_at_the_entries_of_all(
+    monkeypatch: pytest.MonkeyPatch, is_put: bool
+) -> None:
+    """Bug: every so often one put made a new heap of 262,144 keys, in its owner's lock."""
+    keys: RankedKeys[int] = RankedKeys()
+    for key in range(1000):
+        keys.put(key, 0, key)
+    looks = 0
+    counts_still = RankedKeys._counts_still
+
+    def counted(one: RankedKeys[int], entry: tuple[float, int, int]) -> bool:
+        nonlocal looks
+        looks += 1
+        return counts_still(one, entry)
+
+    monkeypatch.setattr(RankedKeys, "_counts_still", counted)
+    most = 0
+    for step in range(4000):
+        looks = 0
+        if is_put:
+            keys.put(step % 1000, 0, step)
+        else:
+            keys.take(step)
+        most = max(most, looks)
+    assert most <= 2 * _MOVED_AT_ONCE
+    looks = 0
+    expected = 999 if is_put else None
+    assert next(keys.keys(), None) == expected
+    assert looks < 4 * _SPARE_ENTRIES
