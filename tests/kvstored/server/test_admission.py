@@ -133,11 +133,13 @@ async def test_calls_of_a_session_go_on_in_their_order(
         large = asyncio.create_task(match(caller, LARGE))
         await until(begun.is_set)
         small = asyncio.create_task(match(caller, LARGE[:1]))
-        # What would not wait is decoded in the same step of the loop.
-        await until(lambda: len(received) == 2)
-        assert decoded == []
-        go_on.set()
-        await asyncio.gather(large, small)
+        try:
+            # What would not wait is decoded in the same step of the loop.
+            await until(lambda: len(received) == 2)
+            assert decoded == []
+        finally:
+            go_on.set()
+            await asyncio.gather(large, small)
     assert decoded == received
 
 
