@@ -53,6 +53,13 @@ class LoadLimit:
         self._arrived_bytes = arrived_bytes
         self._pace.observe(now_s, arrived_bytes, is_reading=is_reading)
 
+    def pass_over(self, duration_s: float) -> None:
+        """So long, before the next look, others than the store were waited for.
+
+        That is spent as all time is, but says nothing of the pace.
+        """
+        self._pace.pass_over(duration_s)
+
     def gain(self, first: int, stop: int) -> None:
         """Tokens ``first`` to ``stop - 1`` have their states and need not be computed."""
         self._stake.gain(first, stop)

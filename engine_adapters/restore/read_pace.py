@@ -41,6 +41,11 @@ class ReadPace:
         if came > 0 or not is_reading:
             self._last_s = now_s
 
+    def pass_over(self, duration_s: float) -> None:
+        """So long nobody looked: no silence of the reader. What came meanwhile came at once."""
+        self._last_s += duration_s
+        self._now_s += duration_s
+
     def remaining_s(self, byte_count: float) -> float | None:
         """Seconds until so many more bytes are there; None while nothing is known."""
         passed_s = self._seconds + self._now_s - self._last_s

@@ -25,11 +25,17 @@ class CollectiveCalls:
         self._clock = clock
         self._lost: list[object] = []
         self._is_broken = False
+        self._waited_s = 0.0
 
     @property
     def is_broken(self) -> bool:
         """Whether a call failed: no more of them are made."""
         return self._is_broken
+
+    def take_waited_s(self) -> float:
+        """How long calls took since this was asked last."""
+        waited_s, self._waited_s = self._waited_s, 0.0
+        return waited_s
 
     def make(self, begin: Callable[[], Work | None]) -> None:
         """Begins a call and waits until it is over; raises RanksLostError.
@@ -38,7 +44,8 @@ class CollectiveCalls:
         """
         if self._is_broken:
             raise RanksLostError("an earlier call failed")
-        left_s = max(LEAST_WAIT_S, self.deadline_s - self._clock())
+        begun_s = self._clock()
+        left_s = max(LEAST_WAIT_S, self.deadline_s - begun_s)
         work: Work | None = None
         try:
             work = begin()
@@ -48,3 +55,4 @@ class CollectiveCalls:
             self._is_broken = True
             self._lost += [begin, work]
             raise RanksLostError(f"a process did not answer for {left_s:.1f} s: {error}") from error
+        self._waited_s += self._clock() - begun_s

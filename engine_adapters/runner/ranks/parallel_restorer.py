@@ -180,6 +180,7 @@ class ParallelRestorer:
         batches = self._batches(len(pieces))
         own = [pieces[batch.first_chunk + chunk] for batch in batches for chunk in batch.own]
         self._limit = self._limit_of(len(pieces), own_chunks=len(own))
+        self._calls.take_waited_s()
         reader = SpanReader(
             self._client,
             self._format,
@@ -285,6 +286,8 @@ class ParallelRestorer:
         while not span.is_layer_settled(layer):
             wait_s = self._remaining_s()
             if limit is not None:
+                # The others may be slow; this process's store was not silent meanwhile.
+                limit.pass_over(self._calls.take_waited_s())
                 limit.look(self._clock(), sum(reader.read_bytes()))
                 missing_bytes = max(0, span.payload_bytes - sum(span.read_bytes()))
                 tokens = self._tokens_of(batch)

@@ -114,3 +114,21 @@ def test_bytes_beside_the_states_are_not_missing() -> None:
     limit = limit_of(TokenRange(0, 640), least_wait_s=0.0)
     limit.look(0.01, 65_000)
     assert limit.is_waited_for(0, 64)
+
+
+def test_others_that_were_waited_for_are_spent_and_say_nothing_of_the_store() -> None:
+    """At first the pace of all that came, then nothing left of the stake."""
+    tokens = TokenRange(0, 6400)
+    silent, passed_over = (limit_of(tokens, least_wait_s=0.0) for _ in range(2))
+    for limit in (silent, passed_over):
+        limit.look(0.1, 6_400)
+        assert limit.is_waited_for(0, 640, missing_bytes=6_400)
+    passed_over.pass_over(5.0)
+    for limit in (silent, passed_over):
+        limit.gain(0, 1600)
+        limit.look(5.1, 6_400)
+    assert not silent.is_waited_for(0, 640, missing_bytes=6_400)
+    assert passed_over.is_waited_for(0, 640, missing_bytes=6_400)
+    passed_over.pass_over(50.0)
+    passed_over.look(55.1, 6_400)
+    assert not passed_over.is_waited_for(0, 640, missing_bytes=6_400)

@@ -47,3 +47,14 @@ def test_a_reader_with_nothing_to_read_is_not_silent() -> None:
     assert pace.remaining_s(100) == pytest.approx(0.1)
     pace.observe(60.1, 200)
     assert pace.remaining_s(100) == pytest.approx(0.1)
+
+
+def test_time_in_which_nobody_looked_is_no_silence() -> None:
+    pace = new_pace()
+    pace.observe(1.0, 100)
+    pace.pass_over(20.0)
+    assert pace.remaining_s(100) == pytest.approx(1.0)
+    pace.observe(21.0, 100)
+    assert pace.remaining_s(100) == pytest.approx(1.0)
+    pace.observe(22.0, 100)
+    assert pace.remaining_s(100) == pytest.approx(2.0)

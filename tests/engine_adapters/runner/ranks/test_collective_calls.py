@@ -63,3 +63,18 @@ def test_a_call_that_cannot_be_begun_is_lost_too_and_a_late_one_may_be_over() ->
     with pytest.raises(RanksLostError, match="closed by peer"):
         calls.make(begin)
     assert calls.is_broken
+
+
+def test_the_time_of_all_calls_is_known() -> None:
+    clock = Clock()
+    calls = CollectiveCalls(clock)
+    calls.deadline_s = 100.0
+
+    def slow() -> None:
+        clock.advance(3.0)
+
+    for _ in range(2):
+        calls.make(slow)
+        clock.advance(1.0)
+    assert calls.take_waited_s() == 6.0
+    assert calls.take_waited_s() == 0.0

@@ -8,6 +8,7 @@ from itertools import chain
 import pytest
 import torch
 from torch import distributed
+from torch.distributed import Work
 
 from engine_adapters.restore import ComputeCost
 from engine_adapters.runner.engine.restore_report import RestoreReport
@@ -18,6 +19,7 @@ from engine_adapters.runner.ranks import (
     ParallelRestorer,
     RankGroups,
 )
+from engine_adapters.runner.ranks.collective_calls import CollectiveCalls
 from kvstored_client.testing import Delivery, Faults, MemoryClient, MemoryStore, StoredChunk
 from tests.engine_adapters.runner.checkpoints import write_llama
 from tests.engine_adapters.runner.memory import Clock, bring_layers_on_wait
@@ -131,3 +133,23 @@ def test_what_was_loaded_gained_nothing(model: Model, groups: RankGroups) -> Non
     report = restoration.run(replace(OPTIONS, least_wait_s=0.0))
     assert report.restored_tokens == CHUNKS * CHUNK_TOKENS
     assert clock.now_s == pytest.approx(CHUNKS * CHUNK_S * 0.49)
+
+
+def test_a_rank_that_others_waited_for_made_their_stores_silent(
+    model: Model, groups: RankGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the time in collective calls counted as a silence of the store, and ended loading."""
+    restoration = Restoration(model, groups, Faults(), "KK")
+    clock = timed(restoration, CHUNK_S * 0.01)
+    make = CollectiveCalls.make
+
+    def slow(calls: CollectiveCalls, begin: Callable[[], Work | None]) -> None:
+        def begun() -> Work | None:
+            clock.advance(CHUNK_S * 0.7)
+            return begin()
+
+        make(calls, begun)
+
+    monkeypatch.setattr(CollectiveCalls, "make", slow)
+    report = restoration.run(replace(OPTIONS, least_wait_s=0.0))
+    assert report.restored_tokens == CHUNKS * CHUNK_TOKENS
