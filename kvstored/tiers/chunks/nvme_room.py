@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from itertools import islice
 
 from kvstored.counters import Counters
 from kvstored.deadlines import remaining_s

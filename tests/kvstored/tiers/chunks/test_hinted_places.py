@@ -13,6 +13,7 @@ from kvstored.tiers.chunks.frame_hints import HINTED_AT_ONCE, FrameHints
 from kvstored.tiers.chunks.nvme_room import TOUCHED_AT_ONCE, NvmeRoom
 from kvstored.tiers.policy.look_ahead import LookAheadPolicy
 from kvstored.tiers.policy.lru import LruPolicy
+from kvstored.tiers.policy.shares import TierShares
 from kvstored.turnstile import TURNSTILE
 
 PART_COUNT = 5
@@ -51,7 +52,7 @@ def test_the_devices_heard_of_all_places_in_one_go(monkeypatch: pytest.MonkeyPat
     """Bug: as in DRAM."""
     table = ChunkTable(SlabGeometry(65536, (1,), 0, 4096), generator=np.random.default_rng(1))
     policy: LookAheadPolicy[ChunkId] = LookAheadPolicy(LruPolicy())
-    room = NvmeRoom(table=table, policy=policy, counters=Counters())
+    room = NvmeRoom(table=table, shares=TierShares.undivided(policy), counters=Counters())
     turns = Turns(room._table_lock)
     monkeypatch.setattr(TURNSTILE, "_has_work", turns.has_work)
     room.hint(PLACES)
