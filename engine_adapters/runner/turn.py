@@ -180,7 +180,15 @@ def _continue(
         raise RequestError(
             f"conversation {options.name!r} needs a store, and a mode that stores states"
         )
-    store = ConversationStore(opened.client, opened.state_format, model, saver=opened.saver)
+    restorer = opened.restorer
+    store = ConversationStore(
+        opened.client,
+        opened.state_format,
+        model,
+        saver=opened.saver,
+        options=restorer.options,
+        rates=restorer.rates,
+    )
     stack.callback(store.close)
     return store.open(options.name, sink_tokens=options.sink_tokens)
 

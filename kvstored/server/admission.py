@@ -76,7 +76,7 @@ def _admitting(name: str, handler: "Handler", services: Services) -> "Handler":
     serve = cast("Callable[[Any, Session], Awaitable[Any]]", handler.unary_unary)
     sessions = services.sessions
 
-    async def call(_: object, context: "Context") -> Any:
+    async def call(messages: object, context: "Context") -> Any:
         token = _token_of(context)
         try:
             with sessions.find(token).call():
@@ -89,6 +89,9 @@ def _admitting(name: str, handler: "Handler", services: Services) -> "Handler":
                     return await serve(request, session)
         except Exception as error:
             await _end(context, error, name)
+        finally:
+            # The context keeps the error that ends a refused call, and that keeps this frame.
+            del messages, context
 
     return grpc.stream_unary_rpc_method_handler(
         call, response_serializer=handler.response_serializer
@@ -140,18 +143,21 @@ def _decoded_in_parts(body: bytes, message_type: type[Message]) -> Message:
 
 async def _end(context: "Context", error: Exception, name: str) -> NoReturn:
     """Ends a call with the status, sentence and reason of an error."""
-    refusal = refusal_of(error)
-    if refusal is not None:
-        details = str(refusal)[:DETAILS_CHARACTERS_MAX]
-        await context.abort(refusal.status, details, refusal.metadata)
-    else:
-        LOGGER.error("%s failed", name, exc_info=error)
-        await context.abort(
-            grpc.StatusCode.INTERNAL,
-            "a fault of the daemon; its log has the cause",
-            ((REASON_METADATA, Reason.INTERNAL.name),),
-        )
-    raise error
+    try:
+        refusal = refusal_of(error)
+        if refusal is not None:
+            details = str(refusal)[:DETAILS_CHARACTERS_MAX]
+            await context.abort(refusal.status, details, refusal.metadata)
+        else:
+            LOGGER.error("%s failed", name, exc_info=error)
+            await context.abort(
+                grpc.StatusCode.INTERNAL,
+                "a fault of the daemon; its log has the cause",
+                ((REASON_METADATA, Reason.INTERNAL.name),),
+            )
+        raise error
+    finally:
+        del context, error
 
 
 def _token_of(context: "Context") -> str:

@@ -10,11 +10,13 @@ from engine_adapters.conversation.conversations import (
     StoredStates,
     check_stored,
 )
+from engine_adapters.conversation.history import dropped
 from engine_adapters.conversation.words import Told
 from engine_adapters.hints.queue_teller import QueueTeller
 from engine_adapters.reading.arena_share import ArenaShare
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.restore import Rates
 from engine_adapters.runner.conversation.piece_restoration import (
     PieceFinder,
     PieceRestoration,
@@ -23,11 +25,14 @@ from engine_adapters.runner.conversation.piece_restoration import (
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.layer_loader import LayerLoader
-from engine_adapters.runner.restore.restore_options import SPAN_BYTES, SPAN_TOKENS, TIMEOUT_S
+from engine_adapters.runner.restore.loading_limit import LoadingLimit
+from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, Order, QueueEntry
 from kvstored_contract.keys import Cut
+
+DEFAULTS = RestoreOptions()
 
 
 class ConversationStore:
@@ -44,19 +49,45 @@ class ConversationStore:
         model: Model,
         *,
         saver: StateSaver | None = None,
-        span_bytes: int = SPAN_BYTES,
-        timeout_s: float = TIMEOUT_S,
+        options: RestoreOptions = DEFAULTS,
+        rates: Rates | None = None,
     ) -> None:
+        """``options`` as a restorer has them, of which the way and the order do not count.
+
+        ``rates`` are those of the engine's restorer, if there is one.
+        """
         check_stored(state_format.layout)
         self.client = client
         self.state_format = state_format
         self.saver = saver
-        self.timeout_s = timeout_s
+        self.options = options
         self.loader = LayerLoader(model, state_format)
         self.conversations = Conversations(client, state_format.layout.model)
         self.share = ArenaShare.of_client(client)
         self.teller = QueueTeller(client)
-        self.span_chunks = state_format.span_chunks(span_bytes=span_bytes, span_tokens=SPAN_TOKENS)
+        self._rates = rates or Rates(None, token_budget=options.step_tokens)
+        self._is_on_cpu = model.device.type == "cpu"
+        self.read_options = ReadOptions(
+            order=Order.LAYER_FIRST,
+            span_chunks=options.span_chunks(state_format),
+            first_chunks=options.first_chunks(state_format),
+        )
+
+    def limit(self, token_count: int, *, window_tokens: int) -> LoadingLimit:
+        """Of restoring a window, where all of ``token_count`` tokens would be computed again.
+
+        None of them was computed after more than a window.
+        """
+        options = replace(self.options, layer_rates=None)
+        if options.compute is not None:
+            options = replace(options, compute=options.compute.scaled(token_count / window_tokens))
+        return LoadingLimit.of_options(
+            self.state_format,
+            window_tokens,
+            options,
+            rates=self._rates,
+            is_on_cpu=self._is_on_cpu,
+        )
 
     def open(self, name: str, *, sink_tokens: int = 0) -> "ContinuedConversation":
         """The conversation of this name for one request; waits for the store."""
@@ -110,7 +141,7 @@ class ContinuedConversation:
         """As ``Conversing``."""
         if not self.conversation.computed_tokens:
             return None
-        store = self._store
+        store, timeout_s = self._store, self._store.options.timeout_s
         told = Told(self.conversation.token_ids, tuple(cuts))
         finder = self._found = PieceFinder(
             partial(self._stored, replace(self.conversation, told=told)),
@@ -120,18 +151,20 @@ class ContinuedConversation:
             store.client,
             store.state_format,
             finder,
-            ReadOptions(order=Order.LAYER_FIRST, span_chunks=store.span_chunks),
-            remaining_s=lambda: store.timeout_s,
+            store.read_options,
+            remaining_s=lambda: timeout_s,
             share=store.share,
         )
-        store.share.begin(reader.start(room_timeout_s=store.timeout_s))
+        store.share.begin(reader.start(room_timeout_s=timeout_s))
+        token_count = len(told.token_ids)
         self._restoration = PieceRestoration(
             reader,
             finder,
             store.loader,
             store.state_format,
             Window(cuts=told.cuts, cache=cache, first_slot=first_slot),
-            timeout_s=store.timeout_s,
+            store.limit(token_count, window_tokens=token_count - dropped(told.cuts)),
+            store.options,
         )
         return self._restoration
 
@@ -164,5 +197,5 @@ class ContinuedConversation:
     def _stored(self, conversation: Conversation) -> StoredStates:
         store = self._store
         return store.conversations.stored(
-            conversation, store.state_format.layout, lease_ms=int(store.timeout_s * 1000)
+            conversation, store.state_format.layout, lease_ms=int(store.options.timeout_s * 1000)
         )

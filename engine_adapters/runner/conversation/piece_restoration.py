@@ -1,6 +1,5 @@
 """A conversation whose window is loaded from stored pieces, layer after layer."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +12,15 @@ from engine_adapters.reading.piece import Piece
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import StoredPieces
+from engine_adapters.restore import Verdict
 from engine_adapters.runner.conversation.load_runs import LoadRun, chunks_of, load_runs
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, RestorationState
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.restore.layer_loader import LayerLoader
+from engine_adapters.runner.restore.loading_limit import LoadingLimit
 from engine_adapters.runner.restore.patience import Patience
+from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.save.snapshot import token_axis
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_contract.keys import Cut
@@ -64,8 +66,11 @@ class PieceRestoration:
     Keys are rotated at the positions that their tokens have now. What is restored is the longest
     run of chunks that came whole, as far as computing can go on from there: where a chunk is lost
     before the last cut, nothing is, and the engine computes everything again, cuts included.
-    Positions are numbers among all tokens. It waits for the store for ``timeout_s`` at most. The
-    engine's thread only.
+    Positions of ``state`` are numbers among all tokens, those of ``limit`` are in the window.
+
+    What ``limit`` says costs too much to wait for counts as lost. It takes each span that came as
+    gained, also before the last cut: a store that falls silent there has cost what these spans took
+    as well. The engine's thread only.
     """
 
     def __init__(
@@ -75,20 +80,22 @@ class PieceRestoration:
         loader: LayerLoader,
         state_format: StateFormat,
         window: Window,
-        *,
-        timeout_s: float,
-        clock: Callable[[], float] = time.perf_counter,
+        limit: LoadingLimit,
+        options: RestoreOptions,
     ) -> None:
         self._reader = reader
         self._finder = finder
         self._loader = loader
         self._format = state_format
         self._window = window
-        self._patience = Patience(timeout_s, clock)
-        self._clock = clock
-        self._started_s = self._ended_s = clock()
+        self._limit = limit
+        self._patience = Patience(options.timeout_s, options.clock)
+        self._clock = options.clock
+        self._started_s = self._ended_s = self._clock()
         self._wait: Callable[[float], object] = reader.wait_news
         self._loaded_chunks = 0
+        self._loaded_tokens = 0
+        """Of the window, from its first token on."""
         self._usable = UsableStates()
         self._is_over = False
         self._work = self._run()
@@ -111,11 +118,13 @@ class PieceRestoration:
     def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
         """As ``Restoration``; asks for no tokens before it is over."""
         del token_budget
+        self._limit.begin_look(self._reader, was_waiting=self._patience.is_waiting)
         room = piece_tokens * self._format.layout.layer_count
         work: int | None = 1
         while work is not None and work > 0 and room > 0:
             work = next(self._work, None)
             room -= work or 0
+        self._limit.end_look()
         if work == 0:
             self._patience.begin_wait()
         else:
@@ -138,8 +147,8 @@ class PieceRestoration:
         """As ``Restoration``."""
 
     def wait(self, timeout_s: float) -> None:
-        """As ``Restoration``."""
-        self._wait(min(timeout_s, self._patience.remaining_s()))
+        """As ``Restoration``, no longer than the store may still be waited for."""
+        self._wait(min(timeout_s, self._patience.remaining_s(), self._limit.wait_s_max))
 
     def report(self) -> RestoreReport:
         """As ``Restoration``."""
@@ -178,27 +187,35 @@ class PieceRestoration:
             self._wait = reader.wait_news
             span = reader.first()
             if span is None:
-                if reader.is_over or self._patience.remaining_s() <= 0:
+                if reader.is_over or not self._may_wait(self._limit.opening(self._loaded_tokens)):
                     return
                 yield 0
                 continue
             for layer in range(self._format.layout.layer_count):
                 while span.arrived_chunks(layer) < span.chunk_count:
-                    if self._is_lost(span, layer):
+                    if not (self._may_come(span, layer) and self._is_worth_it(span)):
                         return
                     self._wait = partial(self._wait_for, span, layer)
                     yield 0
                 yield self._load(span, layer)
             self._loaded_chunks += span.chunk_count
+            self._limit.gain(self._loaded_tokens, span.stop_token)
+            self._loaded_tokens = span.stop_token
             reader.give_back(span)
 
-    def _is_lost(self, span: Span, layer: int) -> bool:
-        """Whether the rest of a layer will not come, or not in time."""
+    def _may_come(self, span: Span, layer: int) -> bool:
+        """Whether the rest of a layer is there or on its way."""
         arrived = span.arrived_chunks(layer)
-        if arrived == span.chunk_count:
-            return False
-        is_late = self._patience.remaining_s() <= 0
-        return is_late or not span.is_current or span.is_lost(arrived, layer)
+        is_lost = not span.is_current or span.is_lost(arrived, layer)
+        return arrived == span.chunk_count or not is_lost
+
+    def _is_worth_it(self, span: Span) -> bool:
+        """Whether to wait for the rest of a span."""
+        is_settled = span.is_finished
+        return is_settled or self._may_wait(self._limit.judge(span, self._loaded_tokens))
+
+    def _may_wait(self, verdict: Verdict) -> bool:
+        return verdict is Verdict.WAIT and self._patience.remaining_s() > 0
 
     def _wait_for(self, span: Span, layer: int, timeout_s: float) -> None:
         arrived = span.arrived_chunks(layer)

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable
+from typing import Self
 
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import ComputeCost, LayerRates, Rates, ReadPace, Stake, Verdict
 from engine_adapters.restore.source import SOURCE_OF
 from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
+from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.states.state_format import StateFormat
 
 PACE_SHARE = 64
@@ -64,6 +66,28 @@ class LoadingLimit:
             memory_bytes=history_bytes / PACE_SHARE,
             evidence_s=self._stake.evidence_s,
             now_s=now_s,
+        )
+
+    @classmethod
+    def of_options(
+        cls,
+        state_format: StateFormat,
+        token_count: int,
+        options: RestoreOptions,
+        *,
+        rates: Rates,
+        is_on_cpu: bool,
+    ) -> Self:
+        """The limit of one restoration of a restorer."""
+        return cls(
+            state_format,
+            token_count,
+            compute=options.compute,
+            rates=rates,
+            least_wait_s=options.least_wait_s,
+            layer_rates=options.layer_rates,
+            is_on_cpu=is_on_cpu,
+            clock=options.clock,
         )
 
     @property

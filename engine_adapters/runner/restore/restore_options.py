@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from engine_adapters.restore import (
     LEAST_WAIT_S,
@@ -11,8 +12,10 @@ from engine_adapters.restore import (
     ComputeCost,
     LayerRates,
     LoadCost,
+    first_span_chunks,
 )
 from engine_adapters.runner.restore.pointer_sample import PointerSample
+from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Order
 
 SPAN_BYTES = 64 * 1024 * 1024
@@ -91,3 +94,13 @@ class RestoreOptions:
             raise ValueError(f"step_tokens must be above 0, not {self.step_tokens}")
         if self.way is Way.BOTH_ENDS and (self.compute is None or self.load is None):
             raise ValueError("a way from both ends needs the costs of computing and of loading")
+
+    def span_chunks(self, state_format: StateFormat) -> int:
+        """Chunks that a span has at most."""
+        return state_format.span_chunks(span_bytes=self.span_bytes, span_tokens=self.span_tokens)
+
+    def first_chunks(self, state_format: StateFormat) -> Callable[[int], int] | None:
+        """How many of them the first span of a history has, where loading is limited."""
+        if self.compute is None:
+            return None
+        return partial(first_span_chunks, span_chunks=self.span_chunks(state_format))

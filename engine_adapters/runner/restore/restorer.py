@@ -1,14 +1,13 @@
 """Begins the restorations of requests, each as far as the store can give its history."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from engine_adapters.reading.arena_share import ArenaShare
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import pinned
-from engine_adapters.restore import LayerSchedule, Rates, first_span_chunks
+from engine_adapters.restore import LayerSchedule, Rates
 from engine_adapters.runner.engine.restoration import Restoration
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
@@ -138,22 +137,17 @@ class Restorer:
 
     def _options_of_reads(self) -> ReadOptions:
         options = self.options
-        span_chunks = self._format.span_chunks(
-            span_bytes=options.span_bytes, span_tokens=options.span_tokens
-        )
+        span_chunks = options.span_chunks(self._format)
         if options.way is Way.BOTH_ENDS:
             return ReadOptions(
                 order=Order.TAIL_FIRST, span_chunks=span_chunks, from_end=True, reads_prefix=False
             )
         if options.way is Way.LAYERS:
             return ReadOptions(order=Order.LAYER_FIRST, span_chunks=span_chunks, is_layer_wise=True)
-        first_chunks: Callable[[int], int] | None = None
-        if options.compute is not None:
-            first_chunks = partial(first_span_chunks, span_chunks=span_chunks)
         return ReadOptions(
             order=options.order,
             span_chunks=span_chunks,
-            first_chunks=first_chunks,
+            first_chunks=options.first_chunks(self._format),
             first_layer=self._first_layer,
         )
 
@@ -171,14 +165,10 @@ class Restorer:
         return min(options.timeout_s, options.least_wait_s + alone_s)
 
     def _limit(self, token_count: int) -> LoadingLimit:
-        options = self.options
-        return LoadingLimit(
+        return LoadingLimit.of_options(
             self._format,
             token_count,
-            compute=options.compute,
+            self.options,
             rates=self._rates,
-            least_wait_s=options.least_wait_s,
-            layer_rates=options.layer_rates,
             is_on_cpu=self._model.device.type == "cpu",
-            clock=options.clock,
         )

@@ -1,7 +1,8 @@
 """A server over the fake store, and a session with it."""
 
+import gc
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,12 @@ async def served(
 async def caller(served: Served) -> AsyncIterator[Caller]:
     async with calling(served) as caller:
         yield caller
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """The daemon looks for cycles after many thousands of new objects: an idle one never does."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -11,10 +12,11 @@ from google.protobuf.descriptor import Descriptor
 
 from kvstored.server import admission
 from kvstored.server.admission import INLINE_BYTES_MAX
+from kvstored.server.errors import RefusedError, refusal_of
 from kvstored.server.message_parts import message_parts
 from kvstored_contract.limits import GRPC_MESSAGE_BYTES_MAX
 from kvstored_contract.reasons import TOKEN_METADATA, Reason
-from kvstored_protos.v1 import store_pb2
+from kvstored_protos.v1 import sequence_pb2, store_pb2
 from tests.kvstored.server.caller import LAYOUT, Caller, match, reason_of, told_reason
 from tests.support.waiting import PATIENCE_S, until
 
@@ -146,3 +148,45 @@ async def test_calls_of_a_session_go_on_in_their_order(
 async def test_a_large_body_that_is_no_message_is_refused(caller: Caller) -> None:
     broken = call(caller, caller.peer.welcome.token, b"\x0b" * (INLINE_BYTES_MAX + 1))
     assert await reason_of(broken) is Reason.FIELD_INVALID
+
+
+REFUSED: dict[str, Callable[[Caller], Awaitable[object]]] = {
+    "layout": lambda caller: caller.store.Match(
+        store_pb2.MatchRequest(layout_id=bytes(16)), metadata=caller.peer.metadata
+    ),
+    "read": lambda caller: caller.store.Read(
+        caller.read_request([bytes(32)], board_offset=1), metadata=caller.peer.metadata
+    ),
+    "thread": lambda caller: caller.sequences.Get(
+        sequence_pb2.SequenceRequest(name="unknown"), metadata=caller.peer.metadata
+    ),
+    "token": lambda caller: call(caller, "nobody's", b""),
+    "message": lambda caller: call(caller, caller.peer.welcome.token, b"no message"),
+    "fault": lambda caller: match(caller, [bytes(32)]),
+}
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("kind", REFUSED)
+async def test_a_refused_call_stayed_until_a_collection_that_hardly_ever_comes(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Bug: gRPC keeps the error that ends a call, whose frames kept gRPC's context of the call.
+
+    With each went the message, the session and what these had. Memory grew for as long as a daemon
+    refused calls.
+    """
+    errors: list[weakref.ref[Exception]] = []
+
+    def noted(error: Exception) -> RefusedError | None:
+        errors.append(weakref.ref(error))
+        return refusal_of(error)
+
+    monkeypatch.setattr(admission, "refusal_of", noted)
+    caller.served.store.failure = RuntimeError("a fault") if kind == "fault" else None
+    await reason_of(REFUSED[kind](caller))
+    caller.served.store.failure = None
+    # gRPC's loop has the last call that it took.
+    await match(caller, [])
+    assert len(errors) == 1
+    await until(lambda: errors[0]() is None)

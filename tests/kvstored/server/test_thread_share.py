@@ -1,7 +1,6 @@
 """What one session may occupy of a pool of threads."""
 
 import asyncio
-import gc
 import math
 import threading
 import time
@@ -181,15 +180,6 @@ async def test_a_call_is_answered_at_its_deadline_and_its_thread_counts_on(
 
 class View:
     """What a function uses of an arena."""
-
-
-@pytest.fixture
-def no_collection() -> Iterator[None]:
-    """The daemon looks for cycles after many thousands of new objects: an idle one never does."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("no_collection")

@@ -1,0 +1,94 @@
+"""The window of a conversation is waited for no longer than computing it anew would warrant."""
+
+import math
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from engine_adapters.restore import ComputeCost
+from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
+from engine_adapters.runner.conversation.continued import ConversationStore
+from engine_adapters.runner.conversation.piece_restoration import PieceRestoration
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+from kvstored_client.testing import Delivery, MemoryClient, Wait
+from tests.engine_adapters.runner.conversation.lab import NAME, WINDOW, Lab, prompt_of
+from tests.engine_adapters.runner.memory import Clock
+
+TOKEN_S = 1.0
+LOOKS_MAX = 20_000
+
+
+class SlowStore:
+    """A stored conversation in a store that brings nothing unless a test lets it."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.clock = Clock()
+        self.client = MemoryClient(lab.store)
+        self._thread = threading.current_thread()
+        options = RestoreOptions(
+            compute=ComputeCost(step_s=0.0, token_s=TOKEN_S, attention_s=0.0),
+            least_wait_s=0.0,
+            span_tokens=16,
+            clock=self.clock,
+        )
+        self._talks = ConversationStore(self.client, lab.state_format, lab.model, options=options)
+        self.talk = self._talks.open(NAME)
+        # Its words are there.
+        lab.store.faults.delivery = Delivery.HELD
+        lab.store.faults.on_wait = self._let_time_pass
+        self._cache: KvCache = lab.model.make_cache(2 * WINDOW)
+
+    def _let_time_pass(self, wait: Wait) -> bool:
+        if threading.current_thread() is not self._thread:
+            return False
+        if wait.timeout_s:
+            self.clock.advance(max(wait.timeout_s, math.ulp(self.clock.now_s)))
+        return True
+
+    def restored(self, *, deliver: Callable[[], bool]) -> PieceRestoration:
+        """What the window came to; all that was asked for arrives where ``deliver`` says so."""
+        restoration = self.talk.begin(self.talk.cuts, cache=self._cache, first_slot=0)
+        assert restoration is not None
+        for _ in range(LOOKS_MAX):
+            restoration.advance(0)
+            if restoration.state.is_over:
+                break
+            if deliver():
+                self.client.store.deliver()
+            restoration.wait(1e-3)
+        assert restoration.state.is_over
+        restoration.close()
+        self._talks.close()
+        return restoration
+
+
+@pytest.fixture
+def slow(make_lab: Callable[[], Lab]) -> SlowStore:
+    """After turns of which the last ones were cut."""
+    lab = make_lab()
+    for number in range(5):
+        lab.turn(prompt_of(number, 12), 4)
+    return SlowStore(lab)
+
+
+def test_a_conversation_was_waited_for_thirty_seconds(slow: SlowStore) -> None:
+    """Bug: where the store is silent, whatever computing costs."""
+    restoration = slow.restored(deliver=lambda: False)
+    assert restoration.usable.token_count == 0
+    assert 0 < slow.clock.now_s <= BLIND_SHARE * len(slow.talk.token_ids) * TOKEN_S * 1.001
+
+
+def test_a_conversation_whose_store_falls_silent_costs_what_came_before_and_a_stake(
+    slow: SlowStore,
+) -> None:
+    restoration = slow.restored(deliver=lambda: len(slow.client.store.reads) < 2)
+    assert restoration.report().restored_tokens == restoration.usable.token_count
+    assert slow.clock.now_s <= (BLIND_SHARE + STAKE_SHARE) * len(slow.talk.token_ids) * TOKEN_S
+
+
+def test_a_conversation_that_comes_as_fast_as_it_is_asked_for_is_restored(slow: SlowStore) -> None:
+    restoration = slow.restored(deliver=lambda: True)
+    assert restoration.usable.cut_count == len(slow.talk.cuts) > 0
+    assert restoration.usable.next_token == slow.talk.conversation.computed_tokens
