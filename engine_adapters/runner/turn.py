@@ -176,11 +176,11 @@ def take_turn(
 def _continue(
     stack: ExitStack, model: Model, opened: _Store | None, options: ConversationOptions
 ) -> ContinuedConversation:
-    if opened is None or opened.client is None or opened.state_format is None:
+    restorer = None if opened is None else opened.restorer
+    if opened is None or opened.client is None or opened.state_format is None or restorer is None:
         raise RequestError(
             f"conversation {options.name!r} needs a store, and a mode that stores states"
         )
-    restorer = opened.restorer
     store = ConversationStore(
         opened.client,
         opened.state_format,

@@ -94,8 +94,6 @@ class PieceRestoration:
         self._started_s = self._ended_s = self._clock()
         self._wait: Callable[[float], object] = reader.wait_news
         self._loaded_chunks = 0
-        self._loaded_tokens = 0
-        """Of the window, from its first token on."""
         self._usable = UsableStates()
         self._is_over = False
         self._work = self._run()
@@ -182,25 +180,28 @@ class PieceRestoration:
 
     def _run(self) -> Iterator[int]:
         """Yields the tokens that a layer took; 0 when there is nothing to do."""
-        reader = self._reader
+        reader, loaded_tokens = self._reader, 0
         while True:
             self._wait = reader.wait_news
             span = reader.first()
             if span is None:
-                if reader.is_over or not self._may_wait(self._limit.opening(self._loaded_tokens)):
+                if reader.is_over or not self._may_wait(self._limit.opening(loaded_tokens)):
                     return
                 yield 0
                 continue
             for layer in range(self._format.layout.layer_count):
                 while span.arrived_chunks(layer) < span.chunk_count:
-                    if not (self._may_come(span, layer) and self._is_worth_it(span)):
+                    if not self._may_come(span, layer):
+                        return
+                    verdict = self._limit.judge(span, loaded_tokens)
+                    if not (span.is_finished or self._may_wait(verdict)):
                         return
                     self._wait = partial(self._wait_for, span, layer)
                     yield 0
                 yield self._load(span, layer)
             self._loaded_chunks += span.chunk_count
-            self._limit.gain(self._loaded_tokens, span.stop_token)
-            self._loaded_tokens = span.stop_token
+            self._limit.gain(loaded_tokens, span.stop_token)
+            loaded_tokens = span.stop_token
             reader.give_back(span)
 
     def _may_come(self, span: Span, layer: int) -> bool:
@@ -208,11 +209,6 @@ class PieceRestoration:
         arrived = span.arrived_chunks(layer)
         is_lost = not span.is_current or span.is_lost(arrived, layer)
         return arrived == span.chunk_count or not is_lost
-
-    def _is_worth_it(self, span: Span) -> bool:
-        """Whether to wait for the rest of a span."""
-        is_settled = span.is_finished
-        return is_settled or self._may_wait(self._limit.judge(span, self._loaded_tokens))
 
     def _may_wait(self, verdict: Verdict) -> bool:
         return verdict is Verdict.WAIT and self._patience.remaining_s() > 0

@@ -1,4 +1,4 @@
-"""The window of a conversation is waited for no longer than computing it anew would warrant."""
+"""The window of a conversation is waited for as long as computing it once more warrants."""
 
 import math
 import threading
