@@ -51,7 +51,7 @@ class ExtentHeader:
     @property
     def slice_bytes(self) -> tuple[int, ...]:
         """Length of each slice."""
-        return tuple(part.byte_count for part in self.slices)
+        return tuple([part.byte_count for part in self.slices])
 
     def encode(self) -> bytes:
         """One page; its last eight bytes are the checksum of the rest."""
@@ -93,8 +93,10 @@ class ExtentHeader:
             raise FormatError(f"extent header with {slice_count} slices")
         device_id, offset, namespace, key, parent, layout_id, class_length, epoch, stamp = rest
         slices = tuple(
-            SliceSum(*_SLICE.unpack_from(body, _FIXED.size + index * _SLICE.size))
-            for index in range(slice_count)
+            [
+                SliceSum(*_SLICE.unpack_from(body, _FIXED.size + index * _SLICE.size))
+                for index in range(slice_count)
+            ]
         )
         return cls(
             device_id=device_id,

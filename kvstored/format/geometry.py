@@ -26,13 +26,15 @@ class ChunkGeometry:
     @classmethod
     def of(cls, layout: StateLayout, token_count: int) -> "ChunkGeometry":
         """Geometry of a chunk with ``token_count`` tokens."""
-        sizes = tuple(layout.slice_bytes(layer, token_count) for layer in range(layout.layer_count))
+        layers = range(layout.layer_count)
+        sizes = tuple([layout.slice_bytes(layer, token_count) for layer in layers])
         return cls.of_slices(sizes)
 
     @classmethod
     def of_slices(cls, slice_bytes: tuple[int, ...]) -> "ChunkGeometry":
         """Geometry from the lengths of the slices themselves."""
-        return cls(slice_bytes, tuple(accumulate(map(align_up, slice_bytes), initial=HEADER_BYTES)))
+        offsets = [*accumulate(map(align_up, slice_bytes), initial=HEADER_BYTES)]
+        return cls(slice_bytes, tuple(offsets))
 
     @property
     def layer_count(self) -> int:
@@ -48,7 +50,7 @@ class ChunkGeometry:
         """Offset of each slice of a run from the first of them."""
         first = self.slice_offsets[first_layer]
         ends = self.slice_offsets[first_layer : first_layer + layer_count]
-        return tuple(offset - first for offset in ends)
+        return tuple([offset - first for offset in ends])
 
 
 def class_bytes(layout: StateLayout) -> int:
@@ -80,8 +82,8 @@ class LengthBounds:
     @classmethod
     def of(cls, layout: StateLayout) -> "LengthBounds":
         """From one byte, where anything is stored of a layer, to a complete slice."""
-        most = tuple(layout.slice_bytes(layer) for layer in range(layout.layer_count))
-        return cls(tuple(min(length, 1) for length in most), most)
+        most = tuple([layout.slice_bytes(layer) for layer in range(layout.layer_count)])
+        return cls(tuple([min(length, 1) for length in most]), most)
 
     def problem(self, lengths: tuple[int, ...]) -> str | None:
         """Why a chunk cannot have slices of these lengths; None when it can."""

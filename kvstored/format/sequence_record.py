@@ -62,7 +62,7 @@ class SequenceRecord:
         return cls(
             layout_id=layout_id,
             keys=tuple(
-                body[start : start + KEY_BYTES] for start in range(first, len(body), KEY_BYTES)
+                [body[start : start + KEY_BYTES] for start in range(first, len(body), KEY_BYTES)]
             ),
             dropped_chunks=dropped_chunks,
             tail=SequenceTail(key=key, token_count=token_count) if token_count else None,

@@ -92,6 +92,6 @@ def join_parts(chunk: ChunkId, values: Sequence[bytes]) -> SliceLengths:
     if len(parts) != part_count(slice_count):
         raise FormatError(f"{len(parts)} parts of the lengths of {slice_count} slices")
     return SliceLengths(
-        lengths=tuple(length for part in parts for length in part.lengths),
+        lengths=tuple([length for part in parts for length in part.lengths]),
         header_checksum=header_checksum,
     )

@@ -71,16 +71,18 @@ def new_chunks(
         )
     _check_notes([len(part.note) for part in chunks])
     parsed = tuple(
-        NewChunk(
-            one.key,
-            one.parent_key,
-            one.token_count,
-            one.stripe,
-            tuple(one.slice_bytes),
-            one.note,
-        )
-        for part in TURNSTILE.parts(chunks)
-        for one in part
+        [
+            NewChunk(
+                one.key,
+                one.parent_key,
+                one.token_count,
+                one.stripe,
+                tuple(one.slice_bytes),
+                one.note,
+            )
+            for part in TURNSTILE.parts(chunks)
+            for one in part
+        ]
     )
     checked_keys([chunk.key for chunk in parsed])
     bounds = LengthBounds.of(layout) if layout.is_encoded else None
@@ -144,7 +146,7 @@ def append_items(request: store_pb2.AppendRequest, layout: StateLayout) -> tuple
         check_chunk_count(key_count)
     if len({item.sequence for item in request.items}) < count:
         refuse(Reason.FIELD_INVALID, "the append names a sequence twice; join its items")
-    return tuple(_append_item(item, request.row_count, layout) for item in request.items)
+    return tuple([_append_item(item, request.row_count, layout) for item in request.items])
 
 
 def check_rows(row_count: int) -> None:

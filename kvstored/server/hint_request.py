@@ -31,9 +31,9 @@ def queue_change(request: sequence_pb2.HintRequest, session: Session) -> QueueCh
             request.previous_version, "previous_version", least=0, most=version - 1
         ),
         entered=tuple(
-            _entry(entry, session) for part in TURNSTILE.parts(request.entered) for entry in part
+            [_entry(entry, session) for part in TURNSTILE.parts(request.entered) for entry in part]
         ),
-        left=tuple(fields.sequence_name(name, "left") for name in request.left),
+        left=tuple([fields.sequence_name(name, "left") for name in request.left]),
         layouts=session.layouts.known,
     )
 

@@ -62,7 +62,7 @@ def source_placement(
     fragment each.
     """
     if layout.is_encoded:
-        slices = zip(*(chunk.slice_bytes for chunk in chunks), strict=True)
+        slices = zip(*[chunk.slice_bytes for chunk in chunks], strict=True)
         return whole_placement(
             message, session=session, chunk_count=len(chunks), slice_bytes=list(map(max, slices))
         )

@@ -212,7 +212,7 @@ class TieredStore:
         self._store.pins.unpin(absent)
         # Of a key that is named more than once, each is pinned or is not.
         return tuple(
-            chunk for chunk, is_found in zip(chunks, are_readable, strict=True) if is_found
+            [chunk for chunk, is_found in zip(chunks, are_readable, strict=True) if is_found]
         )
 
     def unpin(self, chunks: Iterable[ChunkId]) -> None:
@@ -265,8 +265,10 @@ class TieredStore:
             epoch=self._store.device_set.epoch,
             span=span,
             are_stored=tuple(
-                is_found and chunk not in expired
-                for chunk, is_found in zip(chunks, are_readable, strict=True)
+                [
+                    is_found and chunk not in expired
+                    for chunk, is_found in zip(chunks, are_readable, strict=True)
+                ]
             ),
         )
 

@@ -225,7 +225,7 @@ class StateLayout:
         """Parses and validates a message; raises LayoutError."""
         try:
             layers = tuple(
-                LayerState(StateKind(layer.kind), layer.token_bytes) for layer in message.layers
+                [LayerState(StateKind(layer.kind), layer.token_bytes) for layer in message.layers]
             )
             rotary = Rotary(message.rotary)
         except LayoutError:

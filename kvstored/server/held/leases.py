@@ -44,7 +44,7 @@ class LeaseTable:
     def expire(self, now: float) -> tuple[Lease, ...]:
         """Ends and returns what is due at ``now``."""
         due = [key for key, lease in self._leases.items() if lease.expires_at <= now]
-        leases = tuple(self._leases.pop(key) for key in due)
+        leases = tuple([self._leases.pop(key) for key in due])
         self.chunk_count -= sum(len(lease.chunks) for lease in leases)
         return leases
 

@@ -88,7 +88,7 @@ class _Merger:
             lengths=tuple(self._lengths.items()),
             layouts=tuple(self._layouts),
             sequence_deletes=tuple(self._sequence_deletes),
-            sequence_puts=tuple((*name, record) for name, record in self._sequence_puts.items()),
+            sequence_puts=tuple([(*name, record) for name, record in self._sequence_puts.items()]),
             meta=self._meta,
         )
 

@@ -130,7 +130,7 @@ class Committer:
         if self._has_failed:
             return [Reason.INTERNAL] * len(group)
         try:
-            failed = self._flush(frozenset().union(*(each.device_indices for each in group)))
+            failed = self._flush(written_devices(group))
             sound = [each for each in group if not each.device_indices & failed]
             outcomes = iter(self._apply(sound))
         except Exception:
@@ -191,3 +191,10 @@ def _singles(group: list[Commit]) -> list[list[int]]:
         return bool(change.deletes or change.sequence_deletes)
 
     return [[place] for place in sorted(range(len(group)), key=is_removal, reverse=True)]
+
+
+def written_devices(group: Sequence[Commit]) -> frozenset[int]:
+    """The devices that hold what the members of a group wrote."""
+    # Arguments from a list: from a generator the interpreter makes a tuple that is too large and
+    # cuts it. When it goes it is kept, up to 2,000 of each length, and seldom used again.
+    return frozenset().union(*[each.device_indices for each in group])

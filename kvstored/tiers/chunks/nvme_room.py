@@ -83,7 +83,7 @@ class NvmeRoom:
 
     def used(self, chunks: Iterable[ChunkId]) -> None:
         """Hears of a use, from whichever tier."""
-        used = tuple(chunks)
+        used = list(chunks)
         for start in range(0, len(used), TOUCHED_AT_ONCE):
             with self._table_lock:
                 self._policy.touch(used[start : start + TOUCHED_AT_ONCE])

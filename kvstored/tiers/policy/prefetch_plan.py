@@ -75,7 +75,7 @@ def plan_prefetch(
             return
         capacity_bytes -= len(fitting) * sequence.chunk_bytes
         planned.update(fitting)
-        missing = tuple(chunk for chunk in fitting if chunk not in resident)
+        missing = tuple([chunk for chunk in fitting if chunk not in resident])
         if missing:
             yield missing
         if not is_whole:

@@ -210,13 +210,13 @@ class AppendPath:
         reason = self._open_tail(sequence, layout, request.deadline)
         if reason is not Reason.UNSPECIFIED:
             return AppendOutcome(sequence.known.length_tokens, reason)
-        parts = tuple(
-            chunk_rows(
+        parts = (
+            *chunk_rows(
                 first_token=item.first_token,
                 first_row=item.first_row,
                 token_count=item.token_count,
                 chunk_tokens=layout.chunk_tokens,
-            )
+            ),
         )
         frames = self._open_frames(len(parts), sequence, layout)
         if frames is None:
