@@ -76,8 +76,9 @@ class ConversationStore:
     def limit(self, token_count: int, *, window_tokens: int) -> LoadingLimit:
         """Of restoring a window, where all of ``token_count`` tokens would be computed again.
 
-        None of them was computed after more than a window.
+        None of them was computed after more than a window. Cuts may have left nothing of it.
         """
+        window_tokens = max(1, window_tokens)
         options = replace(self.options, layer_rates=None)
         if options.compute is not None:
             options = replace(options, compute=options.compute.scaled(token_count / window_tokens))

@@ -2,10 +2,11 @@
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from engine_adapters.conversation.history import dropped, overflow_cut
 from engine_adapters.restore import ComputeCost
 from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.runner.conversation.continued import ConversationStore
@@ -13,6 +14,7 @@ from engine_adapters.runner.conversation.piece_restoration import PieceRestorati
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from kvstored_client.testing import Delivery, MemoryClient, Wait
+from kvstored_contract.keys import Cut
 from tests.engine_adapters.runner.conversation.lab import NAME, WINDOW, Lab, prompt_of
 from tests.engine_adapters.runner.memory import Clock
 
@@ -47,9 +49,12 @@ class SlowStore:
             self.clock.advance(max(wait.timeout_s, math.ulp(self.clock.now_s)))
         return True
 
-    def restored(self, *, deliver: Callable[[], bool]) -> PieceRestoration:
+    def restored(
+        self, *, deliver: Callable[[], bool], cuts: Sequence[Cut] | None = None
+    ) -> PieceRestoration:
         """What the window came to; all that was asked for arrives where ``deliver`` says so."""
-        restoration = self.talk.begin(self.talk.cuts, cache=self._cache, first_slot=0)
+        cuts = self.talk.cuts if cuts is None else cuts
+        restoration = self.talk.begin(cuts, cache=self._cache, first_slot=0)
         assert restoration is not None
         for _ in range(LOOKS_MAX):
             restoration.advance(0)
@@ -92,3 +97,13 @@ def test_a_conversation_that_comes_as_fast_as_it_is_asked_for_is_restored(slow: 
     restoration = slow.restored(deliver=lambda: True)
     assert restoration.usable.cut_count == len(slow.talk.cuts) > 0
     assert restoration.usable.next_token == slow.talk.conversation.computed_tokens
+
+
+def test_a_prompt_that_leaves_nothing_of_the_window_raised(slow: SlowStore) -> None:
+    """Bug: what computing the window again costs for each of its tokens was divided by none."""
+    stop = len(slow.talk.token_ids)
+    cut = overflow_cut(slow.talk.cuts, stop, new_count=WINDOW, window_tokens=WINDOW, sink_tokens=0)
+    assert cut is not None
+    cuts = (*slow.talk.cuts, cut)
+    assert dropped(cuts) == stop
+    assert slow.restored(deliver=lambda: True, cuts=cuts).usable.token_count == 0
