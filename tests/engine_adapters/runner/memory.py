@@ -1,5 +1,6 @@
 """The store in memory as tests of the runner set it."""
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -21,6 +22,21 @@ class Clock:
 
     def advance(self, duration_s: float) -> None:
         self.now_s += duration_s
+
+
+def let_waits_take_time(store: MemoryStore, clock: Clock) -> None:
+    """From here on waits of this thread for a store take time of a clock, and bring nothing."""
+    waiting = threading.current_thread()
+
+    def take_time(wait: Wait) -> bool:
+        if threading.current_thread() is not waiting:
+            return False
+        if wait.timeout_s:
+            # A wait that is too short for the clock to tell still takes time, as it really does.
+            clock.advance(max(wait.timeout_s, math.ulp(clock.now_s)))
+        return True
+
+    store.faults.on_wait = take_time
 
 
 def make_store(chunks: dict[bytes, StoredChunk] | None = None) -> MemoryStore:

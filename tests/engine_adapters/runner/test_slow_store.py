@@ -1,6 +1,5 @@
 """A store that is slow or silent costs a share of computing everything, and no more."""
 
-import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +15,13 @@ from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_client.testing import Delivery, MemoryClient, Wait
-from tests.engine_adapters.runner.memory import Clock, check_released, make_store
+from kvstored_client.testing import Delivery, MemoryClient
+from tests.engine_adapters.runner.memory import (
+    Clock,
+    check_released,
+    let_waits_take_time,
+    make_store,
+)
 from tests.engine_adapters.runner.restored import restored
 from tests.engine_adapters.runner.step_log import StepLog
 from tests.support.waiting import wait_until
@@ -75,18 +79,8 @@ class SlowLab:
         engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
         (self.plain,) = engine.run()
         saver.close()
-        faults = self.client.store.faults
-        faults.delivery = Delivery.HELD
-        self._engine_thread = threading.current_thread()
-        faults.on_wait = self._let_time_pass
-
-    def _let_time_pass(self, wait: Wait) -> bool:
-        if threading.current_thread() is not self._engine_thread:
-            return False
-        if wait.timeout_s:
-            # A wait that is too short for the clock to tell still takes time, as it really does.
-            self.clock.advance(max(wait.timeout_s, math.ulp(self.clock.now_s)))
-        return True
+        self.client.store.faults.delivery = Delivery.HELD
+        let_waits_take_time(self.client.store, self.clock)
 
     def restored(
         self,

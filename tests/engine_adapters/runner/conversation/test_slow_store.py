@@ -1,7 +1,5 @@
 """The window of a conversation is waited for as long as computing it once more warrants."""
 
-import math
-import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -13,10 +11,10 @@ from engine_adapters.runner.conversation.continued import ConversationStore
 from engine_adapters.runner.conversation.piece_restoration import PieceRestoration
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.restore.restore_options import RestoreOptions
-from kvstored_client.testing import Delivery, MemoryClient, Wait
+from kvstored_client.testing import Delivery, MemoryClient
 from kvstored_contract.keys import Cut
 from tests.engine_adapters.runner.conversation.lab import NAME, WINDOW, Lab, prompt_of
-from tests.engine_adapters.runner.memory import Clock
+from tests.engine_adapters.runner.memory import Clock, let_waits_take_time
 
 TOKEN_S = 1.0
 LOOKS_MAX = 20_000
@@ -28,7 +26,6 @@ class SlowStore:
     def __init__(self, lab: Lab) -> None:
         self.clock = Clock()
         self.client = MemoryClient(lab.store)
-        self._thread = threading.current_thread()
         options = RestoreOptions(
             compute=ComputeCost(step_s=0.0, token_s=TOKEN_S, attention_s=0.0),
             least_wait_s=0.0,
@@ -39,15 +36,8 @@ class SlowStore:
         self.talk = self._talks.open(NAME)
         # Its words are there.
         lab.store.faults.delivery = Delivery.HELD
-        lab.store.faults.on_wait = self._let_time_pass
+        let_waits_take_time(lab.store, self.clock)
         self._cache: KvCache = lab.model.make_cache(2 * WINDOW)
-
-    def _let_time_pass(self, wait: Wait) -> bool:
-        if threading.current_thread() is not self._thread:
-            return False
-        if wait.timeout_s:
-            self.clock.advance(max(wait.timeout_s, math.ulp(self.clock.now_s)))
-        return True
 
     def restored(
         self, *, deliver: Callable[[], bool], cuts: Sequence[Cut] | None = None
