@@ -225,6 +225,9 @@ def test_new_tokens_take_what_others_leave_of_a_step(kv: Lab, make_tokens: MakeT
     kv.bring_layer()
     step_until_layers(engine, request, 1)
     other = engine.add_request(make_tokens(4 * BUDGET, 2), new_tokens_max=2, stop_token_ids=())
+    # Its reader says on a thread that nothing is stored.
+    wait_until(lambda: engine.step() == [] and bool(kv.log.steps_of(other)))
+    assert layers_of(request) == 1
     kv.arrivals.deliver(LAYERS)
     before = len(kv.log.steps_of(other))
     engine.step()
