@@ -103,6 +103,9 @@ class AppendPath:
         wanted = dict(enumerate(identities))
         # First all that waits for nobody: the wait for the others takes no time from it.
         found = self._append_held(request, blocks, wanted, may_load=False)
+        # Whose sequence somebody only looked at waits for no tail of others, either.
+        for place in sorted(wanted.keys() - found.keys()):
+            found |= self._append_waiting(request, blocks, place, wanted[place], may_load=False)
         is_last_round = False
         while (rest := sorted(wanted.keys() - found.keys())) and not is_last_round:
             is_last_round = time.monotonic() >= request.deadline
@@ -121,11 +124,18 @@ class AppendPath:
         blocks: tuple[RowBlock, ...],
         place: int,
         identity: SequenceId,
+        *,
+        may_load: bool = True,
     ) -> dict[int, AppendOutcome]:
-        """Appends one item that waits; {} where its sequence is held for some time from now on."""
+        """Appends one item that waits; {} where its sequence is held for some time from now on.
+
+        ``may_load`` as in ``_append_held``.
+        """
         wait_until = min(request.deadline, time.monotonic() + HELD_WAIT_S)
         try:
-            return self._append_held(request, blocks, {place: identity}, wait_until)
+            return self._append_held(
+                request, blocks, {place: identity}, wait_until, may_load=may_load
+            )
         except Exception:
             # Others may be taken already, and have to be answered.
             LOGGER.exception("rows of a sequence cannot be taken")

@@ -1,9 +1,10 @@
 """Flushed tails on a device that does not answer: who needs one waits until its own deadline."""
 
+import itertools
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from kvstored.format.identity import ChunkId
 from kvstored.store.sequences.sequence_table import SequenceStorageError
 from kvstored.tiers.chunks.requests import AppendOutcome
+from kvstored.tiers.sequences.open_sequence import OpenSequence, SequenceId
 from kvstored.tiers.sequences.sequences import Caller
 from kvstored_contract.reasons import Reason
 from tests.support.appends import (
@@ -102,22 +104,46 @@ def test_each_late_append_took_another_frame(tmp_path: Path) -> None:
         scene.check_late_frame()
 
 
+def check_only_the_first_waits(scene: Scene) -> None:
+    """Of two items, of which the tail of the first has to be read."""
+    step = threading.Thread(
+        target=lambda: append(scene.opened, {"a": range(23, 40), "b": range(5)}, caller=patient())
+    )
+    step.start()
+    sequences = scene.opened.store.sequences
+    wait_until(lambda: sequences.get(OTHER, "b").length_tokens == 5, within_s=SOON_S)
+    assert step.is_alive()
+    scene.answer()
+    step.join(SOON_S)
+    assert sequences.get(OTHER, "a").length_tokens == 40
+
+
 def test_an_item_whose_tail_is_read_held_up_the_others(tmp_path: Path) -> None:
     """Bug: they were sealed only then, with no time left for room on their devices."""
     with stalled(tmp_path) as scene:
         create(scene.opened, "b")
-        step = threading.Thread(
-            target=lambda: append(
-                scene.opened, {"a": range(23, 40), "b": range(5)}, caller=patient()
-            )
-        )
-        step.start()
-        sequences = scene.opened.store.sequences
-        wait_until(lambda: sequences.get(OTHER, "b").length_tokens == 5, within_s=SOON_S)
-        assert step.is_alive()
-        scene.answer()
-        step.join(SOON_S)
-        assert sequences.get(OTHER, "a").length_tokens == 40
+        check_only_the_first_waits(scene)
+
+
+def test_an_item_whose_sequence_was_just_looked_at_waited_for_the_tail_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: it was left out of the first round, and came after the items that are read for."""
+    with stalled(tmp_path) as scene:
+        create(scene.opened, "b")
+        sequences = scene.opened.store.append_path._sequences
+        held_if_free = sequences.held_if_free
+        rounds = itertools.count()
+
+        def held(
+            identities: Iterable[SequenceId], wait_until: float
+        ) -> AbstractContextManager[list[OpenSequence]]:
+            # In the first round somebody else holds the second one.
+            free = list(identities)[:1] if next(rounds) == 0 else identities
+            return held_if_free(free, wait_until)
+
+        monkeypatch.setattr(sequences, "held_if_free", held)
+        check_only_the_first_waits(scene)
 
 
 def test_an_item_that_fails_while_it_waits_leaves_the_others_their_outcomes(
