@@ -2,11 +2,12 @@
 
 From below: bytes on media (``format``), transfers to devices (``io``), chunks and sequences on
 devices (``store``), DRAM above them (``tiers``), sessions and calls (``server``). The daemon is put
-together in ``daemon``, as ``config`` says (with
-``config_tenants``, made of ``config_values``), and is operated by the command (``cli``,
-also started as a module). Beside them: counts of what happened (``counters``), moments until
-which is waited (``deadlines``), how threads let the event loop pass (``turnstile``), the C
-library's settings (``c_library``), and where a measurement comes from (``evidence``).
+together in ``daemon``, as ``config`` says (with ``config_tenants``, made of ``config_values``;
+``config_mistakes`` says what is wrong), and is operated by the command (``cli``, also started as a
+module), which also looks at the machine (``doctor``). Beside them: counts of what happened
+(``counters``), moments until which is waited (``deadlines``), how threads let the event loop pass
+(``turnstile``), the C library's settings (``c_library``), and where a measurement comes from
+(``evidence``).
 """
 
 

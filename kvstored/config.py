@@ -1,7 +1,7 @@
 """The daemon's configuration: a TOML file, overridden by ``KVSTORED_*`` variables.
 
 Pure but for reading the file and the environment. ``KVSTORED_DRAM__CAPACITY_BYTES``
-overrides ``capacity_bytes`` of ``[dram]``; lists are given as JSON. Every error is one
+overrides ``capacity_bytes`` of ``[dram]``; lists are given as JSON. Every mistake gets one
 sentence that names the key and the remedy.
 """
 
@@ -15,6 +15,7 @@ from pydantic import ByteSize, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
+from kvstored.config_mistakes import ENV_NESTING, ENV_PREFIX, mistakes_of
 from kvstored.config_tenants import AccessSection, QuotasSection
 from kvstored.config_values import Account, Bytes, Section, Share, Size
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
@@ -24,8 +25,6 @@ from kvstored.io.schedule import BACKGROUND_DIVISION, SchedulePolicy
 from kvstored.tiers.policy.retention import Retention, TableRetention
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
-ENV_PREFIX = "KVSTORED_"
-ENV_NESTING = "__"
 SOCKET_PATH_BYTES_MAX = 107
 """Longest path of a Unix socket on Linux."""
 SLAB_BYTES_MIN = 1024 * 1024
@@ -46,7 +45,7 @@ _GIB = 1024 * _MIB
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be used; one sentence names the key and the remedy."""
+    """The configuration cannot be used; a line for each mistake names the key and the remedy."""
 
 
 class StoreSection(Section):
@@ -261,7 +260,8 @@ def load_config(path: Path) -> Config:
     try:
         config = Config(**document)
     except ValidationError as error:
-        raise ConfigError(_sentence(error, path)) from error
+        mistakes = mistakes_of(error, Config, path, os.environ)
+        raise ConfigError("\n".join(mistakes)) from error
     except SettingsError as error:
         names = ", ".join(sorted(filter(_is_daemon_variable, os.environ)))
         raise ConfigError(
@@ -307,25 +307,6 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
 
 def _is_daemon_variable(name: str) -> bool:
     return name.upper().startswith(ENV_PREFIX) and ENV_NESTING in name
-
-
-def _sentence(error: ValidationError, path: Path) -> str:
-    """The first error as one sentence; names the variable where that gave the value."""
-    first = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in first["loc"])
-    variable = ENV_PREFIX + ENV_NESTING.join(key.split(".")[:2]).upper()
-    is_from_variable = bool(key) and variable in os.environ
-    if first["type"] == "extra_forbidden":
-        if is_from_variable:
-            return f"the environment variable {variable} names no known key; unset it"
-        return f"{path}: the key {key} is unknown; remove it or correct its spelling"
-    if first["type"] == "missing" and key in Config.model_fields:
-        return f"{path}: the section [{key}] is missing; docs/install.md shows one"
-    if first["type"] == "missing":
-        return f"{path}: the key {key} is missing; set it there or in {variable}"
-    message = first["msg"].removeprefix("Value error, ")
-    place = f"{key}: {message}" if key else message
-    return f"{variable if is_from_variable else path}: {place}; correct it there"
 
 
 def _anchored(config: Config, folder: Path) -> Config:

@@ -77,7 +77,7 @@ def test_tenants(config_path: Path) -> None:
     ("text", "words"),
     [
         ("", "section [store] is missing"),
-        ("[store]\n", "store.devices is missing"),
+        ("[store]\ndevice_bytes = '1GiB'\nindex = 'index'\n", "store.devices is missing"),
         ("a b", "not valid TOML"),
         (MINIMAL + "speed = 1\n", "store.speed is unknown"),
         ("fast = true\n" + MINIMAL, "fast is unknown"),
@@ -118,6 +118,16 @@ def test_refused(config_path: Path, text: str, words: str) -> None:
     message = sentence(config_path, text)
     assert words in message
     assert str(config_path) in message
+
+
+def test_all_mistakes_at_once(config_path: Path) -> None:
+    text = MINIMAL + "[io]\ndepth = 4\nwrite_cost = 0\n[sever]\nsessions_max = 1\n"
+    with pytest.raises(ConfigError) as info:
+        load(config_path, text)
+    lines = str(info.value).splitlines()
+    assert len(lines) == 3
+    assert "io.depth is unknown" in lines[1]
+    assert lines[2].endswith("(did you mean server?)")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""What is wrong with a configuration, one sentence for each mistake. Pure."""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+ENV_PREFIX = "KVSTORED_"
+ENV_NESTING = "__"
+
+Place = tuple[int | str, ...]
+"""Keys and numbers that lead to a value."""
+
+
+def mistakes_of(
+    error: ValidationError, model: type[BaseModel], path: Path, environment: Mapping[str, str]
+) -> list[str]:
+    """All mistakes, each with its key and remedy; names the variable where that gave the value.
+
+    ``path`` is the file. Of a value that may be of several kinds the first one speaks.
+    """
+    seen: set[Place] = set()
+    sentences = []
+    for one in error.errors(include_url=False):
+        place: Place = one["loc"]
+        key = _known_part(model, place)
+        if key not in seen:
+            seen.add(key)
+            sentences.append(_sentence(one["type"], one["msg"], place, model, path, environment))
+    return sentences
+
+
+def _sentence(
+    kind: str,
+    message: str,
+    place: Place,
+    model: type[BaseModel],
+    path: Path,
+    environment: Mapping[str, str],
+) -> str:
+    key = ".".join(map(str, place))
+    variable = ENV_PREFIX + ENV_NESTING.join(map(str, place[:2])).upper()
+    is_from_variable = bool(place) and variable in environment
+    if kind == "extra_forbidden":
+        hint = _hint(model, place)
+        if is_from_variable:
+            return f"the environment variable {variable} names no known key; unset it{hint}"
+        return f"{path}: the key {key} is unknown; remove it or correct its spelling{hint}"
+    if kind == "missing" and len(place) == 1:
+        return f"{path}: the section [{key}] is missing; docs/install.md shows one"
+    if kind == "missing":
+        return f"{path}: the key {key} is missing; set it there or in {variable}"
+    said = message.removeprefix("Value error, ")
+    text = f"{key}: {said}" if key else said
+    return f"{variable if is_from_variable else path}: {text}; correct it there"
+
+
+def _hint(model: type[BaseModel], place: Place) -> str:
+    """The known key that an unknown one is most like."""
+    *folder, name = place
+    known = _model_at(model, folder)
+    close = get_close_matches(str(name), known.model_fields, n=1) if known else []
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _known_part(model: type[BaseModel], place: Place) -> Place:
+    """A place without what only says which kind of value was tried there."""
+    for length in range(len(place), 1, -1):
+        parent = _model_at(model, place[: length - 1])
+        if parent is not None or isinstance(place[length - 1], int):
+            return place[:length]
+    return place
+
+
+def _model_at(model: type[BaseModel], place: Place | list[int | str]) -> type[BaseModel] | None:
+    """The table that lies at ``place``; None where there is none."""
+    found: type[BaseModel] | None = model
+    for part in place:
+        if isinstance(part, int):
+            continue
+        if found is None or part not in found.model_fields:
+            return None
+        found = next(_models_in(found.model_fields[part].annotation), None)
+    return found
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
