@@ -32,7 +32,7 @@ def tokens_of(pieces: Sequence[Piece], chosen: range) -> int | None:
 
 
 def stretches(pieces: Sequence[Piece], chosen: range) -> Iterator[range]:
-    """``chosen`` pieces as runs that follow each other without a gap, all with as many tokens."""
+    """``chosen`` pieces as stretches without a gap, each with as many tokens a piece."""
     first = chosen.start
     for number in chosen:
         if number + 1 < chosen.stop:

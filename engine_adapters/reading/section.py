@@ -1,6 +1,6 @@
 """Sections: which neighbouring layers of a layout one read brings. Pure.
 
-A placement has one stride for all layers of a call. A section is therefore a run of
+A placement has one stride for all layers of a call. A section is therefore a stretch of
 stored layers of one kind, so that nothing of the arena is left over between them.
 """
 
@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from kvstored_client import Placement, Region, StateKind, StateLayout
-from kvstored_contract.layout import align_up
+from kvstored_contract.layout import StateKind, StateLayout, align_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +32,6 @@ class Section:
     def region_bytes(self, chunk_count: int) -> int:
         """Arena bytes of ``chunk_count`` chunks."""
         return self.layer_count * chunk_count * self.slice_stride
-
-    def placement(self, region: Region, offset: int, chunk_count: int) -> Placement:
-        """Where a read of ``chunk_count`` chunks goes: from byte ``offset`` of ``region`` on."""
-        return Placement(
-            regions=(region,),
-            base=region.offset + offset,
-            layer_stride=chunk_count * self.slice_stride,
-            chunk_stride=self.slice_stride,
-        )
 
 
 def whole_section(layout: StateLayout) -> Section:

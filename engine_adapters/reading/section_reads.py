@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from engine_adapters.reading.piece import Piece
 from engine_adapters.reading.section import Section
+from engine_adapters.reading.section_place import placement_of
 from kvstored_client import Client, Order, Read, Region, StateLayout
 
 LAYERS_AHEAD = 2
@@ -89,7 +90,7 @@ class SectionReads:
         read = self._client.read(
             self.layout,
             [piece.key for piece in self.pieces],
-            section.placement(self.region, self._offset_of(section), self.chunk_count),
+            placement_of(section, self.region, self._offset_of(section), self.chunk_count),
             order=self.order,
             first_layer=section.first_layer,
             layer_count=section.layer_count,

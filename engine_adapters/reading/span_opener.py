@@ -33,17 +33,17 @@ class SpanOpener:
         # A client without a session has no arena until something connects it again.
         return self._bytes_of(1) <= self._client.region_bytes_max and self._client.epoch != 0
 
-    def policy_of(self, runs: Sequence[range]) -> ReadPolicy:
-        """How these runs of pieces are cut into spans."""
+    def policy_of(self, stretches: Sequence[range]) -> ReadPolicy:
+        """How these stretches of pieces are cut into spans."""
         options = self._options
         span_chunks = options.span_chunks
         bands: Sequence[range] = ()
-        if options.is_layer_wise and (chunk_count := sum(map(len, runs))):
+        if options.is_layer_wise and (chunk_count := sum(map(len, stretches))):
             bands, span_chunks = bands_of(
                 self._sections, chunk_count=chunk_count, byte_count=self._bytes_of(span_chunks)
             )
         return ReadPolicy(
-            runs,
+            stretches,
             span_chunks=span_chunks,
             first_chunks=options.first_chunks,
             from_end=options.from_end,

@@ -20,7 +20,7 @@ LOGGER = logging.getLogger(__name__)
 
 THREAD_NAME = "span-reader"
 
-TURN_INTERVAL_S = 0.01
+READ_INTERVAL_S = 0.01
 """How often a reader asks how early the next read may begin."""
 
 ROOM_INTERVAL_S = 0.01
@@ -126,9 +126,9 @@ class SpanReader:
         """Processor's time of decoding so far; 0 without a codec."""
         return self._held.decode_s()
 
-    def load(self, runs: Sequence[range]) -> None:
-        """Reads these runs of pieces, one after the other, each span after span."""
-        policy = self._opener.policy_of(runs)
+    def load(self, stretches: Sequence[range]) -> None:
+        """Reads these stretches of pieces, one after the other, each span after span."""
+        policy = self._opener.policy_of(stretches)
         with self._held.changed:
             self._policy = policy
             self._tell()
@@ -188,7 +188,7 @@ class SpanReader:
             self.load([range(stored.prefix_chunks)])
 
     def advance(self) -> None:
-        """Starts the reads whose turn has come; does nothing where a thread does."""
+        """Starts the reads that are due; does nothing where a thread does."""
         if self._thread is None and not self._is_ended:
             if self._stored is None:
                 self._learn()
@@ -250,7 +250,8 @@ class SpanReader:
             step = policy.step(
                 in_flight=in_flight,
                 newest_lacks_reads=newest is not None and not newest.reads.are_all_started,
-                is_turn=newest is None or newest.reads.is_nearly_over(self._options.chunks_ahead()),
+                is_nearly_over=newest is None
+                or newest.reads.is_nearly_over(self._options.chunks_ahead()),
             )
             if step not in (Step.OPEN, Step.START):
                 return step, in_flight
@@ -289,13 +290,13 @@ class SpanReader:
         """Blocks until there may be more to do; False when there is nothing, or no room in time."""
         if step is Step.END:
             return False
-        if step is Step.AWAIT_TURN:
+        if step is Step.AWAIT_READ:
             newest = self._held.newest
             if newest is not None and not self._options.is_polling:
-                newest.reads.wait_nearly_over(self._options.chunks_ahead(), TURN_INTERVAL_S)
+                newest.reads.wait_nearly_over(self._options.chunks_ahead(), READ_INTERVAL_S)
                 return True
             with self._held.changed:
-                self._held.changed.wait_for(lambda: self._is_closed, TURN_INTERVAL_S)
+                self._held.changed.wait_for(lambda: self._is_closed, READ_INTERVAL_S)
             return True
         with self._held.changed:
             if in_flight:

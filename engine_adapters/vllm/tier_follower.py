@@ -31,9 +31,10 @@ class TierFollower:
     """Tells of the chunks that were put, from when the store has them until it has not.
 
     ``key_of`` gives the store's key of one of vLLM's. ``stored``, ``take`` and ``close`` may be
-    called from any thread and never wait for the daemon. At most ``chunks_max`` chunks are told at
-    a time: the oldest are taken back. Nothing is raised: with a fault, and while the daemon is
-    silent, everything is taken back, and told when it is known to be there again.
+    called from any thread and never wait for the daemon. It announces at
+    most ``chunks_max`` chunks at a time, and takes back the oldest. Nothing is raised: with a
+    fault, and while the daemon is silent, it takes back everything, and announces again what it
+    knows to be there.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class TierFollower:
         self._told: OrderedDict[bytes, bytes] = OrderedDict()
         """vLLM's keys by the store's."""
         self._doubted: deque[bytes] = deque()
-        """Keys of the store that were told and may be gone."""
+        """Keys of the store that it announced and that may be gone."""
         self._ready: deque[TierChange] = deque()
         self._place = (0, 0)
         self._heard_s = clock()

@@ -37,7 +37,7 @@ SLICE_BYTES = 1024 * 1024
 """Of a slice of a chunk: a daemon reads slices of 2 MiB unless told otherwise."""
 
 LOOKUP_LEASE_MS = 1000
-"""For as long as it takes to be told which chunks are stored."""
+"""As long as it takes to learn which chunks are stored."""
 
 WAIT_S_MAX = 0.1
 """Longest wait for one chunk before it is looked whether the next span can be asked for."""

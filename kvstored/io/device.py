@@ -35,23 +35,27 @@ class KernelFile:
     settled: Callable[[str, int, DeviceError | None], None]
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """What never changes of a device."""
+
+    name: str
+    """What a person calls it: its path."""
+    capacity_bytes: int
+    """Size, fixed when the device was formatted."""
+    alignment_bytes: int
+    """Alignment of offsets, lengths and memory, as the device asks for it."""
+
+
 class Device(Protocol):
     """A fixed stretch of storage. Every method may be called from any thread.
 
-    Buffers, their lengths and offsets are multiples of ``alignment_bytes``.
+    Buffers, their lengths and offsets are multiples of ``facts.alignment_bytes``.
     """
 
     @property
-    def name(self) -> str:
-        """What a person calls the device: its path."""
-
-    @property
-    def capacity_bytes(self) -> int:
-        """Size, fixed when the device was formatted."""
-
-    @property
-    def alignment_bytes(self) -> int:
-        """Alignment of offsets, lengths and memory, as the device asks for it."""
+    def facts(self) -> DeviceFacts:
+        """Its name, size and alignment."""
 
     def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Fills all ``buffers`` with the bytes from ``offset`` on, or raises DeviceError."""

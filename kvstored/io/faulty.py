@@ -77,4 +77,4 @@ class FaultyDevice(PassingDevice):
                 self._stopped = True
             stopped = self._stopped
         if stopped or fault is not None:
-            raise DeviceError(self.name, call.value, "planned fault", sticky=stopped)
+            raise DeviceError(self.facts.name, call.value, "planned fault", sticky=stopped)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from kvstored.io.device import DeviceError, KernelFile
+from kvstored.io.device import DeviceError, DeviceFacts, KernelFile
 from kvstored.io.direct_io import direct_alignment
 from kvstored.io.transfer import batches, check_transfer
 from kvstored_contract.limits import ALIGNMENT_BYTES
@@ -33,13 +33,9 @@ class FileDevice:
     flush nor a read could be trusted, and every call raises a sticky DeviceError.
     """
 
-    def __init__(
-        self, name: str, descriptor: int, *, capacity_bytes: int, alignment_bytes: int
-    ) -> None:
-        self._name = name
+    def __init__(self, descriptor: int, facts: DeviceFacts) -> None:
         self._descriptor = descriptor
-        self._capacity_bytes = capacity_bytes
-        self._alignment_bytes = alignment_bytes
+        self._facts = facts
         self._failure: str | None = None
 
     @classmethod
@@ -59,30 +55,23 @@ class FileDevice:
         descriptor = _open(name, os.O_DIRECT | (os.O_RDONLY if readonly else os.O_RDWR))
         try:
             _lock(name, descriptor, fcntl.LOCK_SH if readonly else fcntl.LOCK_EX)
-            return cls(
+            facts = DeviceFacts(
                 name,
-                descriptor,
                 capacity_bytes=_capacity(name, descriptor, capacity_bytes),
                 alignment_bytes=_alignment(name, descriptor),
             )
+            return cls(descriptor, facts)
         except BaseException:
             os.close(descriptor)
             raise
 
     @property
-    def name(self) -> str:
-        """The path."""
-        return self._name
+    def facts(self) -> DeviceFacts:
+        """Its path, the bytes that may be read and written, and the alignment.
 
-    @property
-    def capacity_bytes(self) -> int:
-        """Bytes that may be read and written."""
-        return self._capacity_bytes
-
-    @property
-    def alignment_bytes(self) -> int:
-        """What ``statx`` says, or 4096 where it says nothing."""
-        return self._alignment_bytes
+        That is what ``statx`` says, or 4096 where it says nothing.
+        """
+        return self._facts
 
     def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Fills ``buffers`` from ``offset`` on; raises DeviceError."""
@@ -99,7 +88,9 @@ class FileDevice:
             os.fdatasync(self._descriptor)
         except OSError as error:
             self._failure = f"an earlier flush failed: {error.strerror}"
-            raise DeviceError(self._name, "flush", str(error.strerror), sticky=True) from error
+            raise DeviceError(
+                self._facts.name, "flush", str(error.strerror), sticky=True
+            ) from error
 
     def kernel_file(self) -> KernelFile:
         """The file itself."""
@@ -122,10 +113,10 @@ class FileDevice:
             try:
                 moved_bytes = call(self._descriptor, batch, offset)
             except OSError as error:
-                raise DeviceError(self._name, operation, str(error.strerror)) from error
+                raise DeviceError(self._facts.name, operation, str(error.strerror)) from error
             if moved_bytes != wanted_bytes:
                 cause = f"{moved_bytes} of {wanted_bytes} bytes at offset {offset}"
-                raise DeviceError(self._name, operation, cause)
+                raise DeviceError(self._facts.name, operation, cause)
             offset += moved_bytes
 
     def _admit(self, operation: str, buffers: Sequence[memoryview], offset: int) -> int:
@@ -134,7 +125,7 @@ class FileDevice:
 
     def _refuse_failed(self, operation: str) -> None:
         if self._failure is not None:
-            raise DeviceError(self._name, operation, self._failure, sticky=True)
+            raise DeviceError(self._facts.name, operation, self._failure, sticky=True)
 
 
 def reserve(path: Path | str, byte_count: int, progress: Callable[[int], None]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kvstored.io.device import DeviceError
+from kvstored.io.device import DeviceError, DeviceFacts
 from kvstored.io.transfer import check_transfer
 
 ALIGNMENT_BYTES = 4096
@@ -22,24 +22,13 @@ class MemoryDevice:
     def __init__(
         self, name: str, capacity_bytes: int, *, alignment_bytes: int = ALIGNMENT_BYTES
     ) -> None:
-        self._name = name
-        self._alignment_bytes = alignment_bytes
+        self._facts = DeviceFacts(name, capacity_bytes, alignment_bytes)
         self.media: NDArray[np.uint8] = np.zeros(capacity_bytes, dtype=np.uint8)
 
     @property
-    def name(self) -> str:
-        """The name given at construction."""
-        return self._name
-
-    @property
-    def capacity_bytes(self) -> int:
-        """Bytes of the memory."""
-        return self.media.nbytes
-
-    @property
-    def alignment_bytes(self) -> int:
-        """Alignment that is demanded of offsets, lengths and memory."""
-        return self._alignment_bytes
+    def facts(self) -> DeviceFacts:
+        """What was given at construction."""
+        return self._facts
 
     def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Fills ``buffers`` from ``offset`` on; raises DeviceError."""
@@ -67,7 +56,7 @@ class MemoryDevice:
     ) -> list[NDArray[np.uint8]]:
         check_transfer(self, operation, buffers, offset)
         arrays = [np.frombuffer(buffer, dtype=np.uint8) for buffer in buffers if buffer.nbytes]
-        if any(array.ctypes.data % self._alignment_bytes for array in arrays):
-            cause = f"a buffer does not start at a multiple of {self._alignment_bytes} bytes"
-            raise DeviceError(self._name, operation, cause)
+        if any(array.ctypes.data % self._facts.alignment_bytes for array in arrays):
+            cause = f"a buffer does not start at a multiple of {self._facts.alignment_bytes} bytes"
+            raise DeviceError(self._facts.name, operation, cause)
         return arrays

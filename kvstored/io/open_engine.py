@@ -32,7 +32,7 @@ def open_engine(devices: Sequence[Device], *, kind: EngineKind, depth: int) -> I
     """
     if kind is EngineKind.THREADS:
         return ThreadEngine(devices, depth=depth)
-    obstacle = next((device.name for device in devices if device.kernel_file() is None), None)
+    obstacle = next((device.facts.name for device in devices if device.kernel_file() is None), None)
     if obstacle is None:
         try:
             probe()

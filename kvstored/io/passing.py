@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvstored.io.device import Device, KernelFile
+from kvstored.io.device import Device, DeviceFacts, KernelFile
 
 
 class PassingDevice:
@@ -15,19 +15,9 @@ class PassingDevice:
         self.inner = inner
 
     @property
-    def name(self) -> str:
-        """Name of the inner device."""
-        return self.inner.name
-
-    @property
-    def capacity_bytes(self) -> int:
-        """Capacity of the inner device."""
-        return self.inner.capacity_bytes
-
-    @property
-    def alignment_bytes(self) -> int:
-        """Alignment of the inner device."""
-        return self.inner.alignment_bytes
+    def facts(self) -> DeviceFacts:
+        """Those of the inner device."""
+        return self.inner.facts
 
     def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Reads; raises DeviceError."""

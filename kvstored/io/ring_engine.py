@@ -83,8 +83,8 @@ class _Queue:
     def __init__(self, device: Device, depth: int) -> None:
         file = device.kernel_file()
         if file is None:
-            raise ValueError(f"{device.name} has no file that io_uring could transfer")
-        self.name = device.name
+            raise ValueError(f"{device.facts.name} has no file that io_uring could transfer")
+        self.name = device.facts.name
         self.file = file
         self.depth = depth
         self.waiting: deque[IoRequest] = deque()

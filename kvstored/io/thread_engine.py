@@ -75,7 +75,9 @@ def _serve_one(device: Device, queue: _Queue) -> bool:
     try:
         request.done(error)
     except Exception:
-        _log.exception("%s: the completion of a %s raised", device.name, request.operation.value)
+        _log.exception(
+            "%s: the completion of a %s raised", device.facts.name, request.operation.value
+        )
     return True
 
 
@@ -89,7 +91,7 @@ def _transfer(device: Device, request: IoRequest) -> DeviceError | None:
         return _detached(error)
     except Exception as error:
         # The completion is owed to the caller whatever went wrong.
-        return _detached(DeviceError(device.name, request.operation.value, repr(error)))
+        return _detached(DeviceError(device.facts.name, request.operation.value, repr(error)))
     return None
 
 

@@ -19,13 +19,15 @@ def check_transfer(
     check to the layer below it.
     """
     byte_count = sum(buffer.nbytes for buffer in buffers)
-    alignment = device.alignment_bytes
+    alignment = device.facts.alignment_bytes
     if offset % alignment or any(buffer.nbytes % alignment for buffer in buffers):
         cause = f"offset {offset} or a buffer's length is no multiple of {alignment} bytes"
-        raise DeviceError(device.name, operation, cause)
-    if offset < 0 or offset + byte_count > device.capacity_bytes:
-        cause = f"bytes {offset} to {offset + byte_count} lie outside of {device.capacity_bytes}"
-        raise DeviceError(device.name, operation, cause)
+        raise DeviceError(device.facts.name, operation, cause)
+    if offset < 0 or offset + byte_count > device.facts.capacity_bytes:
+        cause = (
+            f"bytes {offset} to {offset + byte_count} lie outside of {device.facts.capacity_bytes}"
+        )
+        raise DeviceError(device.facts.name, operation, cause)
     return byte_count
 
 

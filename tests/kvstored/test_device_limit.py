@@ -13,4 +13,4 @@ def test_devices_are_limited_only_when_a_rate_is_configured() -> None:
     assert throttled(device, IoSection()) is device
     limited = throttled(device, IoSection(device_bytes_per_s_max=ByteSize(1000)))
     assert isinstance(limited, ThrottledDevice)
-    assert limited.name == "memory"
+    assert limited.facts.name == "memory"

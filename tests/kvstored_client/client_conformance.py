@@ -37,12 +37,13 @@ from tests.kvstored_client.chunk_calls import (
     store,
 )
 from tests.kvstored_client.hint_conformance import HintConformance
+from tests.kvstored_client.lease_conformance import LeaseConformance
 from tests.kvstored_client.refusal_conformance import RefusalConformance
 from tests.kvstored_client.sequence_conformance import SequenceConformance
 from tests.support.rows import MIXED
 
 
-class ClientConformance(SequenceConformance, HintConformance, RefusalConformance):
+class ClientConformance(SequenceConformance, HintConformance, LeaseConformance, RefusalConformance):
     """``connect(**options)`` makes clients of one store, with a salt of the test's own."""
 
     def test_keys_follow_from_namespace_and_salt(self, connect: Connect) -> None:
@@ -264,42 +265,6 @@ class ClientConformance(SequenceConformance, HintConformance, RefusalConformance
 
     def test_a_layout_is_taken(self, client: Client) -> None:
         assert client.register(MIXED) is True
-
-    def test_a_match_with_a_lease_pins(self, client: Client) -> None:
-        keys, _ = store(client)
-        found = client.match(MIXED, [*keys[:2], bytes(32)], lease_ms=60_000)
-        assert found.lease is not None
-        assert found.lease.is_pinned == (True, True, False)
-        assert found.lease.release()
-        assert not found.lease.release()
-        assert client.match(MIXED, [bytes(32)], lease_ms=60_000).lease is None
-
-    def test_a_pin_takes_what_is_stored(self, client: Client) -> None:
-        keys, _ = store(client)
-        assert client.pin(MIXED, [bytes(32)], lease_ms=60_000) is None
-        lease = client.pin(MIXED, [bytes(32), *keys], lease_ms=60_000)
-        assert lease is not None
-        assert lease.chunk_count == CHUNKS
-        assert lease.is_pinned == (False, *(True,) * CHUNKS)
-        with lease:
-            # A lease keeps chunks from eviction, and not from who deletes them.
-            assert client.delete(keys[:1]) == 1
-            assert client.match(MIXED, keys).chunk_count == 0
-
-    def test_a_lease_ends_by_time(self, client: Client, pause: Callable[[float], None]) -> None:
-        keys, _ = store(client)
-        lease = client.pin(MIXED, keys, lease_ms=1)
-        assert lease is not None
-        pause(1.5)
-        assert not lease.release()
-
-    def test_a_lease_ends_with_its_session(self, client: Client) -> None:
-        keys, _ = store(client)
-        lease = client.pin(MIXED, keys, lease_ms=60_000)
-        assert lease is not None
-        client.close()
-        with pytest.raises(DaemonAbsentError):
-            lease.release()
 
     def test_a_read_stops_where_the_engine_computes(self, client: Client) -> None:
         keys, _ = store(client)

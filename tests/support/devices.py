@@ -52,7 +52,7 @@ class FailingDevice(PassingDevice):
 
     def _check(self, operation: str) -> None:
         if operation in self.broken:
-            raise DeviceError(self.name, operation, "broken", sticky=operation == "flush")
+            raise DeviceError(self.facts.name, operation, "broken", sticky=operation == "flush")
 
     def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
         self._check("read")
@@ -79,7 +79,7 @@ class BadPlacesDevice(PassingDevice):
     def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
         end = offset + sum(map(len, buffers))
         if any(offset <= place < end for place in self.bad):
-            raise DeviceError(self.name, "read", "Input/output error", sticky=self.sticky)
+            raise DeviceError(self.facts.name, "read", "Input/output error", sticky=self.sticky)
         super().readv(buffers, offset)
 
 

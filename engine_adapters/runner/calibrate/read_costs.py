@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from engine_adapters.reading.section import sections_of
+from engine_adapters.reading.section_place import placement_of
 from engine_adapters.restore import Sample
 from engine_adapters.runner.calibrate.compute_costs import spread_of
 from kvstored_client import (
@@ -180,7 +181,7 @@ class ReadTimer:
             with self._client.read(
                 layout,
                 keys,
-                section.placement(region, 0, len(keys)),
+                placement_of(section, region, 0, len(keys)),
                 order=Order.LAYER_FIRST,
                 timeout_ms=int(READ_TIMEOUT_S * 1000),
             ) as read:

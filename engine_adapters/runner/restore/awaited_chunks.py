@@ -36,7 +36,7 @@ class AwaitedChunks:
         for span in spans:
             awaited = self._awaited.intersection(chunks_of(span))
             in_spans |= awaited
-            # A lost session brings nothing more. It may be lost behind this look all the same:
+            # A lost session brings nothing more. It may be lost right after this look:
             # each session has memory of its own, so nobody overwrites what lies here.
             if not span.is_current:
                 lost |= awaited

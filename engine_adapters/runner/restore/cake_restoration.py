@@ -116,8 +116,8 @@ class CakeRestoration:
                 return self._unopened_tokens(token_budget)
             assert self._pointers is not None
         pointers = self._pointers
-        # What arrived is told before it is taken: how much may be taken, and how long that
-        # takes, says nothing about the reader.
+        # The pointers hear of what arrived before it is taken: how much may be taken, and how
+        # long that takes, says nothing about the reader.
         spans = self._look(pointers, now_s)
         if taken := self._take(spans, piece_tokens):
             pointers.take(taken)

@@ -8,5 +8,6 @@ asked on a thread (``lookup``), once for each admission (``answers``), within th
 it; ``disconnections`` counts). What a step
 saves (``saving``), what routers hear (``telling``), what the store hears of those that wait
 (``waiting_hints``); computing from the front while the end is
-loaded (``overtaking``, ``pace``). ``side`` puts these together.
+loaded (``overtaking``, ``pace``), and when counts are said (``due_counts``). ``side`` puts these
+together.
 """

@@ -23,6 +23,7 @@ from engine_adapters.vllm.messages.orders import (
 )
 from engine_adapters.vllm.messages.tally import Tally
 from engine_adapters.vllm.scheduler_side.answers import Answers
+from engine_adapters.vllm.scheduler_side.due_counts import DueCounts
 from engine_adapters.vllm.scheduler_side.found import Found
 from engine_adapters.vllm.scheduler_side.load_choice import LoadChoice
 from engine_adapters.vllm.scheduler_side.loads import Loads
@@ -64,11 +65,10 @@ class SchedulerSide:
         self._worker_count = worker_count
         self._tracks: dict[str, RequestTrack] = {}
         self._pace = Pace()
-        self._told_tokens = 0
-        self._has_ended = False
         self.lookup = lookup
         self.jump: Jump = set_position
         self.tally = Tally()
+        self._due_counts = DueCounts(self.tally, self._pace)
         self.telling = Telling(follower)
         self._hints = hints
         self._identities = StoreIdentities(identifier, self.tally)
@@ -240,23 +240,12 @@ class SchedulerSide:
             self.lookup.hear_refusals(report.refusals)
 
     def take_counts(self) -> dict[str, float]:
-        """What was counted since the last call.
-
-        Computed tokens go with something else or after a request's end: any report costs the
-        engine a little of every step.
-        """
-        if not (self._has_ended or self.tally.counts):
-            return {}
-        self.tally.add("computed_tokens", self._pace.computed_tokens - self._told_tokens)
-        self._told_tokens = self._pace.computed_tokens
-        for name, count in self.lookup.take_disconnections().items():
-            self.tally.add(name, count)
-        self._has_ended = False
-        return self.tally.take()
+        """What was counted since the last call, where something is due."""
+        return self._due_counts.take(self.lookup.take_disconnections)
 
     def finish_request(self, request_id: str) -> None:
         """A request has ended, or is aborted; its blocks are freed."""
-        self._has_ended = True
+        self._due_counts.end_request()
         if self._hints is not None:
             self._hints.leave(request_id)
         track = self._tracks.pop(request_id, None)

@@ -40,7 +40,7 @@ class LoadBound:
         self._loaded_to = max(self._loaded_to, stop)
 
     def is_waited_for(self, reader: SpanReader) -> bool:
-        """Whether the rest comes sooner than it is computed, as far as that can be told."""
+        """Whether the rest comes sooner than it is computed, as far as anybody can know."""
         now_s = self._clock.now_s
         if now_s - self._looked_s < LOOK_S or self._loaded_to >= self._tokens.stop:
             return True

@@ -19,7 +19,7 @@ from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.block_span import BlockSpan
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
-from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
+from engine_adapters.vllm.worker_side.between_forwards import BetweenForwards
 from engine_adapters.vllm.worker_side.load_bound import LoadBound
 from engine_adapters.vllm.worker_side.load_clock import LoadClock
 from kvstored_client import Client, Order, SliceState, StateLayout
@@ -44,7 +44,7 @@ class LoadPlace:
     client: Client
     layout: StateLayout
     filler: BlockFiller
-    turn: EngineTurn
+    between: BetweenForwards
     span_chunks: int
     timeout_s: float
     costs: StepCosts
@@ -56,7 +56,7 @@ class LoadJob:
     """Copies chunks into the engine's blocks as they arrive, in one direction.
 
     An overtaken load goes from its last chunk down until computing claims the next one (Cake,
-    section 4); any other goes up. What was copied is always the run of chunks from where it
+    section 4); any other goes up. What was copied is always the stretch of chunks from where it
     began. ``step`` belongs to one thread and waits for no read; ``claim`` and ``cancel`` may be
     called from any, and when they return no block that they name is written any more.
     """
@@ -66,8 +66,8 @@ class LoadJob:
         chunks = order.span.chunks
         self._bound = None if order.overtaken else bound_of(order, place)
         self._place = place
-        self._turns = list(reversed(chunks)) if order.overtaken else list(chunks)
-        self._next_turn = 0
+        self._ordered_chunks = list(reversed(chunks)) if order.overtaken else list(chunks)
+        self._taken_chunks = 0
         self._reader = self._reader_of(order)
         self._is_begun = False
         self._started_s = time.monotonic()
@@ -82,12 +82,12 @@ class LoadJob:
     @property
     def first_loaded(self) -> int | None:
         """The first of the chunks that lie in their blocks, of an overtaken load."""
-        return self._turns[self._next_turn - 1] if self._next_turn else None
+        return self._ordered_chunks[self._taken_chunks - 1] if self._taken_chunks else None
 
     @property
     def missing_block_ids(self) -> list[int]:
         """Blocks that are not filled."""
-        return list(self.order.span.ids_of(self._turns[self._next_turn :]))
+        return list(self.order.span.ids_of(self._ordered_chunks[self._taken_chunks :]))
 
     def claim(self, chunk_count: int) -> None:
         """Computing owns the blocks of the first ``chunk_count`` chunks of the request."""
@@ -115,7 +115,7 @@ class LoadJob:
         is_late = time.monotonic() - self._started_s > self._place.timeout_s
         if self._bound is not None and not moved:
             is_late = is_late or not self._bound.is_waited_for(self._reader)
-        if self._next_turn == len(self._turns) or not self._is_wanted(self._next_chunk):
+        if self._taken_chunks == len(self._ordered_chunks) or not self._is_wanted(self._next_chunk):
             self._finish()
         elif is_late or not (is_reading or self._reader.spans):
             self._finish(lost=True)
@@ -126,8 +126,8 @@ class LoadJob:
         if not self.order.overtaken:
             return AT_ONCE
         chunks = CHUNKS_AHEAD
-        if self._next_turn > 1:
-            chunk_s = (time.monotonic() - self._first_copy_s) / (self._next_turn - 1)
+        if self._taken_chunks > 1:
+            chunk_s = (time.monotonic() - self._first_copy_s) / (self._taken_chunks - 1)
             chunks = max(chunks, int(ASK_AHEAD_S / max(CHUNK_S_MIN, chunk_s)))
         return chunks if chunks < self._place.span_chunks else AT_ONCE
 
@@ -176,20 +176,20 @@ class LoadJob:
         return self.order.span.chunks.start + span.first_chunk
 
     def _copy_arrived(self) -> bool:
-        """Copies what lies in the arena, as far as the run of chunks goes on."""
+        """Copies what lies in the arena, as far as the stretch of chunks goes on."""
         moved = False
         if self._claimed_chunks > self.order.span.chunks.start:
             self._reader.reach(self._claimed_chunks - self.order.span.chunks.start)
         for span in self._reader.spans:
             while (state := self._state(span, self._next_chunk)) is SliceState.RESIDENT:
-                run = self._arrived_run(span)
-                if not self._copy(span, run):
+                stretch = self._arrived_stretch(span)
+                if not self._copy(span, stretch):
                     return moved
-                if not self._next_turn:
+                if not self._taken_chunks:
                     self._first_copy_s = time.monotonic()
-                self._next_turn += len(run)
+                self._taken_chunks += len(stretch)
                 if self._bound is not None:
-                    self._bound.loaded(self._stop_token(run[-1]))
+                    self._bound.loaded(self._stop_token(stretch[-1]))
                 moved = True
             if state is SliceState.PENDING:
                 break
@@ -206,13 +206,17 @@ class LoadJob:
 
     @property
     def _next_chunk(self) -> int:
-        """The chunk whose turn it is; -1 after the last."""
-        return self._turns[self._next_turn] if self._next_turn < len(self._turns) else -1
+        """The chunk that is taken next; -1 after the last."""
+        return (
+            self._ordered_chunks[self._taken_chunks]
+            if self._taken_chunks < len(self._ordered_chunks)
+            else -1
+        )
 
-    def _arrived_run(self, span: Span) -> list[int]:
+    def _arrived_stretch(self, span: Span) -> list[int]:
         """The next chunks that lie in the arena, as many as are brought into blocks at once."""
         at_once = PROJECTED_CHUNKS_MAX if self._place.filler.needs_engine else 1
-        chunks = self._turns[self._next_turn : self._next_turn + at_once]
+        chunks = self._ordered_chunks[self._taken_chunks : self._taken_chunks + at_once]
         return list(
             takewhile(lambda chunk: self._state(span, chunk) is SliceState.RESIDENT, chunks)
         )
@@ -237,7 +241,7 @@ class LoadJob:
             return True
 
         if self._place.filler.needs_engine:
-            is_filled = self._place.turn.run(fill)
+            is_filled = self._place.between.run(fill)
             self._place.clock.exclude(time.monotonic() - asked_s - filled_s)
         else:
             is_filled = fill()
@@ -246,7 +250,7 @@ class LoadJob:
         return is_filled
 
     def _finish(self, *, lost: bool = False) -> None:
-        is_partial = self._next_turn < len(self._turns)
+        is_partial = self._taken_chunks < len(self._ordered_chunks)
         # An end in any case, also where the reader cannot say what it read.
         self.end = LoadEnd(
             load_id=self.order.load_id,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from engine_adapters.reading.section import whole_section
+from engine_adapters.reading.section_place import placement_of
 from engine_adapters.vllm.blocks.block_rows import BlockRows
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
@@ -221,7 +222,7 @@ class Saver:
         report: PutReport = self._client.put(
             self._layout,
             snapshot.chunks,
-            whole_section(self._layout).placement(snapshot.region, 0, len(snapshot.chunks)),
+            placement_of(whole_section(self._layout), snapshot.region, 0, len(snapshot.chunks)),
             ack=Ack.STAGED,
             timeout_ms=PUT_TIMEOUT_MS,
         )

@@ -19,7 +19,7 @@ from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
 from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
 from engine_adapters.vllm.settings.options import AdapterOptions
-from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
+from engine_adapters.vllm.worker_side.between_forwards import BetweenForwards
 from engine_adapters.vllm.worker_side.load_clock import LoadClock
 from engine_adapters.vllm.worker_side.load_job import LoadPlace
 from engine_adapters.vllm.worker_side.loader import Loader
@@ -66,7 +66,7 @@ class WorkerSide:
         self._shape = shape
         self._steps = StepTimer(costs)
         self._hooked: tuple[nn.Module, LayerHooks] | None = None
-        self._turn = EngineTurn()
+        self._between = BetweenForwards()
         self._blocks: KvBlocks | None = None
         with unbound_threads():
             # By the time that the model is loaded there is a session.
@@ -103,7 +103,7 @@ class WorkerSide:
         assert self._loader is not None
         for load_id in orders.cancels:
             self._loader.cancel(load_id)
-        self._turn.serve()
+        self._between.serve()
         for load in orders.loads:
             self._loader.start(load, claimed_chunks=orders.claims.get(load.load_id, 0))
         for load_id, chunk_count in orders.claims.items():
@@ -123,7 +123,7 @@ class WorkerSide:
             return {load.request_id for load in self._refused if not load.overtaken}
         if is_idle:
             self._loader.wait(IDLE_S)
-            self._turn.serve()
+            self._between.serve()
         return self._loader.take_finished()
 
     def take_bad_blocks(self) -> set[int]:
@@ -172,7 +172,7 @@ class WorkerSide:
 
     def close(self) -> None:
         """Ends all threads; what was taken is saved first, within a bounded time."""
-        self._turn.close()
+        self._between.close()
         self._take_no_inputs()
         if self._loader is not None:
             self._loader.close()
@@ -253,7 +253,7 @@ class WorkerSide:
                 client=self._client,
                 layout=layout,
                 filler=filler,
-                turn=self._turn,
+                between=self._between,
                 span_chunks=span_chunks,
                 timeout_s=self._options.load_timeout_s,
                 costs=self._steps.costs,

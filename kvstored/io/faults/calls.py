@@ -70,4 +70,4 @@ class FailingCalls(PassingDevice):
 
     def _fail(self, operation: str) -> None:
         self.has_failed_stop = self.has_failed_stop or operation == "flush"
-        raise DeviceError(self.name, operation, "planned fault", sticky=self.has_failed_stop)
+        raise DeviceError(self.facts.name, operation, "planned fault", sticky=self.has_failed_stop)

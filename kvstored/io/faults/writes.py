@@ -90,4 +90,4 @@ class MisdirectedWrites(DamagedDevice):
         super().writev(buffers, offset)
         self.overlay.cover(offset, before)
         start = offset + self._shift_bytes
-        self.overlay.cover(start, b"".join(buffers)[: self.capacity_bytes - start])
+        self.overlay.cover(start, b"".join(buffers)[: self.facts.capacity_bytes - start])

@@ -39,7 +39,7 @@ def check_chunk(
     cannot be read; it is not called for others. ``scratch`` is aligned memory of
     ``READ_BYTES``. Raises nothing but what that call does: a device error is a problem too.
     """
-    where = f"chunk {chunk.key.hex()} at byte {record.extent.offset} of {device.name}"
+    where = f"chunk {chunk.key.hex()} at byte {record.extent.offset} of {device.facts.name}"
     try:
         page = scratch[:HEADER_BYTES]
         device.readv([page], record.extent.offset)

@@ -92,7 +92,7 @@ def _check_superblocks(device_set: DeviceSet, problems: ProblemList) -> None:
     with closing(AlignedMemory(SUPERBLOCK_BYTES)) as page:
         for device, superblock in zip(device_set.devices, device_set.superblocks, strict=True):
             for offset in superblock.copy_offsets:
-                where = f"byte {offset} of {device.name}"
+                where = f"byte {offset} of {device.facts.name}"
                 try:
                     device.readv([page.view], offset)
                     cause = _superblock_problem(bytes(page.view), superblock)
@@ -171,7 +171,7 @@ def _check_slab_headers(
             wanted = slab_classes.get((place.device_index, place.slab_index))
             if wanted is None:
                 continue
-            where = f"slab {place.slab_index} of {place.device.name}"
+            where = f"slab {place.slab_index} of {place.device.facts.name}"
             try:
                 header = read_slab_header(place, page.view)
             except DeviceError as error:

@@ -152,7 +152,7 @@ def _write_superblocks(names: Sequence[str], slab_bytes: int) -> bytes:
                 device_id=secrets.token_bytes(ID_BYTES),
                 device_index=index,
                 device_count=len(names),
-                capacity_bytes=device.capacity_bytes // SUPERBLOCK_BYTES * SUPERBLOCK_BYTES,
+                capacity_bytes=device.facts.capacity_bytes // SUPERBLOCK_BYTES * SUPERBLOCK_BYTES,
                 slab_bytes=slab_bytes,
                 epoch=0,
             )
@@ -189,7 +189,7 @@ def _refuse_used(name: str) -> None:
     device = FileDevice.open(name, readonly=True)
     try:
         pages = read_end_pages(device)
-        unaligned = device.capacity_bytes % SUPERBLOCK_BYTES
+        unaligned = device.facts.capacity_bytes % SUPERBLOCK_BYTES
     finally:
         device.close()
     if unaligned or any(map(any, pages)):
@@ -203,13 +203,13 @@ def _superblock_of(device: Device) -> Superblock:
         superblock = read_superblock(device)
     except FormatError as error:
         raise DeviceSetError(
-            f"{device.name} is no device of this version of kvstored ({error}); "
+            f"{device.facts.name} is no device of this version of kvstored ({error}); "
             "format it or name another"
         ) from error
-    if superblock.capacity_bytes > device.capacity_bytes:
+    if superblock.capacity_bytes > device.facts.capacity_bytes:
         raise DeviceSetError(
-            f"{device.name} was formatted with {superblock.capacity_bytes} bytes but has "
-            f"{device.capacity_bytes} now; restore or format it"
+            f"{device.facts.name} was formatted with {superblock.capacity_bytes} bytes but has "
+            f"{device.facts.capacity_bytes} now; restore or format it"
         )
     return superblock
 

@@ -63,7 +63,7 @@ def read_end_pages(device: Device) -> list[bytes]:
 
 
 def _end_offsets(device: Device) -> list[int]:
-    last_offset = (device.capacity_bytes // SUPERBLOCK_BYTES - 1) * SUPERBLOCK_BYTES
+    last_offset = (device.facts.capacity_bytes // SUPERBLOCK_BYTES - 1) * SUPERBLOCK_BYTES
     return sorted({0, last_offset}) if last_offset >= 0 else []
 
 

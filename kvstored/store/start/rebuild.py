@@ -92,9 +92,11 @@ def rebuild_index(
         results = bounded_map(executor, scan, places, depth=2 * SCAN_THREADS)
         for done, (place, found) in enumerate(results, start=1):
             if found is None:
-                unread.setdefault(place.device.name, Unread()).slab_count += 1
+                unread.setdefault(place.device.facts.name, Unread()).slab_count += 1
             elif found.unread_count:
-                unread.setdefault(place.device.name, Unread()).header_count += found.unread_count
+                unread.setdefault(
+                    place.device.facts.name, Unread()
+                ).header_count += found.unread_count
             if found is not None:
                 batch.add(found)
             if batch.entry_count >= RECORD_BATCH:

@@ -131,7 +131,7 @@ class Inspection:
         device = self._devices[device_index]
         counters = device.counters()
         return DeviceStatus(
-            path=device.name,
+            path=device.facts.name,
             capacity_bytes=self._store.extents.allocator.capacity_bytes(device_index),
             used_bytes=self._store.extents.used_bytes(device_index),
             read_bytes=counters.read_bytes,

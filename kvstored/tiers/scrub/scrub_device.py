@@ -85,11 +85,11 @@ class ScrubDevice(PassingDevice):
     def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Raises DeviceError."""
         _ = buffers, offset
-        raise DeviceError(self.name, "write", "a scrub only reads")
+        raise DeviceError(self.facts.name, "write", "a scrub only reads")
 
     def flush(self) -> None:
         """Raises DeviceError."""
-        raise DeviceError(self.name, "flush", "a scrub only reads")
+        raise DeviceError(self.facts.name, "flush", "a scrub only reads")
 
     def close(self) -> None:
         """The inner device belongs to others and stays open."""

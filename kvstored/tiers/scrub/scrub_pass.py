@@ -118,7 +118,7 @@ class ScrubPass:
                 LOGGER.error(
                     "the superblock copy at byte %d of %s is damaged; the next start rewrites it",
                     offset,
-                    device.name,
+                    device.facts.name,
                 )
 
     def _superblock_at(self, device: ScrubDevice, offset: int) -> Superblock | None:
@@ -159,7 +159,7 @@ class ScrubPass:
                 "the header of slab %d of %s is damaged; if the index is lost too, a rebuild "
                 "will miss its chunks",
                 place.slab_index,
-                place.device.name,
+                place.device.facts.name,
             )
 
     def _class_bytes_on(self, place: SlabPlace) -> int:

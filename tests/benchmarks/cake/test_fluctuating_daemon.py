@@ -25,7 +25,7 @@ def test_a_throttle_in_this_time_follows_the_drawn_rate() -> None:
 def test_devices_are_wrapped_at_the_rate_that_others_can_look_up() -> None:
     device = MemoryDevice("memory", 4096)
     limited = fluctuating(device, IoSection(device_bytes_per_s_max=ByteSize(1000)))
-    assert limited.name == "memory"
+    assert limited.facts.name == "memory"
     assert limited is not device
     assert 0 <= device_rate(1000.0).value(5.0) <= 1000
 

@@ -1,4 +1,4 @@
-"""What a reader does next, and how its runs of pieces are cut into spans."""
+"""What a reader does next, and how its stretches of pieces are cut into spans."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,18 +8,20 @@ from hypothesis import strategies as st
 
 from engine_adapters.reading.read_policy import SPANS_IN_FLIGHT, ReadPolicy, Step
 
-RUNS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), max_size=4).map(
+STRETCHES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), max_size=4).map(
     lambda pairs: [range(first, first + count) for first, count in pairs]
 )
 
 
 def policy_of(
-    *runs: range,
+    *stretches: range,
     span_chunks: int = 4,
     first_chunks: Callable[[int], int] | None = None,
     from_end: bool = False,
 ) -> ReadPolicy:
-    return ReadPolicy(runs, span_chunks=span_chunks, first_chunks=first_chunks, from_end=from_end)
+    return ReadPolicy(
+        stretches, span_chunks=span_chunks, first_chunks=first_chunks, from_end=from_end
+    )
 
 
 def taken(policy: ReadPolicy) -> list[range]:
@@ -36,7 +38,7 @@ def taken(policy: ReadPolicy) -> list[range]:
         (True, [range(6, 10), range(2, 6), range(2), range(20, 21)]),
     ],
 )
-def test_runs_are_cut_one_after_the_other(from_end: bool, spans: Sequence[range]) -> None:
+def test_stretches_are_cut_one_after_the_other(from_end: bool, spans: Sequence[range]) -> None:
     policy = policy_of(range(10), range(5, 5), range(20, 21), from_end=from_end)
     assert taken(policy) == spans
     assert policy.next_span() == range(0)
@@ -99,10 +101,10 @@ def test_what_was_reached_is_read_in_no_band() -> None:
 
 
 @pytest.mark.parametrize(
-    ("in_flight", "lacks_reads", "is_turn", "step"),
+    ("in_flight", "lacks_reads", "is_nearly_over", "step"),
     [
-        (1, True, False, Step.AWAIT_TURN),
-        (1, False, False, Step.AWAIT_TURN),
+        (1, True, False, Step.AWAIT_READ),
+        (1, False, False, Step.AWAIT_READ),
         (1, True, True, Step.START),
         (SPANS_IN_FLIGHT, True, True, Step.START),
         (0, False, True, Step.OPEN),
@@ -111,27 +113,40 @@ def test_what_was_reached_is_read_in_no_band() -> None:
     ],
 )
 def test_one_read_after_the_other_in_two_spans(
-    in_flight: int, lacks_reads: bool, is_turn: bool, step: Step
+    in_flight: int, lacks_reads: bool, is_nearly_over: bool, step: Step
 ) -> None:
     policy = policy_of(range(9))
-    assert policy.step(in_flight=in_flight, newest_lacks_reads=lacks_reads, is_turn=is_turn) is step
+    assert (
+        policy.step(
+            in_flight=in_flight, newest_lacks_reads=lacks_reads, is_nearly_over=is_nearly_over
+        )
+        is step
+    )
 
 
 def test_it_ends_when_all_is_asked_for() -> None:
     policy = policy_of(range(2))
     policy.take()
-    assert policy.step(in_flight=1, newest_lacks_reads=True, is_turn=True) is Step.START
-    for is_turn in (False, True):
-        assert policy.step(in_flight=1, newest_lacks_reads=False, is_turn=is_turn) is Step.END
+    assert policy.step(in_flight=1, newest_lacks_reads=True, is_nearly_over=True) is Step.START
+    for is_nearly_over in (False, True):
+        assert (
+            policy.step(in_flight=1, newest_lacks_reads=False, is_nearly_over=is_nearly_over)
+            is Step.END
+        )
 
 
-@given(runs=RUNS, span_chunks=st.integers(1, 9), from_end=st.booleans(), reached=st.integers(0, 50))
+@given(
+    stretches=STRETCHES,
+    span_chunks=st.integers(1, 9),
+    from_end=st.booleans(),
+    reached=st.integers(0, 50),
+)
 def test_every_piece_that_was_not_reached_is_read_once(
-    runs: list[range], span_chunks: int, from_end: bool, reached: int
+    stretches: list[range], span_chunks: int, from_end: bool, reached: int
 ) -> None:
-    policy = policy_of(*runs, span_chunks=span_chunks, from_end=from_end)
+    policy = policy_of(*stretches, span_chunks=span_chunks, from_end=from_end)
     policy.reach(reached)
     spans = taken(policy)
     assert all(0 < len(span) <= span_chunks for span in spans)
-    wanted = [chunk for run in runs for chunk in run if chunk >= reached]
+    wanted = [chunk for stretch in stretches for chunk in stretch if chunk >= reached]
     assert sorted(chunk for span in spans for chunk in span) == sorted(wanted)

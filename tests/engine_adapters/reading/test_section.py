@@ -2,7 +2,6 @@ import pytest
 
 from engine_adapters.reading.byte_format import ByteFormat
 from engine_adapters.reading.section import (
-    Section,
     bands_of,
     first_stored_layer,
     sections_from,
@@ -10,7 +9,7 @@ from engine_adapters.reading.section import (
     sections_of_layers,
     whole_section,
 )
-from kvstored_client import LayerState, Region, StateKind, StateLayout
+from kvstored_client import LayerState, StateKind, StateLayout
 
 KINDS = {
     "h": LayerState(StateKind.HIDDEN, 1024),
@@ -67,23 +66,6 @@ def test_a_whole_layout_takes_one_read() -> None:
     assert section.slice_stride == 20 * 1024
     assert section.region_bytes(7) == ByteFormat(layout).held_bytes(7) == 3 * 7 * 20 * 1024
     assert ByteFormat(layout).slice_shape(0) == (10 * 1024,)
-
-
-def test_slices_of_one_layer_lie_together() -> None:
-    section = Section(first_layer=3, layer_count=2, slice_stride=4096)
-    region = Region(
-        memoryview(bytearray(8192)),
-        arena=None,
-        offset=8192,
-        is_alive=lambda: True,
-        release=lambda _: None,
-    )
-    placement = section.placement(region, 4096, 5)
-    assert placement.regions == (region,)
-    assert placement.base == 12_288
-    assert placement.chunk_stride == 4096
-    assert placement.layer_stride == 5 * 4096
-    assert placement.block_offsets == ()
 
 
 @pytest.mark.parametrize(

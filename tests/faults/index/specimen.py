@@ -61,7 +61,7 @@ class Specimen:
 
     def device_set(self) -> DeviceSet:
         """The devices as a start opens them."""
-        blocks = superblocks(len(self.media), self.media[0].capacity_bytes)
+        blocks = superblocks(len(self.media), self.media[0].facts.capacity_bytes)
         return DeviceSet(
             set_id=blocks[0].set_id,
             epoch=blocks[0].epoch,
@@ -91,7 +91,7 @@ def make_specimen(folder: Path, chooser: random.Random) -> Specimen:
     chooser.shuffle(numbers)
     with open_store(folder, dram_bytes=MIB) as opened:
         index = opened.store._store.index
-        set_id = superblocks(1, opened.devices[0].capacity_bytes)[0].set_id
+        set_id = superblocks(1, opened.devices[0].facts.capacity_bytes)[0].set_id
         sequence = SequenceRecord(layout_id=LAYOUT.layout_id, keys=tuple(map(key, STORED)))
         index.apply(
             IndexChange(

@@ -122,7 +122,7 @@ class Lab:
     def replace_media(self, images: Sequence[np.ndarray]) -> None:
         """From now on the devices hold ``images``."""
         self.devices = tuple(
-            memory_device(device.name, image)
+            memory_device(device.facts.name, image)
             for device, image in zip(self.devices, images, strict=True)
         )
 

@@ -53,4 +53,4 @@ class FaultStack(FailingCalls):
 
     def image(self) -> np.ndarray:
         """Every byte as it reads now."""
-        return np.frombuffer(read_bytes(self.flipped, 0, self.capacity_bytes), np.uint8)
+        return np.frombuffer(read_bytes(self.flipped, 0, self.facts.capacity_bytes), np.uint8)

@@ -12,9 +12,9 @@ CAPACITY_BYTES = 64 * PAGE_BYTES
 
 class DeviceConformance:
     def test_tells_its_size_and_alignment(self, device: Device) -> None:
-        assert device.capacity_bytes == CAPACITY_BYTES
-        assert PAGE_BYTES % device.alignment_bytes == 0
-        assert device.name
+        assert device.facts.capacity_bytes == CAPACITY_BYTES
+        assert PAGE_BYTES % device.facts.alignment_bytes == 0
+        assert device.facts.name
 
     def test_reads_what_was_written(self, device: Device) -> None:
         written = aligned(3 * PAGE_BYTES, seed=1)
@@ -60,7 +60,7 @@ class DeviceConformance:
         with pytest.raises(DeviceError, match="lie outside") as caught:
             getattr(device, operation)([aligned(2 * PAGE_BYTES)], offset)
         assert not caught.value.sticky
-        assert device.capacity_bytes == CAPACITY_BYTES
+        assert device.facts.capacity_bytes == CAPACITY_BYTES
 
     @pytest.mark.parametrize("operation", ["readv", "writev"])
     @pytest.mark.parametrize(("offset", "byte_count"), [(8, PAGE_BYTES), (0, PAGE_BYTES - 8)])

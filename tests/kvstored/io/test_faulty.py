@@ -161,7 +161,7 @@ def test_misdirected_write_lies_elsewhere() -> None:
 
 def test_misdirected_write_ends_at_the_end_of_the_device() -> None:
     inner = memory()
-    last = inner.capacity_bytes // PAGE_BYTES - 1
+    last = inner.facts.capacity_bytes // PAGE_BYTES - 1
     device = MisdirectedWrites(inner, NextWrites(1), shift_bytes=PAGE_BYTES)
     new = write(device, last - 1, seed=1, page_count=2)
     assert shown(device, last) == new[:PAGE_BYTES]

@@ -37,7 +37,7 @@ class TestFileDevice(DeviceConformance):
 
 
 def test_has_the_name_of_its_path(file: FileDevice, path: Path) -> None:
-    assert file.name == str(path)
+    assert file.facts.name == str(path)
 
 
 def test_bytes_outlive_the_device(path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_transfer_outside_the_device_is_refused_before_the_kernel(files: MakeF
 def test_a_short_transfer_is_an_error(files: MakeFiles) -> None:
     devices = files(1)
     with running(ring_of(2), *devices) as engine:
-        os.truncate(devices[0].name, PAGE_BYTES)
+        os.truncate(devices[0].facts.name, PAGE_BYTES)
         error = submit(engine, Operation.READ, aligned(2 * PAGE_BYTES)).result(30)
         assert f"{PAGE_BYTES} of {2 * PAGE_BYTES} bytes at offset 0" in str(error)
 

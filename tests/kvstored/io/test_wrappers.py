@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kvstored.io.device import Device
+from kvstored.io.device import Device, DeviceFacts
 from kvstored.io.faulty import FaultPlan, FaultyDevice
 from kvstored.io.memory_device import MemoryDevice
 from kvstored.io.monitored import MonitoredDevice
@@ -34,11 +34,7 @@ class CallRecorder(MemoryDevice):
 def test_a_wrapper_passes_everything_on(wrap: Callable[[Device], Device]) -> None:
     inner = CallRecorder()
     device = wrap(inner)
-    assert (device.name, device.capacity_bytes, device.alignment_bytes) == (
-        "recorder",
-        PAGE_BYTES,
-        512,
-    )
+    assert device.facts == DeviceFacts("recorder", PAGE_BYTES, 512)
     device.flush()
     device.close()
     assert inner.calls == ["flush", "close"]

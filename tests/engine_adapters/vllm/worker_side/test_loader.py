@@ -5,7 +5,7 @@ from dataclasses import replace
 from engine_adapters.vllm.worker_side.load_clock import LoadClock
 from engine_adapters.vllm.worker_side.loader import Loader
 from tests.engine_adapters.vllm.engine_client import EngineClient
-from tests.engine_adapters.vllm.worker_side.test_load_job import CHUNKS, Bench, client
+from tests.engine_adapters.vllm.worker_side.load_job_bench import CHUNKS, Bench, client
 from tests.support.waiting import wait_until
 
 __all__ = ["client"]

@@ -224,7 +224,7 @@ def test_unreadable_device_is_a_problem_everywhere(store: CheckedStore, monkeypa
     device = store.device_set.devices[0]
 
     def fail(buffers: object, offset: int) -> None:
-        raise DeviceError(device.name, "read", "medium error")
+        raise DeviceError(device.facts.name, "read", "medium error")
 
     monkeypatch.setattr(device, "readv", fail)
     kinds = store.kinds()

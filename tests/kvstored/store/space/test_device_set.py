@@ -69,8 +69,8 @@ def test_a_formatted_set_opens(paths: list[Path], set_id: bytes, opened: DeviceS
     assert opened.set_id == set_id
     assert opened.epoch == 0
     assert opened.slab_bytes == SLAB_BYTES
-    assert [device.name for device in opened.devices] == [str(path) for path in paths]
-    assert [device.capacity_bytes for device in opened.devices] == [DEVICE_BYTES] * 3
+    assert [device.facts.name for device in opened.devices] == [str(path) for path in paths]
+    assert [device.facts.capacity_bytes for device in opened.devices] == [DEVICE_BYTES] * 3
     assert [superblock.device_index for superblock in opened.superblocks] == [0, 1, 2]
     assert [superblock.slab_count for superblock in opened.superblocks] == [4, 4, 4]
     assert len(set(opened.device_ids)) == 3
@@ -257,7 +257,7 @@ def test_blank_files_are_formatted(device_folder: Path, byte_count: int) -> None
     path.write_bytes(bytes(byte_count))
     format_quietly([path])
     device_set = open_device_set([path])
-    assert device_set.devices[0].capacity_bytes == DEVICE_BYTES
+    assert device_set.devices[0].facts.capacity_bytes == DEVICE_BYTES
     device_set.close()
 
 

@@ -219,7 +219,7 @@ def test_slabs_that_cannot_be_read_are_told(
     device = store.device_set.devices[0]
 
     def fail(buffers: object, offset: int) -> None:
-        raise DeviceError(device.name, "read", "medium error")
+        raise DeviceError(device.facts.name, "read", "medium error")
 
     monkeypatch.setattr(device, "readv", fail)
     index, recovered = opened(tmp_path / "index", store)

@@ -137,7 +137,7 @@ def test_unreadable_slabs_are_counted(index: Index, monkeypatch) -> None:
     device = store.device_set.devices[0]
 
     def fail(buffers: object, offset: int) -> None:
-        raise DeviceError(device.name, "read", "medium error")
+        raise DeviceError(device.facts.name, "read", "medium error")
 
     monkeypatch.setattr(device, "readv", fail)
     rebuilt = rebuild_index(store.device_set, index, no_progress)
@@ -152,7 +152,7 @@ def test_an_unreadable_header_costs_one_chunk_and_is_counted(index: Index) -> No
         store.write(number)
     lost = store.records.pop(chunk_id(4)).extent
     devices = list(store.device_set.devices)
-    name = devices[lost.device_index].name
+    name = devices[lost.device_index].facts.name
     devices[lost.device_index] = BadPlacesDevice(devices[lost.device_index], [lost.offset])
     store.device_set.devices = tuple(devices)
     rebuilt = rebuild_index(store.device_set, index, no_progress)

@@ -30,9 +30,9 @@ class RecordingDevice(MemoryDevice):
         self.is_broken = False
 
     def flush(self) -> None:
-        self.events.append(f"flush {self.name}")
+        self.events.append(f"flush {self.facts.name}")
         if self.is_broken:
-            raise DeviceError(self.name, "flush", "broken", sticky=True)
+            raise DeviceError(self.facts.name, "flush", "broken", sticky=True)
 
 
 class RecordingIndex(Index):

@@ -163,7 +163,7 @@ def test_damaged_superblock_copies_are_reported(
     opened.devices[1].media[:4096] = opened.devices[0].media[:4096]
     assert findings(one_pass(opened)) == {"scrub_damaged_superblocks": 2}
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    last = opened.devices[0].capacity_bytes - 4096
+    last = opened.devices[0].facts.capacity_bytes - 4096
     assert lines == [
         f"the superblock copy at byte {offset} of {name} is damaged; the next start rewrites it"
         for offset, name in [(last, "device0"), (0, "device1")]
@@ -308,11 +308,8 @@ def test_the_scrub_only_reads(opened: StoreUnderTest, monkeypatch: pytest.Monkey
     one_pass(opened)
     device = seen[0]._devices[1]
     inner = opened.store._store.device_set.devices[1]
-    assert (device.name, device.capacity_bytes, device.alignment_bytes) == (
-        "device1",
-        inner.capacity_bytes,
-        inner.alignment_bytes,
-    )
+    assert device.facts == inner.facts
+    assert device.facts.name == "device1"
     assert device.kernel_file() is None
     with pytest.raises(DeviceError, match="only reads"):
         device.writev([], 0)

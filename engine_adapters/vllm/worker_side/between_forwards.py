@@ -8,7 +8,7 @@ from concurrent.futures import Future
 POLL_S = 0.05
 
 
-class EngineTurn:
+class BetweenForwards:
     """Runs what others hand over when the engine's thread has time for it. Thread-safe."""
 
     def __init__(self) -> None:

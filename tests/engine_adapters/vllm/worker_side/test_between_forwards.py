@@ -3,17 +3,17 @@ from concurrent.futures import Future
 
 import pytest
 
-from engine_adapters.vllm.worker_side import engine_turn
-from engine_adapters.vllm.worker_side.engine_turn import EngineTurn
+from engine_adapters.vllm.worker_side import between_forwards
+from engine_adapters.vllm.worker_side.between_forwards import BetweenForwards
 from tests.support.waiting import wait_until
 
 
-def in_thread(turn: EngineTurn, task: object) -> tuple[threading.Thread, list[object]]:
+def in_thread(between: BetweenForwards, task: object) -> tuple[threading.Thread, list[object]]:
     results: list[object] = []
 
     def run() -> None:
         try:
-            results.append(turn.run(task))  # type: ignore[arg-type]
+            results.append(between.run(task))  # type: ignore[arg-type]
         except ValueError as error:
             results.append(error)
 
@@ -22,36 +22,36 @@ def in_thread(turn: EngineTurn, task: object) -> tuple[threading.Thread, list[ob
     return thread, results
 
 
-def served(turn: EngineTurn, thread: threading.Thread) -> None:
+def served(between: BetweenForwards, thread: threading.Thread) -> None:
     def serve() -> bool:
-        turn.serve()
+        between.serve()
         return not thread.is_alive()
 
     wait_until(serve)
 
 
 def test_task_runs_where_it_is_served() -> None:
-    turn = EngineTurn()
+    between = BetweenForwards()
     threads: list[threading.Thread] = []
 
     def task() -> bool:
         threads.append(threading.current_thread())
         return True
 
-    thread, results = in_thread(turn, task)
-    served(turn, thread)
+    thread, results = in_thread(between, task)
+    served(between, thread)
     assert results == [True]
     assert threads == [threading.current_thread()]
 
 
 def test_what_a_task_raises_is_raised_where_it_was_asked_for() -> None:
-    turn = EngineTurn()
+    between = BetweenForwards()
 
     def task() -> bool:
         raise ValueError("no")
 
-    thread, results = in_thread(turn, task)
-    served(turn, thread)
+    thread, results = in_thread(between, task)
+    served(between, thread)
     assert isinstance(results[0], ValueError)
 
 
@@ -65,25 +65,25 @@ def test_task_that_ends_when_the_waiting_does_is_answered(monkeypatch: pytest.Mo
             self.set_result(True)
             raise TimeoutError
 
-    monkeypatch.setattr(engine_turn, "Future", Late)
-    assert EngineTurn().run(lambda: True)
+    monkeypatch.setattr(between_forwards, "Future", Late)
+    assert BetweenForwards().run(lambda: True)
 
 
 def test_timeout_of_a_task_is_raised() -> None:
-    turn = EngineTurn()
+    between = BetweenForwards()
 
     def task() -> bool:
         raise TimeoutError("its own")
 
     def serve() -> bool:
-        turn.serve()
+        between.serve()
         return bool(errors)
 
     errors: list[str] = []
 
     def run() -> None:
         try:
-            turn.run(task)
+            between.run(task)
         except TimeoutError as error:
             errors.append(str(error))
 
@@ -95,21 +95,21 @@ def test_timeout_of_a_task_is_raised() -> None:
 
 
 def test_end_of_the_engine_wakes_who_waits() -> None:
-    turn = EngineTurn()
-    thread, results = in_thread(turn, lambda: True)
-    turn.close()
+    between = BetweenForwards()
+    thread, results = in_thread(between, lambda: True)
+    between.close()
     thread.join(30)
-    turn.serve()
+    between.serve()
     assert results == [False]
 
 
 def test_serving_nothing_returns_at_once() -> None:
-    EngineTurn().serve()
+    BetweenForwards().serve()
 
 
 @pytest.mark.parametrize("answer", [True, False])
 def test_answer_is_passed_on(answer: bool) -> None:
-    turn = EngineTurn()
-    thread, results = in_thread(turn, lambda: answer)
-    served(turn, thread)
+    between = BetweenForwards()
+    thread, results = in_thread(between, lambda: answer)
+    served(between, thread)
     assert results == [answer]
