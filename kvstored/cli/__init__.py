@@ -1,10 +1,11 @@
 """The command line: one file for each verb.
 
-``main`` finds the verb and imports its module. The verbs, in the order of use: the machine is
-looked at (``doctor_command``); a device set is made (``format_command``) and served
-(``run_command``); the daemon is asked whether it is there (``ping_command``), what it does
-(``stats_command``), how full namespaces are (``quotas_command``), what it holds (``ls_command``)
-and what one chunk is (``inspect_command``); without a daemon, all bytes are verified
+``main`` finds the verb and imports its module. The verbs, in the order of use: a configuration
+is written (``init_command``), and the machine looked at (``doctor_command``); a device set is made
+(``format_command``) and served (``run_command``); the daemon is asked whether it is there
+(``ping_command``), what it does (``stats_command``), how full namespaces are
+(``quotas_command``), what it holds (``ls_command``) and what one chunk is (``inspect_command``);
+without a daemon, all bytes are verified
 (``check_command``) and the places of the devices are measured (``bench_command``).
 
 What they share: options (``options``), a session with the daemon (``connection``), what is printed

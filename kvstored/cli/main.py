@@ -16,6 +16,7 @@ from kvstored.c_library import restart_tuned
 
 DEFAULT_CONFIG_PATH = Path("/etc/kvstored/kvstored.toml")
 _HELP = {
+    "init": "write a commented configuration for this machine",
     "doctor": "look at the machine: what is wrong with it, or slow, and what helps",
     "format": "reserve the devices and make them a new, empty set",
     "run": "serve in the foreground",
