@@ -1,13 +1,14 @@
 """kvstored: a node-local daemon that stores the attention state of language models.
 
 From below: bytes on media (``format``), transfers to devices (``io``), chunks and sequences on
-devices (``store``), DRAM above them (``tiers``), sessions and calls (``server``). The daemon is put
-together in ``daemon``, as ``config`` says (with ``config_tenants``, made of ``config_values``;
-``config_mistakes`` says what is wrong), and is operated by the command (``cli``, also started as a
-module), which also looks at the machine (``doctor``). Beside them: counts of what happened
-(``counters``), moments until which is waited (``deadlines``), how threads let the event loop pass
-(``turnstile``), the C library's settings (``c_library``), and where a measurement comes from
-(``evidence``).
+devices (``store``), DRAM above them (``tiers``), sessions and calls (``server``), what monitoring
+asks (``metrics``). The daemon is put together in ``daemon``, as ``config`` says (with
+``config_tenants``, made of ``config_values``; ``config_mistakes`` says what is wrong), and is
+operated by the command (``cli``, also started as a module), which also looks at the machine
+(``doctor``). Beside them: counts of what happened (``counters``) and how long calls took
+(``call_times``, ``latencies``), moments until which is waited (``deadlines``), how threads let the
+event loop pass (``turnstile``), the C library's settings (``c_library``), and where a measurement
+comes from (``evidence``).
 """
 
 

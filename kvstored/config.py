@@ -11,13 +11,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ByteSize, Field, ValidationError, model_validator
+from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
 from kvstored.config_mistakes import ENV_NESTING, ENV_PREFIX, mistakes_of
 from kvstored.config_tenants import AccessSection, QuotasSection
-from kvstored.config_values import Account, Bytes, Section, Share, Size
+from kvstored.config_values import (
+    Account,
+    Bytes,
+    Section,
+    Share,
+    Size,
+    TcpAddress,
+    address_of,
+)
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES
 from kvstored.io.engine import Background
 from kvstored.io.open_engine import EngineKind
@@ -205,6 +213,24 @@ class ServerSection(Section):
         return self
 
 
+class MetricsSection(Section):
+    """Where monitoring asks: for Prometheus, and for checks of health and readiness."""
+
+    listen: str | None = None
+    """``HOST:PORT``, or the path of a Unix socket; unset listens nowhere."""
+
+    @field_validator("listen")
+    @classmethod
+    def _possible(cls, value: str | None) -> str | None:
+        if value is not None:
+            address_of(value)
+        return value
+
+    def address(self) -> TcpAddress | Path | None:
+        """``listen``, taken apart."""
+        return None if self.listen is None else address_of(self.listen)
+
+
 class Config(BaseSettings):
     """Everything that can be configured. Paths are absolute after ``load_config``."""
 
@@ -220,6 +246,7 @@ class Config(BaseSettings):
     io: IoSection = IoSection()
     scrub: ScrubSection = ScrubSection()
     server: ServerSection = ServerSection()
+    metrics: MetricsSection = MetricsSection()
     access: AccessSection = AccessSection()
     quotas: QuotasSection = QuotasSection()
 
@@ -268,11 +295,14 @@ def load_config(path: Path) -> Config:
             f"{error} (set are {names}); write lists and tables in variables as JSON"
         ) from error
     config = _anchored(config, path.absolute().parent)
-    for socket in (config.server.socket, config.server.grpc_socket):
+    address = config.metrics.address()
+    sockets = [(config.server.socket, "server"), (config.server.grpc_socket, "server")]
+    sockets += [(address, "metrics")] if isinstance(address, Path) else []
+    for socket, section in sockets:
         if len(os.fsencode(socket)) > SOCKET_PATH_BYTES_MAX:
             raise ConfigError(
                 f"{path}: the socket path {socket} is longer than {SOCKET_PATH_BYTES_MAX} bytes; "
-                "choose a shorter one in [server]"
+                f"choose a shorter one in [{section}]"
             )
     return config
 
@@ -311,7 +341,9 @@ def _is_daemon_variable(name: str) -> bool:
 
 def _anchored(config: Config, folder: Path) -> Config:
     """The configuration with every path made absolute, from ``folder``."""
-    store, server = config.store, config.server
+    store, server, metrics = config.store, config.server, config.metrics
+    if isinstance(address := metrics.address(), Path):
+        metrics = metrics.model_copy(update={"listen": str(folder / address)})
     return config.model_copy(
         update={
             "store": store.model_copy(
@@ -326,5 +358,6 @@ def _anchored(config: Config, folder: Path) -> Config:
                     "grpc_socket": folder / server.grpc_socket,
                 }
             ),
+            "metrics": metrics,
         }
     )

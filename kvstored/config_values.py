@@ -1,7 +1,10 @@
 """What the sections of the configuration are made of: sizes, shares, accounts."""
 
 import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
@@ -21,6 +24,32 @@ Bytes = Annotated[Size, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Account = Annotated[str | int, Field(union_mode="left_to_right")]
 """A Unix user or group: its name, or its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """A host's name or address, and a port."""
+
+    host: str
+    port: int
+
+
+def address_of(text: str) -> TcpAddress | Path:
+    """``HOST:PORT``, or the path of a Unix socket, which has a slash in it. Raises ValueError."""
+    if "/" in text:
+        return Path(text)
+    problem = ValueError(
+        f"{text!r} is neither HOST:PORT, such as 127.0.0.1:9470, nor the path of a Unix socket, "
+        "such as ./metrics.sock"
+    )
+    try:
+        parts = urlsplit(f"//{text}")
+        port = parts.port
+    except ValueError:
+        raise problem from None
+    if not parts.hostname or not port or parts.netloc != text:
+        raise problem
+    return TcpAddress(parts.hostname, port)
 
 
 class Section(BaseModel):

@@ -16,6 +16,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 
 from kvstored.config import Config, ConfigError, IoSection, ScrubSection
 from kvstored.config_tenants import AccessSection, QuotasSection
@@ -27,6 +29,9 @@ from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.open_engine import open_engine
 from kvstored.io.scheduled_engine import ScheduledEngine
 from kvstored.io.throttled import ThrottledDevice
+from kvstored.metrics.listener import listener_of
+from kvstored.metrics.snapshot import Snapshot
+from kvstored.metrics.view import DaemonView
 from kvstored.server.access import AccessRules, Tenant
 from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import environment_notifier
@@ -84,7 +89,8 @@ def run_daemon(config: Config, *, limit: Limit = throttled) -> None:
     permissions = SocketPermissions(
         mode=config.server.mode, gid=socket_group(config.server.socket_group)
     )
-    with open_store(config, limit=limit) as (store, epoch):
+    view = DaemonView()
+    with monitored(config, permissions, view), open_store(config, limit=limit) as (store, epoch):
         options = ServerOptions(
             socket=config.server.socket,
             grpc_socket=config.server.grpc_socket,
@@ -101,7 +107,26 @@ def run_daemon(config: Config, *, limit: Limit = throttled) -> None:
         selector = LoopSelector()
         TURNSTILE.watch(selector.has_work)
         with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-            runner.run(serve(store, options))
+            runner.run(serve(store, options, view))
+
+
+@contextmanager
+def monitored(config: Config, permissions: SocketPermissions, view: DaemonView) -> Iterator[None]:
+    """Answers monitoring while the body runs, where that is configured; raises ListenError."""
+    address = config.metrics.address()
+    if address is None:
+        yield
+        return
+    # Only here: it takes memory, and time to import.
+    from kvstored.metrics.endpoint import endpoint
+
+    listener = listener_of(address, permissions)
+    try:
+        with endpoint(listener, view):
+            yield
+    finally:
+        if isinstance(address, Path):
+            address.unlink(missing_ok=True)
 
 
 def _be_fair() -> None:
@@ -113,7 +138,7 @@ def _be_fair() -> None:
     gc.set_threshold(*COLLECT_OBJECTS)
 
 
-async def serve(store: TieredStore, options: ServerOptions) -> None:
+async def serve(store: TieredStore, options: ServerOptions, view: DaemonView) -> None:
     """Serves and drains; the store is closed when this returns."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -121,13 +146,32 @@ async def serve(store: TieredStore, options: ServerOptions) -> None:
         loop.add_signal_handler(number, stop.set)
     notifier = environment_notifier()
     pulse = asyncio.create_task(notifier.keep_alive())
+    server, began_s = Server(store, options, notifier), time.monotonic()
+
+    async def look() -> Snapshot:
+        return Snapshot(
+            stats=await asyncio.to_thread(store.inspection.stats),
+            usage=asdict(server.usage()),
+            times=server.latencies.times(),
+            uptime_s=time.monotonic() - began_s,
+        )
+
+    view.begin_serving(look)
+    draining = asyncio.create_task(_drain_when(stop, view))
     try:
-        await Server(store, options, notifier).run(stop)
+        await server.run(stop)
     finally:
+        draining.cancel()
+        view.begin_draining()
         # The pulse goes on while the last writes are finished.
         await asyncio.to_thread(store.close)
         pulse.cancel()
     LOGGER.info("every write is durable")
+
+
+async def _drain_when(stop: asyncio.Event, view: DaemonView) -> None:
+    await stop.wait()
+    view.begin_draining()
 
 
 @contextmanager
@@ -138,11 +182,11 @@ def open_store(config: Config, *, limit: Limit = throttled) -> Iterator[tuple[Ti
     """
     monitors: list[MonitoredDevice] = []
 
-    def monitored(device: Device) -> Device:
+    def watched(device: Device) -> Device:
         monitors.append(MonitoredDevice(limit(device, config.io)))
         return monitors[-1]
 
-    device_set = open_device_set(config.store.devices, wrap=monitored)
+    device_set = open_device_set(config.store.devices, wrap=watched)
     try:
         started = index_open.start(
             config.store.index,

@@ -75,9 +75,10 @@ def _admitting(name: str, handler: "Handler", services: Services) -> "Handler":
     message_type: type[Message] = handler.request_deserializer.__self__  # type: ignore[attr-defined]  # a method of the message's class
     serve = cast("Callable[[Any, Session], Awaitable[Any]]", handler.unary_unary)
     sessions = services.sessions
+    verb = name.rpartition("/")[2]
 
     async def call(messages: object, context: "Context") -> Any:
-        token = _token_of(context)
+        token, is_refused, began_s = _token_of(context), True, time.monotonic()
         try:
             with sessions.find(token).call():
                 body = await _received(context)
@@ -86,10 +87,13 @@ def _admitting(name: str, handler: "Handler", services: Services) -> "Handler":
                 # the daemon may have begun to stop, which waits for no call before this.
                 session = sessions.find(token)
                 with services.calls:
-                    return await serve(request, session)
+                    reply = await serve(request, session)
+                    is_refused = False
+                    return reply
         except Exception as error:
             await _end(context, error, name)
         finally:
+            services.latencies.add(verb, time.monotonic() - began_s, is_refused=is_refused)
             # The context keeps the error that ends a refused call, and that keeps this frame.
             del messages, context
 

@@ -8,6 +8,7 @@ from typing import ParamSpec, Self, TypeVar, cast
 
 import grpc
 
+from kvstored.latencies import Latencies
 from kvstored.server.session import Session
 from kvstored.server.session_table import SessionTable
 from kvstored.tiers.tiered_store import TieredStore
@@ -55,6 +56,7 @@ class Services:
     sessions: SessionTable
     store: TieredStore
     calls: CallsInProgress
+    latencies: Latencies
     put_executor: Executor
     call_executor: Executor
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvstored.c_library import return_free_memory
+from kvstored.latencies import Latencies
 from kvstored.server.access import AccessRules
 from kvstored.server.calls import CallsInProgress, Services
 from kvstored.server.grpc_server import grpc_target, start_grpc_server
@@ -18,7 +19,7 @@ from kvstored.server.listen import SocketPermissions, bound_listener, passed_lis
 from kvstored.server.notify import Notifier
 from kvstored.server.session import DECODINGS_PER_SESSION, LARGE_CALLS_PER_SESSION
 from kvstored.server.session_socket import SessionSocket
-from kvstored.server.session_table import SessionLimits, SessionTable
+from kvstored.server.session_table import SessionLimits, SessionTable, SessionUsage
 from kvstored.server.thread_share import THREADS_PER_SESSION
 from kvstored.tiers.tiered_store import TieredStore
 
@@ -46,6 +47,8 @@ class Server:
         self._store = store
         self._options = options
         self._notifier = notifier
+        self.latencies = Latencies()
+        """How long calls took since the start."""
         self._sessions = SessionTable(
             options.limits,
             unpin=store.unpin,
@@ -56,6 +59,10 @@ class Server:
     def _end_session(self, session_id: int) -> None:
         self._store.hints.end_session(session_id)
         self._store.open_sequences.end_session(session_id)
+
+    def usage(self) -> SessionUsage:
+        """What the sessions hold now."""
+        return self._sessions.usage()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until ``stop`` is set, then drains; raises ListenError.
@@ -76,6 +83,7 @@ class Server:
                 sessions=self._sessions,
                 store=self._store,
                 calls=CallsInProgress(),
+                latencies=self.latencies,
                 put_executor=puts,
                 call_executor=calls,
             )

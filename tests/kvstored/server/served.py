@@ -12,6 +12,7 @@ from typing import cast
 
 import grpc
 
+from kvstored.latencies import Latencies
 from kvstored.server.access import AccessRules
 from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import Notifier
@@ -78,6 +79,11 @@ class Served:
     def session_count(self) -> int:
         """Sessions whose end the server has not heard of."""
         return self._server._sessions.session_count
+
+    @property
+    def latencies(self) -> Latencies:
+        """How long its calls took."""
+        return self._server.latencies
 
     @property
     def call_count(self) -> int:

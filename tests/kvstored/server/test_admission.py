@@ -46,6 +46,18 @@ async def test_the_token_is_looked_at_before_the_message_is_received(caller: Cal
     await match(caller, [])
 
 
+async def test_every_call_is_timed_by_its_verb_and_a_refused_one_counts_as_such(
+    caller: Caller,
+) -> None:
+    await match(caller, [])
+    assert await reason_of(call(caller, "nobody's", b"")) is Reason.TOKEN_UNKNOWN
+    await until(lambda: sum(caller.served.latencies.times()["Match"].counts) == 2)
+    times = caller.served.latencies.times()
+    assert set(times) == {"RegisterLayout", "Match"}
+    assert times["Match"].refused_count == 1
+    assert times["Match"].sum_s > 0
+
+
 async def test_a_call_without_a_message_is_refused(caller: Caller) -> None:
     empty = stream(caller)
     await empty.done_writing()

@@ -1,0 +1,6 @@
+"""What monitoring asks: numbers for Prometheus, and whether the daemon lives and is ready.
+
+In reading order: what is known of the daemon at one moment (``snapshot``, pure), in which phase of
+its life it is (``view``), whether that is ready (``readiness``, pure), the numbers (``families``,
+pure), where is listened (``listener``), and the thread that answers (``endpoint``).
+"""

@@ -1,0 +1,18 @@
+"""What is known of a daemon at one moment. Pure values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvstored.call_times import CallTimes
+from kvstored.tiers.chunks.status import StoreStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """``usage`` has what all sessions together hold, by name."""
+
+    stats: StoreStats
+    usage: Mapping[str, int]
+    times: Mapping[str, CallTimes]
+    """By verb."""
+    uptime_s: float

@@ -1,0 +1,73 @@
+"""The daemon as its monitoring sees it."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+
+from kvstored.metrics.snapshot import Snapshot
+
+SNAPSHOT_TIMEOUT_S = 5.0
+"""An event loop that is silent for so long does not live."""
+
+
+class Phase(StrEnum):
+    """Where in its life the daemon is."""
+
+    RECOVERING = "recovering"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+class SilentError(Exception):
+    """The daemon's event loop has not answered in time."""
+
+
+class DaemonView:
+    """Thread-safe. ``begin_serving`` and ``begin_draining`` are called on the daemon's loop."""
+
+    def __init__(self) -> None:
+        self._phase = Phase.RECOVERING
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._look: Callable[[], Awaitable[Snapshot]] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of now."""
+        return self._phase
+
+    def begin_serving(self, look: Callable[[], Awaitable[Snapshot]]) -> None:
+        """From now on ``look`` tells what there is; it is called on this event loop."""
+        with self._lock:
+            self._loop, self._look = asyncio.get_running_loop(), look
+            self._phase = Phase.SERVING
+
+    def begin_draining(self) -> None:
+        """No new work is taken."""
+        with self._lock:
+            self._loop, self._look = None, None
+            self._phase = Phase.DRAINING
+
+    async def snapshot(self) -> Snapshot | None:
+        """What there is now; None before and after serving. On any loop.
+
+        Raises SilentError where the daemon's loop does not answer.
+        """
+        with self._lock:
+            if self._loop is None or self._look is None:
+                return None
+            asked = asyncio.run_coroutine_threadsafe(_called(self._look), self._loop)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(asked), SNAPSHOT_TIMEOUT_S)
+        except TimeoutError as error:
+            raise SilentError from error
+        except asyncio.CancelledError:
+            # The daemon has begun to stop, unless it is this call that ends.
+            if self.phase is Phase.DRAINING:
+                return None
+            raise
+
+
+async def _called(look: Callable[[], Awaitable[Snapshot]]) -> Snapshot:
+    return await look()

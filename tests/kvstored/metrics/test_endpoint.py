@@ -1,0 +1,104 @@
+"""Monitoring of a real daemon: over TCP and a Unix socket, in every phase."""
+
+import http.client
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kvstored.config_values import TcpAddress
+from kvstored.metrics.endpoint import endpoint
+from kvstored.metrics.listener import listener_of
+from kvstored.metrics.view import DaemonView
+from kvstored.server.listen import ListenError, SocketPermissions
+from kvstored_client import Ack, Client
+from tests.kvstored_client.chunk_calls import ARENA_BYTES, store
+from tests.support.daemon import DaemonProcess
+
+PERMISSIONS = SocketPermissions(mode=0o600, gid=None)
+LOCAL = TcpAddress("127.0.0.1", 0)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(str(self._path))
+
+
+def answer(connection: http.client.HTTPConnection, path: str) -> tuple[int, str]:
+    with closing(connection):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[DaemonProcess]:
+    """A daemon that is asked over a Unix socket."""
+    place = {"metrics": {"listen": "./metrics.sock"}}
+    with DaemonProcess(tmp_path, overrides=place) as daemon:
+        yield daemon
+
+
+def ask(daemon: DaemonProcess, path: str) -> tuple[int, str]:
+    return answer(UnixConnection(daemon.folder / "metrics.sock"), path)
+
+
+def test_numbers_of_a_daemon(watched: DaemonProcess) -> None:
+    with Client(watched.socket_path, arena_bytes=ARENA_BYTES, strict=True) as client:
+        store(client, ack=Ack.DURABLE)
+        status, text = ask(watched, "/metrics")
+    assert status == 200
+    lines = text.splitlines()
+    assert 'kvstored_state{state="serving"} 1.0' in lines
+    assert 'kvstored_chunks{tier="device"} 5.0' in lines
+    assert "kvstored_stored_chunks_total 5.0" in lines
+    assert 'kvstored_call_duration_seconds_count{verb="Put"} 1.0' in lines
+    assert "kvstored_sessions 1.0" in lines
+
+
+def test_life_and_readiness(watched: DaemonProcess) -> None:
+    assert ask(watched, "/healthz") == (200, "alive\n")
+    assert ask(watched, "/readyz") == (200, "serving\n")
+    assert ask(watched, "/")[0] == 404
+
+
+def test_the_socket_goes_with_the_daemon(watched: DaemonProcess) -> None:
+    assert (watched.folder / "metrics.sock").is_socket()
+    assert watched.terminate() == 0
+    assert not (watched.folder / "metrics.sock").exists()
+
+
+def test_without_an_address_nothing_listens(daemon: DaemonProcess) -> None:
+    assert not (daemon.folder / "metrics.sock").exists()
+
+
+def test_a_daemon_that_does_not_serve_yet_or_any_more() -> None:
+    view = DaemonView()
+    listener = listener_of(LOCAL, PERMISSIONS)
+    port = listener.getsockname()[1]
+    with endpoint(listener, view):
+
+        def ask_here(path: str) -> tuple[int, str]:
+            return answer(http.client.HTTPConnection("127.0.0.1", port, timeout=60), path)
+
+        assert ask_here("/readyz") == (503, "recovering\n")
+        assert ask_here("/healthz") == (200, "alive\n")
+        assert 'kvstored_state{state="recovering"} 1.0' in ask_here("/metrics")[1]
+        view.begin_draining()
+        assert ask_here("/readyz") == (503, "draining\n")
+
+
+def test_an_address_that_is_taken() -> None:
+    with closing(listener_of(LOCAL, PERMISSIONS)) as first:
+        taken = TcpAddress("127.0.0.1", first.getsockname()[1])
+        with pytest.raises(ListenError, match=r"correct metrics\.listen"):
+            listener_of(taken, PERMISSIONS)

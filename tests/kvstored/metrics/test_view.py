@@ -1,0 +1,60 @@
+"""A view is asked on another event loop than the daemon's."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kvstored.metrics import view as module
+from kvstored.metrics.snapshot import Snapshot
+from kvstored.metrics.view import DaemonView, Phase, SilentError
+from tests.kvstored.metrics.snapshots import snapshot_of
+
+SNAPSHOT = snapshot_of()
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """The daemon's, on a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+async def look() -> Snapshot:
+    return SNAPSHOT
+
+
+def begin(view: DaemonView, loop: asyncio.AbstractEventLoop) -> None:
+    async def serving() -> None:
+        view.begin_serving(look)
+
+    asyncio.run_coroutine_threadsafe(serving(), loop).result()
+
+
+async def test_only_a_daemon_that_serves_is_looked_at(loop: asyncio.AbstractEventLoop) -> None:
+    view = DaemonView()
+    assert (view.phase, await view.snapshot()) == (Phase.RECOVERING, None)
+    begin(view, loop)
+    assert (view.phase, await view.snapshot()) == (Phase.SERVING, SNAPSHOT)
+    view.begin_draining()
+    assert (view.phase, await view.snapshot()) == (Phase.DRAINING, None)
+
+
+async def test_a_loop_that_hangs(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SNAPSHOT_TIMEOUT_S", 0.05)
+    view, released = DaemonView(), threading.Event()
+    begin(view, loop)
+    loop.call_soon_threadsafe(released.wait)
+    try:
+        with pytest.raises(SilentError):
+            await view.snapshot()
+    finally:
+        released.set()
