@@ -12,6 +12,8 @@ ENV_NESTING = "__"
 
 Place = tuple[int | str, ...]
 """Keys and numbers that lead to a value."""
+_KINDS = frozenset({"int", "str"})
+"""What the last part of a place may say where a value may be of either kind."""
 
 
 def mistakes_of(
@@ -25,7 +27,7 @@ def mistakes_of(
     sentences = []
     for one in error.errors(include_url=False):
         place: Place = one["loc"]
-        key = _known_part(model, place)
+        key = _known_part(place)
         if key not in seen:
             seen.add(key)
             sentences.append(_sentence(one["type"], one["msg"], place, model, path, environment))
@@ -65,12 +67,10 @@ def _hint(model: type[BaseModel], place: Place) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
-def _known_part(model: type[BaseModel], place: Place) -> Place:
+def _known_part(place: Place) -> Place:
     """A place without what only says which kind of value was tried there."""
-    for length in range(len(place), 1, -1):
-        parent = _model_at(model, place[: length - 1])
-        if parent is not None or isinstance(place[length - 1], int):
-            return place[:length]
+    while len(place) > 1 and place[-1] in _KINDS:
+        place = place[:-1]
     return place
 
 

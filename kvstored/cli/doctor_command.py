@@ -5,6 +5,7 @@ Changes nothing. It sees the machine as its user: run it as the user of the daem
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from kvstored.cli.errors import EXIT_FAILED
 from kvstored.cli.options import add_json_option
@@ -17,6 +18,7 @@ from kvstored.doctor.machine import look_at_machine
 from kvstored.doctor.needs import IoUringNeed, Needs
 from kvstored.doctor.places import look_at_device, look_at_folder
 from kvstored.io.open_engine import EngineKind
+from kvstored.server.listen import is_alive
 
 _IO_URING = {
     EngineKind.AUTO: IoUringNeed.WELCOME,
@@ -40,14 +42,23 @@ def run(options: argparse.Namespace) -> int:
 
 def look(config: Config) -> Facts:
     """The machine, and every path that the configuration names."""
-    index = config.store.index
-    sockets = dict.fromkeys((config.server.socket.parent, config.server.grpc_socket.parent))
+    server = config.server
+    sockets = dict.fromkeys((server.socket.parent, server.grpc_socket.parent))
     return Facts(
         machine=look_at_machine(),
         devices=tuple(map(look_at_device, config.store.devices)),
-        index=look_at_folder(index if index.is_dir() else index.parent),
+        index=look_at_folder(config.store.index),
         sockets=tuple(map(look_at_folder, sockets)),
+        is_serving=_is_serving(server.socket),
     )
+
+
+def _is_serving(socket: Path) -> bool:
+    try:
+        return socket.is_socket() and is_alive(socket)
+    except OSError:
+        # This user may not ask.
+        return False
 
 
 def needs_of(config: Config) -> Needs:

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
             look_at_machine(),
             [look_at_device(folder / device) for device in devices],
             index,
-            index_free_bytes=look_at_folder(index if index.is_dir() else index.parent).free_bytes,
+            index_free_bytes=look_at_folder(index).free_bytes,
         )
     except ProposalError as error:
         raise CommandError(str(error)) from error

@@ -35,13 +35,15 @@ class PlaceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlace:
-    """The path of a device; ``free_bytes`` and ``drive`` of one that is absent are its folder's."""
+    """The path of a device; of one that is absent most is that of its folder."""
 
     path: Path
     kind: PlaceKind
     size_bytes: int = 0
     free_bytes: int | None = None
-    """Of the file system that a file lies on; None where there is no folder for it."""
+    """Of the file system that one that is absent would lie on; None without a folder for it."""
+    file_system: int = 0
+    """Number of that file system: what is made there shares the free bytes."""
     is_usable: bool = True
     """Whether the user who looked may read and write it, or make it."""
     alignment_bytes: int | None = 1
@@ -55,11 +57,10 @@ class DevicePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderPlace:
-    """A folder in which the daemon makes something."""
+    """The folder nearest to where the daemon makes something: it makes those below."""
 
     path: Path
-    exists: bool
-    is_writable: bool = False
+    is_writable: bool
     free_bytes: int = 0
     is_in_memory: bool = False
     """Whether its file system is lost with the power."""
@@ -67,9 +68,10 @@ class FolderPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Everything that is looked at. ``index`` is the folder that holds the folder of the index."""
+    """Everything that is looked at. ``is_serving``: a daemon answers there, and has its memory."""
 
     machine: MachineFacts
     devices: tuple[DevicePlace, ...]
     index: FolderPlace
     sockets: tuple[FolderPlace, ...]
+    is_serving: bool = False

@@ -18,11 +18,12 @@ def judge(facts: Facts, needs: Needs) -> list[Finding]:
     """All findings, in the order in which a start of the daemon would meet them."""
     findings = [
         *_system(facts.machine, needs),
-        *_memory(facts.machine, needs),
+        *_memory(facts.machine, needs, is_serving=facts.is_serving),
         *_index(facts.index, needs),
     ]
+    new = Counter(one.file_system for one in facts.devices if one.kind is PlaceKind.ABSENT)
     for device in facts.devices:
-        findings += _device(device, needs)
+        findings += _device(device, needs, new_count=new[device.file_system])
     findings += _shared_drives(facts.devices)
     for folder in facts.sockets:
         findings.append(_socket(folder))
@@ -74,10 +75,12 @@ def _io_uring(error: str | None, need: IoUringNeed) -> Finding:
     )
 
 
-def _memory(machine: MachineFacts, needs: Needs) -> Iterator[Finding]:
+def _memory(machine: MachineFacts, needs: Needs, *, is_serving: bool) -> Iterator[Finding]:
     dram = _gib(needs.dram_bytes)
     room = machine.group_room_bytes
-    if needs.dram_bytes > machine.physical_bytes:
+    if is_serving:
+        yield good("memory", "the daemon runs, and has what it reserved")
+    elif needs.dram_bytes > machine.physical_bytes:
         yield wrong(
             "memory",
             f"dram.capacity_bytes ({dram}) is more than this machine has "
@@ -95,7 +98,7 @@ def _memory(machine: MachineFacts, needs: Needs) -> Iterator[Finding]:
         yield note(
             "memory",
             f"dram.capacity_bytes ({dram}) is more than is free now "
-            f"({_gib(machine.available_bytes)}); a daemon that runs already has its part",
+            f"({_gib(machine.available_bytes)})",
             "lower dram.capacity_bytes, or end what else takes memory",
         )
     else:
@@ -114,9 +117,6 @@ def _memory(machine: MachineFacts, needs: Needs) -> Iterator[Finding]:
 
 def _index(folder: FolderPlace, needs: Needs) -> Iterator[Finding]:
     subject = f"index in {folder.path}"
-    if not folder.exists:
-        yield wrong(subject, "the folder does not exist", "make it, or change store.index")
-        return
     if not folder.is_writable:
         yield wrong(
             subject, "cannot be written", "give it to the daemon's user, or change store.index"
@@ -138,9 +138,9 @@ def _index(folder: FolderPlace, needs: Needs) -> Iterator[Finding]:
         yield good(subject, f"{_gib(folder.free_bytes)} free")
 
 
-def _device(device: DevicePlace, needs: Needs) -> Iterator[Finding]:
+def _device(device: DevicePlace, needs: Needs, *, new_count: int) -> Iterator[Finding]:
     subject = f"{device.path}"
-    obstacle = _obstacle(subject, device, needs)
+    obstacle = _obstacle(subject, device, needs, new_count)
     if obstacle is not None:
         yield obstacle
         return
@@ -169,8 +169,11 @@ def _device(device: DevicePlace, needs: Needs) -> Iterator[Finding]:
         )
 
 
-def _obstacle(subject: str, device: DevicePlace, needs: Needs) -> Finding | None:
-    """Why a device cannot be served; None where it can."""
+def _obstacle(subject: str, device: DevicePlace, needs: Needs, new_count: int) -> Finding | None:
+    """Why a device cannot be served; None where it can.
+
+    ``new_count`` devices are to be made on its file system.
+    """
     wanted = f"store.device_bytes ({_gib(needs.device_bytes)})"
     if device.kind is PlaceKind.OTHER:
         return wrong(
@@ -192,10 +195,13 @@ def _obstacle(subject: str, device: DevicePlace, needs: Needs) -> Finding | None
             "cannot be read past the page cache (O_DIRECT) in pages of 4 KiB",
             "use ext4 or xfs, or a block device with sectors of at most 4 KiB",
         )
-    if device.kind is PlaceKind.ABSENT and (device.free_bytes or 0) < needs.device_bytes:
+    if device.kind is PlaceKind.ABSENT and (device.free_bytes or 0) < (
+        new_count * needs.device_bytes
+    ):
         return wrong(
             subject,
-            f"its file system has {_gib(device.free_bytes or 0)} free, less than {wanted}",
+            f"its file system has {_gib(device.free_bytes or 0)} free, less than {wanted} for "
+            f"each of {new_count} new devices there",
             "free space, or lower store.device_bytes",
         )
     if device.kind is not PlaceKind.ABSENT and device.size_bytes < needs.device_bytes:
@@ -220,8 +226,6 @@ def _shared_drives(devices: tuple[DevicePlace, ...]) -> Iterator[Finding]:
 
 def _socket(folder: FolderPlace) -> Finding:
     subject = f"sockets in {folder.path}"
-    if not folder.exists:
-        return wrong(subject, "the folder does not exist", "make it, or change it in [server]")
     if not folder.is_writable:
         return wrong(
             subject, "cannot be written", "give it to the daemon's user, or change it in [server]"

@@ -36,27 +36,44 @@ def look_at_device(path: Path, *, sys: Path = Path("/sys")) -> DevicePlace:
 
 
 def look_at_folder(path: Path, *, mounts: Path = Path("/proc/self/mounts")) -> FolderPlace:
-    """A folder in which something is made; ``mounts`` lists the file systems."""
-    if not path.is_dir():
-        return FolderPlace(path=path, exists=False)
+    """The nearest folder to ``path`` that is there; ``mounts`` lists the file systems."""
+    folder = path
+    while not (is_there := _is_folder(folder)) and is_there is not None and folder != folder.parent:
+        folder = folder.parent
+    if not is_there:
+        return FolderPlace(path=folder, is_writable=False)
     return FolderPlace(
-        path=path,
-        exists=True,
-        is_writable=os.access(path, os.W_OK | os.X_OK),
-        free_bytes=_free_bytes(path),
-        is_in_memory=_file_system_of(path, mounts) in _IN_MEMORY,
+        path=folder,
+        is_writable=os.access(folder, os.W_OK | os.X_OK),
+        free_bytes=_free_bytes(folder),
+        is_in_memory=_file_system_of(folder, mounts) in _IN_MEMORY,
     )
+
+
+def _is_folder(path: Path) -> bool | None:
+    """None where this user may not even look."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except PermissionError:
+        return None
+    except OSError:
+        return False
 
 
 def _absent(path: Path, sys: Path) -> DevicePlace:
     folder = path.parent
-    if not folder.is_dir():
+    is_there = _is_folder(folder)
+    if is_there is None:
+        return DevicePlace(path=path, kind=PlaceKind.ABSENT, free_bytes=0, is_usable=False)
+    if not is_there:
         return DevicePlace(path=path, kind=PlaceKind.ABSENT)
-    drive = _drive_of(folder.stat().st_dev, sys)
+    file_system = folder.stat().st_dev
+    drive = _drive_of(file_system, sys)
     return DevicePlace(
         path=path,
         kind=PlaceKind.ABSENT,
         free_bytes=_free_bytes(folder),
+        file_system=file_system,
         is_usable=os.access(folder, os.W_OK | os.X_OK),
         drive="" if drive is None else drive.name,
         write_cache=_setting(drive, "write_cache"),

@@ -66,8 +66,8 @@ def propose(
 
 
 def _device_bytes(devices: Sequence[DevicePlace]) -> int:
-    """What every device has room for; files on one drive share its free space."""
-    counts = Counter(device.drive for device in devices)
+    """What every device has room for; files on one file system share its free space."""
+    new = Counter(one.file_system for one in devices if one.kind is PlaceKind.ABSENT)
     sizes = []
     for device in devices:
         if device.kind is PlaceKind.OTHER:
@@ -77,7 +77,7 @@ def _device_bytes(devices: Sequence[DevicePlace]) -> int:
                 f"there is no folder {device.path.parent} for {device.path}; make it first"
             )
         if device.kind is PlaceKind.ABSENT:
-            sizes.append(int(FREE_SHARE * (device.free_bytes or 0) / counts[device.drive]))
+            sizes.append(int(FREE_SHARE * (device.free_bytes or 0) / new[device.file_system]))
         else:
             sizes.append(device.size_bytes)
     smallest = _rounded(min(sizes))

@@ -152,6 +152,9 @@ class Recovery:
         kept = {}
         for chunk, record in index.walks.quarantined():
             claim = Claim(chunk, record.extent, record.stamp, is_quarantined=True)
+            if claim.stamp >= HELD:
+                self._lost.append(claim)
+                continue
             self.reserve_stamps(claim.stamp)
             if extent_problem(self._geometry, claim.extent) is not None:
                 self._lost.append(claim)

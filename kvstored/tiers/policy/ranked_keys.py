@@ -16,8 +16,9 @@ _MOVED_AT_ONCE = 4
 class RankedKeys(Generic[KeyT]):
     """Keys that are put and taken in any order; those of equal rank in the order of their puts.
 
-    Heaps whose entries count while they are the last of their keys: logarithmic time, of each
-    call by itself.
+    Heaps whose entries count while they are the last of their keys: a put or a take has
+    logarithmic time by itself. A walk first passes over what lies on top and does not count; puts
+    and takes leave some of that behind, so that it is never much.
     """
 
     def __init__(self) -> None:
@@ -65,6 +66,7 @@ class RankedKeys(Generic[KeyT]):
 
     def _move_some(self, group: int) -> None:
         """Goes on to leave entries behind that do not count, if there are too many."""
+        self._drop_some(self._heaps[group])
         old = self._old_heaps.get(group)
         if not old:
             if len(self._heaps[group]) > 2 * self._counts[group] + _SPARE_ENTRIES:
@@ -75,6 +77,13 @@ class RankedKeys(Generic[KeyT]):
             entry = old.pop()
             if self._counts_still(entry):
                 heappush(self._heaps[group], entry)
+
+    def _drop_some(self, heap: list[tuple[float, int, KeyT]]) -> None:
+        """Takes some entries that do not count from the top: keys put again with lower ranks."""
+        for _ in range(_MOVED_AT_ONCE):
+            if not heap or self._counts_still(heap[0]):
+                return
+            heappop(heap)
 
     def _in_order(self, heap: list[tuple[float, int, KeyT]]) -> Iterator[tuple[float, int, KeyT]]:
         while heap and not self._counts_still(heap[0]):

@@ -103,14 +103,19 @@ class AppendPath:
         wanted = dict(enumerate(identities))
         # First all that waits for nobody: the wait for the others takes no time from it.
         found = self._append_held(request, blocks, wanted, may_load=False)
-        # Whose sequence somebody only looked at waits for no tail of others, either.
+        # Whose sequence somebody only looked at waits for no tail of others, either. All of these
+        # together are waited for as long as one is.
+        wait_until = time.monotonic() + HELD_WAIT_S
         for place in sorted(wanted.keys() - found.keys()):
-            found |= self._append_waiting(request, blocks, place, wanted[place], may_load=False)
+            found |= self._append_waiting(
+                request, blocks, place, wanted[place], wait_until, may_load=False
+            )
         is_last_round = False
         while (rest := sorted(wanted.keys() - found.keys())) and not is_last_round:
             is_last_round = time.monotonic() >= request.deadline
             for place in rest:
-                found |= self._append_waiting(request, blocks, place, wanted[place])
+                wait_until = time.monotonic() + HELD_WAIT_S
+                found |= self._append_waiting(request, blocks, place, wanted[place], wait_until)
         outcomes = [
             found.get(place) or self._refused(identity, request.items[place], Reason.DEADLINE)
             for place, identity in wanted.items()
@@ -124,14 +129,15 @@ class AppendPath:
         blocks: tuple[RowBlock, ...],
         place: int,
         identity: SequenceId,
+        wait_until: float,
         *,
         may_load: bool = True,
     ) -> dict[int, AppendOutcome]:
-        """Appends one item that waits; {} where its sequence is held for some time from now on.
+        """Appends one item that waits; {} where its sequence is held until then.
 
         ``may_load`` as in ``_append_held``.
         """
-        wait_until = min(request.deadline, time.monotonic() + HELD_WAIT_S)
+        wait_until = min(request.deadline, wait_until)
         try:
             return self._append_held(
                 request, blocks, {place: identity}, wait_until, may_load=may_load

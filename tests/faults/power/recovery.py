@@ -136,7 +136,7 @@ class Examiner:
         for name, content in sorted(image.items()):
             if name in devices:
                 path = str(devices[name])
-                device = MemoryDevice(path, 0)
+                device = MemoryDevice(path, len(content))
                 device.media = np.frombuffer(content, np.uint8)
                 self._media[path] = device
             elif name.endswith("/"):

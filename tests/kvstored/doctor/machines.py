@@ -32,6 +32,6 @@ DEVICE = DevicePlace(
     drive="nvme0n1",
     write_cache="write back",
 )
-INDEX = FolderPlace(path=Path("/index"), exists=True, is_writable=True, free_bytes=20 * GIB)
-SOCKETS = FolderPlace(path=Path("/run/kvstored"), exists=True, is_writable=True)
+INDEX = FolderPlace(path=Path("/index"), is_writable=True, free_bytes=20 * GIB)
+SOCKETS = FolderPlace(path=Path("/run/kvstored"), is_writable=True)
 FACTS = Facts(machine=MACHINE, devices=(DEVICE,), index=INDEX, sockets=(SOCKETS,))

@@ -122,7 +122,6 @@ def test_devices_that_share_a_drive_are_noted_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"exists": False}, [("index in /index", Verdict.WRONG)]),
         ({"is_writable": False}, [("index in /index", Verdict.WRONG)]),
         ({"is_in_memory": True}, [("index in /index", Verdict.WRONG)]),
         ({"free_bytes": 15 * GIB}, [("index in /index", Verdict.NOTE)]),
@@ -133,10 +132,31 @@ def test_index(changes: dict[str, Any], expected: list[tuple[str, Verdict]]) -> 
     assert faults(of_index(**changes)) == expected
 
 
-@pytest.mark.parametrize("changes", [{"exists": False}, {"is_writable": False}], ids=str)
-def test_sockets(changes: dict[str, Any]) -> None:
-    facts = replace(FACTS, sockets=(SOCKETS, replace(SOCKETS, path=Path("/other"), **changes)))
+def test_sockets() -> None:
+    closed = replace(SOCKETS, path=Path("/other"), is_writable=False)
+    facts = replace(FACTS, sockets=(SOCKETS, closed))
     assert faults(facts) == [("sockets in /other", Verdict.WRONG)]
+
+
+@pytest.mark.parametrize("changes", [{"group_room_bytes": GIB}, {"available_bytes": GIB}], ids=str)
+def test_a_daemon_that_runs_was_called_wrong_for_the_memory_that_it_has(
+    changes: dict[str, Any],
+) -> None:
+    assert faults(of_machine(**changes)) != []
+    assert faults(replace(of_machine(**changes), is_serving=True)) == []
+
+
+def test_new_devices_that_fit_only_one_by_one_were_called_good() -> None:
+    new = replace(DEVICE, kind=PlaceKind.ABSENT, free_bytes=150 * GIB, file_system=7, drive="")
+    other = replace(new, path=Path("/other"))
+    assert faults(replace(FACTS, devices=(new, replace(other, file_system=8)))) == [
+        ("/nvme0/kvstored", Verdict.NOTE),
+        ("/other", Verdict.NOTE),
+    ]
+    assert faults(replace(FACTS, devices=(new, other))) == [
+        ("/nvme0/kvstored", Verdict.WRONG),
+        ("/other", Verdict.WRONG),
+    ]
 
 
 def test_findings_come_in_the_order_of_a_start() -> None:

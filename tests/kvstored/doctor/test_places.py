@@ -1,5 +1,6 @@
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -88,18 +89,33 @@ def test_folder(tmp_path: Path) -> None:
         f"a / ext4 rw 0 0\nb {tmp_path} tmpfs rw 0 0\nc /elsewhere\\040x xfs rw 0 0\n"
     )
     place = look_at_folder(tmp_path, mounts=mounts)
-    assert (place.exists, place.is_writable, place.is_in_memory) == (True, True, True)
+    assert (place.path, place.is_writable, place.is_in_memory) == (tmp_path, True, True)
     assert place.free_bytes > 0
     assert not look_at_folder(Path("/"), mounts=mounts).is_in_memory
 
 
-def test_a_folder_that_is_missing(tmp_path: Path) -> None:
-    assert not look_at_folder(tmp_path / "no").exists
+def test_the_daemon_makes_folders_below_the_nearest_one(tmp_path: Path) -> None:
+    assert look_at_folder(tmp_path / "a" / "b") == look_at_folder(tmp_path)
+    assert look_at_folder(Path("/") / "no" / "such").path == Path("/")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="root becomes somebody else")
+def test_a_user_who_may_not_look_got_a_traceback() -> None:
+    before = os.geteuid()
+    with tempfile.TemporaryDirectory() as closed:
+        os.seteuid(65534)
+        try:
+            device = look_at_device(Path(closed, "below", "device"))
+            folder = look_at_folder(Path(closed, "below", "index"))
+        finally:
+            os.seteuid(before)
+    assert not device.is_usable
+    assert not folder.is_writable
 
 
 def test_a_system_that_lists_no_file_systems(tmp_path: Path) -> None:
     place = look_at_folder(tmp_path, mounts=tmp_path / "no")
-    assert place.exists
+    assert place.is_writable
     assert not place.is_in_memory
 
 

@@ -18,7 +18,9 @@ from tests.kvstored.doctor.machines import DEVICE, GIB, MACHINE
 
 MIB = 1024 * 1024
 INDEX = Path("/index")
-ABSENT = DevicePlace(path=Path("/data/a"), kind=PlaceKind.ABSENT, free_bytes=100 * GIB, drive="d")
+ABSENT = DevicePlace(
+    path=Path("/data/a"), kind=PlaceKind.ABSENT, free_bytes=100 * GIB, file_system=7
+)
 
 
 def proposed(*devices: DevicePlace, index_free_bytes: int = 100 * GIB, **machine: Any) -> Any:
@@ -31,11 +33,11 @@ def test_memory_is_left_to_the_engine() -> None:
     assert proposed(DEVICE, available_bytes=1300 * MIB).dram_bytes == 325 * MIB
 
 
-def test_files_on_one_drive_share_its_free_space() -> None:
+def test_files_on_one_file_system_share_its_free_space() -> None:
     other = replace(ABSENT, path=Path("/data/b"))
     assert proposed(ABSENT).device_bytes == 80 * GIB
     assert proposed(ABSENT, other).device_bytes == 40 * GIB
-    assert proposed(ABSENT, replace(other, drive="e")).device_bytes == 80 * GIB
+    assert proposed(ABSENT, replace(other, file_system=8)).device_bytes == 80 * GIB
 
 
 def test_all_devices_are_as_large_as_the_smallest() -> None:

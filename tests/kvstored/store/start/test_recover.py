@@ -11,6 +11,7 @@ from kvstored.format.extent import Extent
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.store.index.entry import Table
 from kvstored.store.index.index import Index, IndexChange
+from kvstored.store.space.chunk_columns import HELD
 from kvstored.store.start import recover as recover_module
 from kvstored.store.start.recover import RecoverError, allocator_of, occupy, recover
 from tests.kvstored.store.index_stores import (
@@ -80,6 +81,16 @@ def test_quarantined_extents_stay_used_and_are_not_served(index: Index) -> None:
     assert chunks_of(recovered) == []
     assert recovered.allocator.used_bytes(0) == CLASS_BYTES
     assert recovered.next_stamp == 9
+
+
+def test_a_quarantined_claim_of_an_impossible_stamp_made_all_later_uses_look_held(
+    index: Index,
+) -> None:
+    record = replace(record_at(extent_at(0), stamp=1), stamp=HELD + 8)
+    index.apply(IndexChange(quarantines=((chunk_id(1), record),)))
+    recovered = recover(index, memory_device_set())
+    assert recovered.dropped_count == 1
+    assert recovered.next_stamp < HELD
 
 
 @pytest.mark.parametrize("newer", ["chunk", "quarantined"])

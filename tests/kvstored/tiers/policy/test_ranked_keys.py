@@ -38,6 +38,18 @@ def test_entries_that_do_not_count_are_dropped() -> None:
     assert len(keys._heaps[0]) + len(keys._old_heaps[0]) < 200
 
 
+def test_keys_that_were_put_again_lower_were_all_passed_over_by_one_walk() -> None:
+    """Bug: the first eviction after the places of a whole queue had fallen paid for all."""
+    keys: RankedKeys[int] = RankedKeys()
+    for key in range(1000):
+        keys.put(key, 0, 10_000 - key)
+    for key in range(1000):
+        keys.put(key, 0, 5000 - key)
+    tops = [heap[0] for heap in (keys._heaps[0], keys._old_heaps.get(0)) if heap]
+    assert all(map(keys._counts_still, tops))
+    assert list(keys.keys()) == list(range(1000))
+
+
 def test_the_order_is_that_of_the_ranks_while_entries_move_to_a_new_heap() -> None:
     keys: RankedKeys[int] = RankedKeys()
     model: dict[int, tuple[int, int]] = {}
@@ -82,7 +94,7 @@ def test_one_call_looked_at_the_entries_of_all(
         else:
             keys.take(step)
         most = max(most, looks)
-    assert most <= 2 * _MOVED_AT_ONCE
+    assert most <= 4 * _MOVED_AT_ONCE
     looks = 0
     expected = 999 if is_put else None
     assert next(keys.keys(), None) == expected

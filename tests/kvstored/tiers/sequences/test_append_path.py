@@ -5,8 +5,10 @@ none may be), and when the recorder waits for a sequence that is in use (seen: i
 """
 
 import threading
+from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from kvstored.io.device import DeviceError
 from kvstored.store.sequences.sequence_table import SequenceStorageError
 from kvstored.tiers.chunks.open_frames import OPEN_SHARE_MAX
 from kvstored.tiers.chunks.requests import AppendOutcome
-from kvstored.tiers.sequences.open_sequence import OpenSequence
+from kvstored.tiers.sequences.open_sequence import OpenSequence, SequenceId
 from kvstored.tiers.sequences.sequences import Caller
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
@@ -135,6 +137,31 @@ def test_an_item_does_not_wait_for_the_sequence_of_another(opened_rows: StoreUnd
         assert not outcomes
     step.join(PATIENCE_S)
     assert outcomes == [AppendOutcome(3), AppendOutcome(20)]
+
+
+def test_items_whose_sequences_are_held_were_waited_for_one_after_the_other(
+    opened_rows: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: some hundred of them used up the time for reading the tail of another item."""
+    create(opened_rows, "a", "b")
+    sequences = opened_rows.store.open_sequences
+    hold, deadlines = sequences.held_if_free, []
+
+    def noted(identities: Iterable[SequenceId], deadline: float = 0.0) -> Any:
+        deadlines.append(deadline)
+        return hold(identities, deadline)
+
+    monkeypatch.setattr(sequences, "held_if_free", noted)
+    step = threading.Thread(target=append, args=(opened_rows, {"a": range(3), "b": range(3)}))
+    with (
+        sequences.held_one(sequences.resolve(NAMESPACE, ME.session_id, "a")),
+        sequences.held_one(sequences.resolve(NAMESPACE, ME.session_id, "b")),
+    ):
+        step.start()
+        wait_until(lambda: len(deadlines) >= 3)
+    step.join(PATIENCE_S)
+    assert deadlines[0] == 0
+    assert deadlines[1] == deadlines[2] > 0
 
 
 def test_a_full_dram_drops_the_rows_of_whole_items_and_stops_the_sequence(
