@@ -21,6 +21,11 @@ class LayerGate:
         self._kept = len(pieces)
 
     @property
+    def piece_count(self) -> int:
+        """All pieces, lost ones included."""
+        return len(self._pieces)
+
+    @property
     def kept(self) -> int:
         """Leading pieces of which nothing is lost."""
         return self._kept

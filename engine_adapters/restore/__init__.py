@@ -12,7 +12,9 @@ before every step (``pointers``, which answers with a ``decision``; with ``meeti
 stop and ``arrivals`` for when the rest will be there), and what restorations learn for the next
 ones (``rates``, by ``recent_mean`` and ``doubt``). While a history is loaded by layers, how long
 the store is waited for (``stake``, with ``read_pace`` for how fast it is) and how many layers are
-recomputed meanwhile (``layer_rates``). While nothing is computed, how long a load is waited for
+recomputed meanwhile (``layer_rates``, with ``read_meter`` for what reads take). Where new tokens
+follow a history layer by layer, whether that is worth it (``preload``) and how long a layer is
+waited for (``layerwise_limit``). While nothing is computed, how long a load is waited for
 (``load_limit``), by what steps of the engine take (``step_costs``).
 
 A clock of its own for tests, and the best meeting point in hindsight: ``testing``.
@@ -35,6 +37,7 @@ from engine_adapters.restore.layer_rates import (
     with_faster_reads,
 )
 from engine_adapters.restore.layer_schedule import LayerSchedule
+from engine_adapters.restore.layerwise_limit import LayerwiseLimit
 from engine_adapters.restore.least_squares import Sample
 from engine_adapters.restore.load_limit import LoadLimit
 from engine_adapters.restore.meeting import compute_stop
@@ -48,9 +51,11 @@ from engine_adapters.restore.prediction import (
     computing_s,
     predict_s,
 )
+from engine_adapters.restore.preload import LayeredLoad, Preload
 from engine_adapters.restore.profile_file import load_profile, save_profile
 from engine_adapters.restore.ranges import History, TokenRange
 from engine_adapters.restore.rates import Rates
+from engine_adapters.restore.read_meter import ReadMeter
 from engine_adapters.restore.read_pace import ReadPace
 from engine_adapters.restore.recent_mean import RecentMean
 from engine_adapters.restore.source import Source
@@ -72,12 +77,16 @@ __all__ = [
     "LayerCosts",
     "LayerRates",
     "LayerSchedule",
+    "LayeredLoad",
+    "LayerwiseLimit",
     "LoadCost",
     "LoadLimit",
     "Mode",
     "Pointers",
+    "Preload",
     "ProfileError",
     "Rates",
+    "ReadMeter",
     "ReadPace",
     "RecentMean",
     "Sample",

@@ -55,9 +55,10 @@ class LayerRates:
         """So many bytes came while nothing but the store kept more from coming."""
         self._read_s.add(duration_s, units=byte_count)
 
-    def costs(self) -> LayerCosts:
-        """Of one layer for as many tokens as was expected."""
-        tokens, read_s = self._token_count, self._read_s.value
+    def costs(self, token_count: int | None = None) -> LayerCosts:
+        """Of one layer for so many tokens, or for as many as was expected."""
+        tokens = self._token_count if token_count is None else token_count
+        read_s = self._read_s.value
         return LayerCosts(
             io_hidden_s=max(LEAST_S, tokens * self._bytes[Source.HIDDEN] * read_s),
             io_kv_s=max(LEAST_S, tokens * self._bytes[Source.KV] * read_s),

@@ -70,7 +70,7 @@ class Stake:
         self._compute = compute
         self._step_tokens = step_tokens
         self._whole_s = self.compute_s(first_token, token_count)
-        self._left_s = max(share * self._whole_s, least_wait_s)
+        self._left_s = self._first_s = max(share * self._whole_s, least_wait_s)
         self._free_s = least_wait_s
         self._reserve_s = max(0.0, share - blind_share) * self._whole_s
 
@@ -102,6 +102,13 @@ class Stake:
     def gain(self, first: int, stop: int) -> None:
         """Tokens ``first`` to ``stop - 1`` are in the cache and need not be computed."""
         self._left_s += self.compute_s(first, stop)
+
+    def recover(self, share: float) -> None:
+        """That share of all came, and may be of no use yet: what it took is staked once more.
+
+        Never more is left than there was at first, so that this gains nothing.
+        """
+        self._left_s = max(self._left_s, min(self._first_s, self._left_s + share * self._whole_s))
 
     def verdict(self, first: int, stop: int, *, load_s: float | None) -> Verdict:
         """What to do about tokens ``first`` to ``stop - 1``, which are on their way.

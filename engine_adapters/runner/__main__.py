@@ -13,7 +13,7 @@ import torch
 
 from engine_adapters.codecs.registry import CODEC_NAMES
 from engine_adapters.processor import avoid_broken_tiles
-from engine_adapters.restore import LEAST_WAIT_S, Mode
+from engine_adapters.restore import LEAST_WAIT_S, Mode, Preload
 from engine_adapters.runner import calibrate_command, inspect_command
 from engine_adapters.runner.calibrate.read_costs import CalibrationError
 from engine_adapters.runner.engine.engine import TOKEN_BUDGET
@@ -76,6 +76,14 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="how long the store is waited for at least, however little there is to compute "
         "(default: %(default)s)",
+    )
+    store.add_argument(
+        "--preload",
+        choices=[preload.value for preload in Preload],
+        default=Preload.AUTO.value,
+        help="how a history comes: layer after layer, while new tokens are computed in those that "
+        "are there, or span after span, before they are; auto takes layers for a conversation "
+        "where the profile says that it is faster (default: auto)",
     )
     compute = parser.add_argument_group("compute")
     compute.add_argument(
@@ -154,6 +162,7 @@ def describe(report: TurnReport, text: str) -> dict[str, object]:
         "restore_s": restore.duration_s,
         "waited_s": restore.waited_s,
         "meeting_token": restore.meeting_token,
+        "is_by_layers": restore.is_by_layers,
         "is_cake": report.choice is not None and report.choice.is_cake,
         "schedule": None if report.choice is None else str(report.choice.schedule),
         "codec": report.codec,
@@ -198,6 +207,7 @@ def run(options: argparse.Namespace) -> None:
         order=Order[options.order.upper()],
         saves=not options.no_save,
         least_wait_s=options.least_wait,
+        preload=Preload(options.preload),
     )
     report = take_turn(
         model,

@@ -13,6 +13,7 @@ from engine_adapters.restore import (
     LayerRates,
     LoadCost,
     Mode,
+    Preload,
     Source,
 )
 from engine_adapters.runner.calibrate.compute_costs import rough_compute_cost
@@ -54,7 +55,9 @@ class StoreOptions:
     ``profile`` is the file of the costs that ``mode`` balances; None is the default place.
     ``codec`` names how states are encoded (``engine_adapters.codecs.registry``).
     ``arena_bytes`` None fits the model. ``least_wait_s`` is how long the store is waited for
-    however little there is to compute (modes that divide layers).
+    however little there is to compute (modes that divide layers). With ``preload`` LAYERS new
+    tokens are computed while the layers of their history load; AUTO does so with conversations
+    where the profile says that it is faster.
     """
 
     socket: str | None = None
@@ -67,6 +70,7 @@ class StoreOptions:
     order: Order = Order.LAYER_FIRST
     saves: bool = True
     least_wait_s: float = LEAST_WAIT_S
+    preload: Preload = Preload.AUTO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +138,16 @@ def take_turn(
     with ExitStack() as stack:
         opened: _Store | None = None
         if store is not None:
-            opened = _open(stack, model, directory, store, token_budget=token_budget)
+            # A conversation looks at costs whatever its mode: its window comes as they say.
+            wants_costs = conversation is not None and store.preload is Preload.AUTO
+            opened = _open(
+                stack,
+                model,
+                directory,
+                store,
+                token_budget=token_budget,
+                wants_costs=wants_costs,
+            )
         saver = None if opened is None else opened.saver
         client = None if opened is None else opened.client
         continued: ContinuedConversation | None = None
@@ -210,12 +223,18 @@ def arena_bytes_of(state_format: StateFormat, token_budget: int) -> int:
 
 
 def _open(
-    stack: ExitStack, model: Model, directory: Path, store: StoreOptions, *, token_budget: int
+    stack: ExitStack,
+    model: Model,
+    directory: Path,
+    store: StoreOptions,
+    *,
+    token_budget: int,
+    wants_costs: bool,
 ) -> _Store:
     """Plans the mode, connects, and makes restorer and saver; ``stack`` closes them."""
     fingerprint = model_fingerprint(directory, model.config)
     # A file that nobody named cannot be wrong for a mode that does not look at costs.
-    is_wanted = store.profile is not None or store.mode in MEASURED_MODES
+    is_wanted = wants_costs or store.profile is not None or store.mode in MEASURED_MODES
     profile = find_profile(model, fingerprint, store.profile) if is_wanted else None
     if profile is not None:
         whole = StateFormat.of_model(model, fingerprint, chunk_tokens=store.chunk_tokens)
@@ -261,21 +280,24 @@ def _restore_options(
 ) -> RestoreOptions:
     """What the mode that was chosen asks of a restorer."""
     layer_count = choice.schedule.layer_count
-    if profile is None:
-        return RestoreOptions(
-            order=store.order,
-            step_tokens=token_budget,
-            compute=rough_compute_cost(model, step_tokens=token_budget),
-            least_wait_s=store.least_wait_s,
-        )
+    by_layers = store.preload is Preload.LAYERS
     options = RestoreOptions(
+        way=Way.LAYERS if by_layers else Way.SPANS,
         order=store.order,
         step_tokens=token_budget,
-        compute=ComputeCost.of_profile(profile, layer_count),
         least_wait_s=store.least_wait_s,
-        layer_rates=_layer_rates(profile, state_format, store.mode),
+        preload=store.preload,
     )
-    if not choice.is_cake:
+    if profile is None:
+        return replace(options, compute=rough_compute_cost(model, step_tokens=token_budget))
+    options = replace(
+        options,
+        compute=ComputeCost.of_profile(profile, layer_count),
+        # None where the mode has one source whatever it costs.
+        layer_rates=(_layer_rates(profile, state_format) if store.mode in MEASURED_MODES else None),
+        window_rates=_layer_rates(profile, state_format),
+    )
+    if by_layers or not choice.is_cake:
         return options
     load = LoadCost.of_profile(
         profile,
@@ -287,13 +309,8 @@ def _restore_options(
     return replace(options, way=Way.BOTH_ENDS, load=load, doubt=profile.doubt)
 
 
-def _layer_rates(profile: CostProfile, state_format: StateFormat, mode: Mode) -> LayerRates | None:
-    """What a layer costs by the profile, to be corrected by what it will really take.
-
-    None where the mode has one source whatever it costs.
-    """
-    if mode not in MEASURED_MODES:
-        return None
+def _layer_rates(profile: CostProfile, state_format: StateFormat) -> LayerRates:
+    """What a layer costs by the profile, to be corrected by what it will really take."""
     codec = RAW if state_format.codec is None else state_format.layout.codec
     # Reads are counted in the bytes that they move.
     share = state_format.moved_share

@@ -1,6 +1,7 @@
 """Requests that continue a conversation: their history comes from its pieces in the store.
 
 In reading order: which rows of arrived chunks are loaded together (``load_runs``, pure), the
-restoration that loads them (``piece_restoration``), and what the engine sees of a conversation
-(``continued``).
+window that they belong to (``stored_window``), the restoration that loads it span after span
+(``piece_restoration``), who chooses between that and layer after layer (``window_restorer``), and
+what the engine sees of a conversation (``continued``).
 """

@@ -10,33 +10,30 @@ from engine_adapters.conversation.conversations import (
     StoredStates,
     check_stored,
 )
-from engine_adapters.conversation.history import dropped
+from engine_adapters.conversation.usable_states import UsableStates
 from engine_adapters.conversation.words import Told
 from engine_adapters.hints.queue_teller import QueueTeller
-from engine_adapters.reading.arena_share import ArenaShare
-from engine_adapters.reading.read_options import ReadOptions
-from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import Rates
-from engine_adapters.runner.conversation.piece_restoration import (
+from engine_adapters.runner.conversation.stored_window import (
     PieceFinder,
-    PieceRestoration,
-    Window,
+    StoredWindow,
+    WindowPlace,
 )
+from engine_adapters.runner.conversation.window_restorer import WindowRestorer
+from engine_adapters.runner.engine.restoration import Restoration
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
-from engine_adapters.runner.restore.layer_loader import LayerLoader
-from engine_adapters.runner.restore.loading_limit import LoadingLimit
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_client import Client, Order, QueueEntry
+from kvstored_client import Client, QueueEntry
 from kvstored_contract.keys import Cut
 
 DEFAULTS = RestoreOptions()
 
 
 class ConversationStore:
-    """What all conversations of an engine share: the client, the loader, a share of the arena.
+    """What all conversations of an engine share: the client, the saver, who loads their windows.
 
     Raises ConversationError for a layout that recomputes layers: states of a cut history cannot
     be recomputed from the tokens that are left. One thread only.
@@ -51,43 +48,27 @@ class ConversationStore:
         saver: StateSaver | None = None,
         options: RestoreOptions = DEFAULTS,
         rates: Rates | None = None,
+        tells_queue: bool = True,
     ) -> None:
         """``options`` as a restorer has them, of which the way and the order do not count.
 
-        ``rates`` are those of the engine's restorer, if there is one.
+        ``rates`` are those of the engine's restorer, if there is one. It ``tells_queue`` which
+        conversations wait, unless it is for comparison.
         """
         check_stored(state_format.layout)
         self.client = client
         self.state_format = state_format
         self.saver = saver
         self.options = options
-        self.loader = LayerLoader(model, state_format)
         self.conversations = Conversations(client, state_format.layout.model)
-        self.share = ArenaShare.of_client(client)
         self.teller = QueueTeller(client)
-        self._rates = rates or Rates(None, token_budget=options.step_tokens)
-        self._is_on_cpu = model.device.type == "cpu"
-        self.read_options = ReadOptions(
-            order=Order.LAYER_FIRST,
-            span_chunks=options.span_chunks(state_format),
-            first_chunks=options.first_chunks(state_format),
-        )
-
-    def limit(self, token_count: int, *, window_tokens: int) -> LoadingLimit:
-        """Of restoring a window, where all of ``token_count`` tokens would be computed again.
-
-        None of them was computed after more than a window. Cuts may have left nothing of it.
-        """
-        window_tokens = max(1, window_tokens)
-        options = replace(self.options, layer_rates=None)
-        if options.compute is not None:
-            options = replace(options, compute=options.compute.scaled(token_count / window_tokens))
-        return LoadingLimit.of_options(
-            self.state_format,
-            window_tokens,
+        self.tells_queue = tells_queue
+        self.windows = WindowRestorer(
+            client,
+            state_format,
+            model,
             options,
-            rates=self._rates,
-            is_on_cpu=self._is_on_cpu,
+            rates or Rates(None, token_budget=options.step_tokens),
         )
 
     def open(self, name: str, *, sink_tokens: int = 0) -> "ContinuedConversation":
@@ -97,7 +78,7 @@ class ConversationStore:
     def close(self) -> None:
         """Ends all restorations and waits until they hold nothing any more."""
         self.teller.close()
-        self.share.close()
+        self.windows.close()
 
 
 class ContinuedConversation:
@@ -109,7 +90,7 @@ class ContinuedConversation:
         self.conversation = conversation
         self.sink_tokens = sink_tokens
         self._store = store
-        self._restoration: PieceRestoration | None = None
+        self._window: StoredWindow | None = None
         self._found: PieceFinder | None = None
 
     @property
@@ -123,13 +104,18 @@ class ContinuedConversation:
         return self.conversation.cuts
 
     @property
+    def usable(self) -> UsableStates:
+        """What of the stored states is in the cache, once the restoration is over."""
+        return UsableStates() if self._window is None else self._window.usable
+
+    @property
     def loaded_cuts(self) -> int:
         """As ``Conversing``."""
-        return 0 if self._restoration is None else self._restoration.usable.cut_count
+        return self.usable.cut_count
 
     def enter_queue(self, place: int) -> None:
         """As ``Conversing``."""
-        if self.conversation.computed_tokens:
+        if self.conversation.computed_tokens and self._store.tells_queue:
             self._store.teller.enter(QueueEntry(name=self.conversation.name, place=place))
 
     def leave_queue(self) -> None:
@@ -137,37 +123,24 @@ class ContinuedConversation:
         self._store.teller.leave(self.conversation.name)
 
     def begin(
-        self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int
-    ) -> PieceRestoration | None:
+        self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int, new_tokens: int
+    ) -> Restoration | None:
         """As ``Conversing``."""
         if not self.conversation.computed_tokens:
             return None
-        store, timeout_s = self._store, self._store.options.timeout_s
+        store = self._store
         told = Told(self.conversation.token_ids, tuple(cuts))
         finder = self._found = PieceFinder(
             partial(self._stored, replace(self.conversation, told=told)),
             chunk_tokens=store.state_format.layout.chunk_tokens,
         )
-        reader = SpanReader(
-            store.client,
-            store.state_format,
+        restoration, self._window = store.windows.begin(
             finder,
-            store.read_options,
-            remaining_s=lambda: timeout_s,
-            share=store.share,
+            WindowPlace(cuts=told.cuts, cache=cache, first_slot=first_slot),
+            told_tokens=len(told.token_ids),
+            new_tokens=new_tokens,
         )
-        store.share.begin(reader.start(room_timeout_s=timeout_s))
-        token_count = len(told.token_ids)
-        self._restoration = PieceRestoration(
-            reader,
-            finder,
-            store.loader,
-            store.state_format,
-            Window(cuts=told.cuts, cache=cache, first_slot=first_slot),
-            store.limit(token_count, window_tokens=token_count - dropped(told.cuts)),
-            store.options,
-        )
-        return self._restoration
+        return restoration
 
     def begin_saving(
         self, request_id: int, token_ids: Sequence[int], cuts: Sequence[Cut], stored_tokens: int

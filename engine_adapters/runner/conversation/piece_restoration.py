@@ -1,69 +1,26 @@
-"""A conversation whose window is loaded from stored pieces, layer after layer."""
+"""A conversation whose window is loaded from stored pieces, span after span."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
-from torch import Tensor
-
-from engine_adapters.conversation.conversations import StoredStates
-from engine_adapters.conversation.usable_states import UsableStates, usable_states
-from engine_adapters.reading.piece import Piece
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
-from engine_adapters.reading.stored_pieces import StoredPieces
 from engine_adapters.restore import Verdict
-from engine_adapters.runner.conversation.load_runs import LoadRun, chunks_of, load_runs
+from engine_adapters.runner.conversation.stored_window import StoredWindow
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, RestorationState
 from engine_adapters.runner.engine.restore_report import RestoreReport
-from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.restore.layer_loader import LayerLoader
+from engine_adapters.runner.restore.layered_history import Reached
 from engine_adapters.runner.restore.loading_limit import LoadingLimit
 from engine_adapters.runner.restore.patience import Patience
 from engine_adapters.runner.restore.restore_options import RestoreOptions
-from engine_adapters.runner.save.snapshot import token_axis
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_contract.keys import Cut
-
-
-class PieceFinder:
-    """Asks the store which pieces to load, on the thread of a reader."""
-
-    def __init__(self, ask: Callable[[], StoredStates], *, chunk_tokens: int) -> None:
-        self._ask = ask
-        self._chunk_tokens = chunk_tokens
-        self.found: StoredStates | None = None
-
-    def __call__(self) -> StoredPieces:
-        """The chunks that the window lies in, each once."""
-        found = self.found = self._ask()
-        chunks = chunks_of(found.usable.pieces)
-        first = {piece.chunk: piece.first_position for piece in reversed(found.usable.pieces)}
-        pieces = tuple(
-            # All tokens that a chunk has are read; those of the window are loaded.
-            Piece(
-                found.keys[chunk],
-                first[chunk],
-                min(self._chunk_tokens, found.stop - chunk * self._chunk_tokens),
-            )
-            for chunk in chunks
-        )
-        return StoredPieces(pieces=pieces, is_stored=(True,) * len(pieces), lease=found.lease)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """What ``cuts`` have left of a history: position p goes to slot ``first_slot + p``."""
-
-    cuts: tuple[Cut, ...]
-    cache: KvCache
-    first_slot: int
 
 
 class PieceRestoration:
-    """Makes keys and values of a window that cuts have left, from the pieces that are stored.
+    """Fills the cache with a window that cuts have left, from the pieces that are stored.
 
-    Keys are rotated at the positions that their tokens have now. What is restored is the longest
+    What is restored is the longest
     run of chunks that came whole, as far as computing can go on from there: where a chunk is lost
     before the last cut, nothing is, and the engine computes everything again, cuts included.
     Positions of ``state`` are numbers among all tokens, those of ``limit`` are in the window.
@@ -76,38 +33,31 @@ class PieceRestoration:
     def __init__(
         self,
         reader: SpanReader,
-        finder: PieceFinder,
-        loader: LayerLoader,
+        window: StoredWindow,
         state_format: StateFormat,
-        window: Window,
+        loader: LayerLoader,
         limit: LoadingLimit,
         options: RestoreOptions,
     ) -> None:
         self._reader = reader
-        self._finder = finder
-        self._loader = loader
-        self._format = state_format
         self._window = window
+        self._layout = state_format.layout
+        self._loader = loader
         self._limit = limit
         self._patience = Patience(options.timeout_s, options.clock)
         self._clock = options.clock
         self._started_s = self._ended_s = self._clock()
         self._wait: Callable[[float], object] = reader.wait_news
         self._loaded_chunks = 0
-        self._usable = UsableStates()
+        self._reached = Reached()
         self._is_over = False
         self._work = self._run()
-
-    @property
-    def usable(self) -> UsableStates:
-        """What of the states is in the cache, once it is over."""
-        return self._usable
 
     @property
     def state(self) -> RestorationState:
         """As ``Restoration``; ``position`` is a number among all tokens, 0 before it is over."""
         return RestorationState(
-            position=self._usable.next_token,
+            position=self._reached.next_token,
             is_over=self._is_over,
             is_loading=not self._is_over,
             is_waiting=self._patience.is_waiting,
@@ -117,7 +67,7 @@ class PieceRestoration:
         """As ``Restoration``; asks for no tokens before it is over."""
         del token_budget
         self._limit.begin_look(self._reader, was_waiting=self._patience.is_waiting)
-        room = piece_tokens * self._format.layout.layer_count
+        room = piece_tokens * self._layout.layer_count
         work: int | None = 1
         while work is not None and work > 0 and room > 0:
             work = next(self._work, None)
@@ -129,14 +79,14 @@ class PieceRestoration:
             self._patience.end_wait()
         if work is None and not self._is_over:
             self._loader.finish()
-            self._usable = self._usable_now()
+            self._reached = self._window.reached(self._loaded_chunks)
             self._ended_s = self._clock()
             self._is_over = True
         return 0
 
     def first_unstored(self) -> int:
         """As ``Restoration``: may lie inside a chunk, where the store's sequence ends."""
-        return self._usable.next_token
+        return self._reached.first_unstored
 
     def begin_step(self, token_count: int) -> None:
         """As ``Restoration``."""
@@ -152,7 +102,7 @@ class PieceRestoration:
         """As ``Restoration``."""
         device_bytes, dram_bytes = self._reader.read_bytes()
         return RestoreReport(
-            restored_tokens=self._usable.token_count,
+            restored_tokens=self._reached.restored_tokens,
             device_bytes=device_bytes,
             dram_bytes=dram_bytes,
             waited_s=self._patience.waited_s,
@@ -163,20 +113,6 @@ class PieceRestoration:
     def close(self) -> None:
         """As ``Restoration``."""
         self._reader.close()
-
-    def _usable_now(self) -> UsableStates:
-        found = self._finder.found
-        if found is None:
-            return UsableStates()
-        loaded = set(chunks_of(found.usable.pieces)[: self._loaded_chunks])
-        usable = usable_states(
-            self._window.cuts,
-            [chunk in loaded for chunk in range(len(found.keys))],
-            stop=found.stop,
-            chunk_tokens=self._format.layout.chunk_tokens,
-        )
-        # Before another cut they would have other positions than they were loaded at.
-        return usable if usable.cut_count == found.usable.cut_count else UsableStates()
 
     def _run(self) -> Iterator[int]:
         """Yields the tokens that a layer took; 0 when there is nothing to do."""
@@ -189,7 +125,7 @@ class PieceRestoration:
                     return
                 yield 0
                 continue
-            for layer in range(self._format.layout.layer_count):
+            for layer in range(self._layout.layer_count):
                 while span.arrived_chunks(layer) < span.chunk_count:
                     if not self._may_come(span, layer):
                         return
@@ -221,26 +157,7 @@ class PieceRestoration:
             span.wait(arrived, layer, timeout_s=timeout_s)
 
     def _load(self, span: Span, layer: int) -> int:
-        found = self._finder.found
-        assert found is not None
-        chunks = range(span.first_chunk, span.first_chunk + span.chunk_count)
-        token_count = 0
-        for run in load_runs(
-            found.usable.pieces, chunks, chunk_tokens=self._format.layout.chunk_tokens
-        ):
-            self._loader.load(
-                layer,
-                self._rows(span, layer, run),
-                cache=self._window.cache,
-                first_slot=self._window.first_slot + run.first_position,
-                first_position=run.first_position,
-            )
-            token_count += run.token_count
+        started_s = self._clock()
+        token_count = self._window.take(span, layer, range(span.chunk_count))
+        self._limit.end_take(layer, self._clock() - started_s, layer_tokens=token_count)
         return token_count
-
-    def _rows(self, span: Span, layer: int, run: LoadRun) -> Tensor:
-        """The rows of a run: [chunks, *shape of a slice with so many tokens]."""
-        first_chunk = run.first_chunk - span.first_chunk
-        states = span.states(layer, run.chunk_count, first_chunk=first_chunk)
-        axis = 1 + token_axis(states.shape[1:])
-        return states.narrow(axis, run.first_row, run.row_count)

@@ -37,10 +37,12 @@ class Conversing(Protocol):
     def leave_queue(self) -> None:
         """It waits no more; returns at once."""
 
-    def begin(self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int) -> Restoration | None:
+    def begin(
+        self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int, new_tokens: int
+    ) -> Restoration | None:
         """Begins to load what ``cuts`` have left; None where nothing can be stored.
 
-        Positions of this restoration are numbers among all tokens.
+        ``new_tokens`` come after it. Positions of this restoration are numbers among all tokens.
         """
 
     def begin_saving(

@@ -172,7 +172,7 @@ class Engine:
         segments = self._plan(budget)
         completions = self._compute(segments) if segments else []
         budget -= sum(part.token_count for part in segments)
-        has_followed, followed = self._follow_layers(budget)
+        has_followed, followed = self._follow_layers(budget, is_alone=not segments)
         if not (segments or has_followed):
             self._wait()
         failed, self._failed = self._failed, []
@@ -240,8 +240,12 @@ class Engine:
             request.slots = slots
             self._running[request.request_id] = request
             if request.cuts.conversation is not None:
-                request.restoration = request.cuts.conversation.begin(
-                    request.cuts.cuts, cache=self._cache, first_slot=slots.first
+                told = request.cuts.conversation
+                request.restoration = told.begin(
+                    request.cuts.cuts,
+                    cache=self._cache,
+                    first_slot=slots.first,
+                    new_tokens=len(request.token_ids) - len(told.token_ids),
                 )
             elif self._restorer is not None:
                 request.restoration = self._restorer.begin(
@@ -329,7 +333,7 @@ class Engine:
             restored.append((request.restoration, part.token_count))
         return restored
 
-    def _follow_layers(self, token_budget: int) -> tuple[bool, list[Completion]]:
+    def _follow_layers(self, token_budget: int, *, is_alone: bool) -> tuple[bool, list[Completion]]:
         """Computes new tokens in the layers that their histories have.
 
         The step has ``token_budget`` tokens left for that; a layer of a token counts as so much
@@ -340,7 +344,7 @@ class Engine:
         left = layer_tokens
         for request in list(self._running.values()):
             try:
-                left -= self._follower.follow(request, max(0, left))
+                left -= self._follower.follow(request, max(0, left), is_alone=is_alone)
                 logits = self._follower.finish(request)
             except Exception as error:
                 LOGGER.exception("new tokens could not be computed; their request ends")

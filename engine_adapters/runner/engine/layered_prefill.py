@@ -56,7 +56,12 @@ class LayeredPrefill:
 
     def follows(self, history: OpenLayers | None) -> bool:
         """Whether its tokens are still those after the history: nothing of that was lost."""
-        return history is not None and history.stop_token == self.segment.first_position
+        segment = self.segment
+        return (
+            history is not None
+            and history.dropped_count == segment.dropped_count
+            and history.stop_token == segment.stop_token - segment.token_count
+        )
 
     def run(self, layer_count: int) -> None:
         """Computes its tokens in so many more layers."""

@@ -16,11 +16,16 @@ that requests that decode are not held up by histories that arrived all at once.
 class OpenLayers:
     """The cache holds the first ``layers`` layers of the tokens before ``stop_token``.
 
-    Tokens from there on may be computed in these layers, while later ones come.
+    Tokens from there on may be computed in these layers, while later ones come. Beside others'
+    work that should begin when ``buffer_layers`` are there, because then it need not rest again
+    (AttentionStore, section 3.2.1). ``stop_token`` is a number among all tokens that there were, of
+    which cuts have dropped ``dropped_count``.
     """
 
     stop_token: int
     layers: int
+    dropped_count: int = 0
+    buffer_layers: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

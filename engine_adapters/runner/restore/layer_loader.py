@@ -20,6 +20,8 @@ class LayerLoader:
         self._model = model
         self._format = state_format
         self._staging = staging_for(model.device)
+        self.is_on_cpu = model.device.type == "cpu"
+        """On a GPU work has only been launched when ``load`` returns."""
 
     def load(
         self,

@@ -3,60 +3,96 @@
 As AttentionStore does in section 3.2.1.
 """
 
+import math
+
 from engine_adapters.reading.layer_reader import LayerReader
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.restore import ComputeCost, LayerwiseLimit, Rates, ReadMeter
+from engine_adapters.restore.source import SOURCE_OF
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, OpenLayers, RestorationState
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.restore.layer_loader import LayerLoader
+from engine_adapters.runner.restore.layered_history import LayeredHistory, Reached
 from engine_adapters.runner.restore.patience import Patience
 from engine_adapters.runner.restore.restore_options import RestoreOptions
-from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
+
+
+def layerwise_limit(
+    state_format: StateFormat,
+    token_count: int,
+    compute: ComputeCost | None,
+    options: RestoreOptions,
+    rates: Rates,
+) -> LayerwiseLimit | None:
+    """That of a history of so many tokens, from now on; None where ``compute`` is not known."""
+    if compute is None:
+        return None
+    layout = state_format.layout
+    return LayerwiseLimit(
+        rates.compute_cost(compute),
+        token_count,
+        byte_count=token_count // layout.chunk_tokens * layout.chunk_bytes(),
+        step_tokens=max(1.0, rates.step_tokens.value),
+        has_pace=state_format.codec is None,
+        least_wait_s=options.least_wait_s,
+        now_s=options.clock(),
+    )
 
 
 class LayerwiseRestoration:
     """Each layer of all that is stored comes before the next one, into the cache as it arrives.
 
-    Tokens after the history may be computed in the layers that it has already. It asks for no
-    tokens of the history: whatever is lost, or has not come in ``wait_s_max``, is an ordinary
-    prefill in the end. A lost chunk shortens the history, so that what was computed after it is
-    worth nothing.
+    Tokens after the history may be computed in the layers that it has already; beside other
+    requests they begin when ``buffer_layers`` are there, so that no step holds a pass that rests
+    again soon. It asks for no tokens of the history: whatever is lost, or costs more to wait for
+    than ``limit`` says, is an ordinary prefill in the end. A lost chunk shortens the history, so
+    that what was computed after it is worth nothing.
     """
 
     def __init__(
         self,
         reader: SpanReader,
+        history: LayeredHistory,
         state_format: StateFormat,
         loader: LayerLoader,
-        target: Target,
+        limit: LayerwiseLimit | None,
         options: RestoreOptions,
         *,
-        wait_s_max: float,
+        buffer_layers: int = 1,
     ) -> None:
+        """Without ``limit`` nothing but the options' time-out ends a wait."""
         self._reader = reader
+        self._history = history
         self._layout = state_format.layout
-        self._layers = LayerReader(reader, self._load, layer_count=self._layout.layer_count)
+        self._layers = LayerReader(reader, self._take, layer_count=self._layout.layer_count)
         self._loader = loader
-        self._target = target
-        self._clock = options.clock
-        self._started_s = self._ended_s = self._clock()
-        self._patience = Patience(wait_s_max, self._clock)
+        self._limit = limit
+        self._options = options
+        self._buffer_layers = buffer_layers
+        self._started_s = self._ended_s = options.clock()
+        self._meter = ReadMeter(options.window_rates, now_s=self._started_s)
+        self._patience = Patience(options.timeout_s, options.clock)
         self._is_over = False
 
     @property
     def state(self) -> RestorationState:
         """As ``Restoration``: nothing counts as there before all layers are."""
-        gate = self._layers.gate
-        stop_token = 0 if gate is None else gate.stop_token
+        reached, gate = self._reached(), self._layers.gate
         return RestorationState(
-            position=stop_token if self._is_over else 0,
+            position=reached.next_token if self._is_over else 0,
             is_over=self._is_over,
             is_loading=not self._is_over,
             is_waiting=self._patience.is_waiting,
             open_layers=(
-                OpenLayers(stop_token=stop_token, layers=gate.open_layers)
-                if gate is not None and stop_token
+                OpenLayers(
+                    stop_token=reached.next_token,
+                    dropped_count=reached.dropped_count,
+                    layers=gate.open_layers,
+                    buffer_layers=self._buffer_layers,
+                )
+                if gate is not None and reached.may_follow
                 else None
             ),
         )
@@ -64,29 +100,30 @@ class LayerwiseRestoration:
     def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
         """As ``Restoration``; never asks for tokens."""
         del token_budget
+        self._look()
         slices_max = max(1, piece_tokens // self._layout.chunk_tokens) * self._layout.layer_count
-        taken = self._layers.take(slices_max)
+        taken, gate = self._layers.take(slices_max), self._layers.gate
+        if self._limit is not None:
+            slices = 0 if gate is None else gate.piece_count * self._layout.layer_count
+            self._limit.take(self._options.clock(), taken / max(1, slices))
         if taken:
             self._patience.end_wait()
-        elif not self._patience.remaining_s():
+        elif not self._may_wait():
             self._layers.end()
         else:
             self._patience.begin_wait()
-        gate = self._layers.gate
-        if gate is None and self._patience.remaining_s():
+        if gate is None and self._may_wait():
             return 0
         if (gate is None or gate.is_done) and not self._is_over:
             self._patience.end_wait()
             self._loader.finish()
-            self._ended_s = self._clock()
+            self._ended_s = self._options.clock()
             self._is_over = True
         return 0
 
     def first_unstored(self) -> int:
-        """As ``Restoration``."""
-        if not self._is_over and (stored := self._reader.stored) is not None:
-            return stored.prefix_chunks * self._layout.chunk_tokens
-        return -(-self.state.position // self._layout.chunk_tokens) * self._layout.chunk_tokens
+        """As ``Restoration``: may lie inside a chunk, where a conversation ends."""
+        return self._reached().first_unstored
 
     def begin_step(self, token_count: int) -> None:
         """As ``Restoration``: while something is computed nothing is waited for."""
@@ -98,24 +135,47 @@ class LayerwiseRestoration:
 
     def wait(self, timeout_s: float) -> None:
         """As ``Restoration``, no longer than the store may still be waited for."""
-        self._layers.wait(min(timeout_s, self._patience.remaining_s()))
+        look_s = math.inf if self._limit is None else self._limit.look_s
+        self._layers.wait(min(timeout_s, self._patience.remaining_s(), look_s))
 
     def report(self) -> RestoreReport:
         """As ``Restoration``."""
         device_bytes, dram_bytes = self._reader.read_bytes()
-        ended_s = self._ended_s if self._is_over else self._clock()
+        ended_s = self._ended_s if self._is_over else self._options.clock()
         return RestoreReport(
-            restored_tokens=self.state.position,
+            restored_tokens=self._reached().restored_tokens if self._is_over else 0,
             device_bytes=device_bytes,
             dram_bytes=dram_bytes,
             waited_s=self._patience.waited_s,
             duration_s=ended_s - self._started_s,
             decode_s=self._reader.decode_s(),
+            is_by_layers=True,
         )
 
     def close(self) -> None:
         """As ``Restoration``."""
         self._reader.close()
 
-    def _load(self, span: Span, layer: int, chunks: range) -> None:
-        self._loader.load_pieces(span, layer, chunks, self._target)
+    def _reached(self) -> Reached:
+        gate = self._layers.gate
+        return self._history.reached(0 if gate is None else gate.kept)
+
+    def _may_wait(self) -> bool:
+        is_worth_it = self._limit is None or self._limit.is_waited_for
+        return is_worth_it and self._patience.remaining_s() > 0
+
+    def _look(self) -> None:
+        now_s, arrived_bytes = self._options.clock(), sum(self._reader.read_bytes())
+        is_reading = self._reader.is_reading
+        self._meter.observe(now_s, arrived_bytes, is_reading=is_reading)
+        if self._limit is not None:
+            was_waiting = self._patience.is_waiting
+            self._limit.look(now_s, arrived_bytes, was_waiting=was_waiting, is_reading=is_reading)
+
+    def _take(self, span: Span, layer: int, chunks: range) -> None:
+        rates, started_s = self._options.window_rates, self._options.clock()
+        token_count = self._history.take(span, layer, chunks)
+        if rates is not None and self._loader.is_on_cpu:
+            duration_s = self._options.clock() - started_s
+            source = SOURCE_OF[self._layout.layers[layer].kind]
+            rates.taken(source, duration_s, layer_tokens=token_count)

@@ -6,7 +6,15 @@ from typing import Self
 
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
-from engine_adapters.restore import ComputeCost, LayerRates, Rates, ReadPace, Stake, Verdict
+from engine_adapters.restore import (
+    ComputeCost,
+    LayerRates,
+    Rates,
+    ReadMeter,
+    ReadPace,
+    Stake,
+    Verdict,
+)
 from engine_adapters.restore.source import SOURCE_OF
 from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.runner.restore.restore_options import RestoreOptions
@@ -45,9 +53,7 @@ class LoadingLimit:
         self._layer_rates = layer_rates
         self._is_on_cpu = is_on_cpu
         """On a GPU work has only been launched when it was timed."""
-        self._was_reading = False
-        self._arrived_bytes = 0
-        self._arrived_s = now_s
+        self._meter = ReadMeter(layer_rates, now_s=now_s)
         self.recomputed_layer_tokens = 0
         """Tokens, each in one layer, that were computed because layers after them are loaded."""
         if compute is None:
@@ -108,12 +114,7 @@ class LoadingLimit:
                 self._stake.spend(now_s - self._looked_s)
             self._pace.observe(now_s, arrived_bytes, is_reading=is_reading)
         self._looked_s = now_s
-        came_bytes = arrived_bytes - self._arrived_bytes
-        if self._layer_rates is not None and came_bytes:
-            if self._was_reading and is_reading:
-                self._layer_rates.read(now_s - self._arrived_s, byte_count=came_bytes)
-            self._arrived_bytes, self._arrived_s = arrived_bytes, now_s
-            self._was_reading = is_reading
+        self._meter.observe(now_s, arrived_bytes, is_reading=is_reading)
 
     def end_look(self) -> None:
         """It has taken what it could."""

@@ -12,6 +12,7 @@ from engine_adapters.restore import (
     ComputeCost,
     LayerRates,
     LoadCost,
+    Preload,
     first_span_chunks,
 )
 from engine_adapters.runner.restore.pointer_sample import PointerSample
@@ -59,13 +60,17 @@ class RestoreOptions:
 
     ``compute`` is what computing costs at first (``ComputeCost.of_profile``). With it no
     restoration by SPANS takes much longer than computing everything, whatever the store does
-    (``engine_adapters.restore.stake``), and none by LAYERS waits longer than that takes;
-    ``least_wait_s`` is waited in any case, however little there is to compute. ``timeout_s``
-    limits the waits of one restoration in any case.
+    (``engine_adapters.restore.stake``), and none by LAYERS waits longer for what does not come
+    (``engine_adapters.restore.layerwise_limit``); ``least_wait_s`` is waited in any case, however
+    little there is to compute. ``timeout_s`` limits the waits of one restoration in any case.
 
     With ``layer_rates`` as many of the first layers are recomputed as balances both sides by what
     they lately took, at least those that are not stored; without, those alone. Give the same ones
     to all restorers of a layout.
+
+    Windows of conversations come as ``preload`` says: AUTO compares by ``window_rates``, which all
+    of them share and measure, and without these as SPANS. Beside other requests new tokens follow
+    LAYERS when ``buffer_layers`` of them are there (default: by the same rates, else 1).
 
     BOTH_ENDS needs ``compute``, and ``load``, what loading costs at first
     (``LoadCost.of_profile``); ``doubt`` is that of the profile (``CostProfile.doubt``).
@@ -83,6 +88,9 @@ class RestoreOptions:
     doubt: float = SPREAD_UNKNOWN
     least_wait_s: float = LEAST_WAIT_S
     layer_rates: LayerRates | None = None
+    preload: Preload = Preload.AUTO
+    window_rates: LayerRates | None = None
+    buffer_layers: int | None = None
     opening_s_max: float = OPENING_S_MAX
     clock: Callable[[], float] = time.perf_counter
     observer: Callable[[PointerSample], None] = lambda _: None
@@ -92,6 +100,8 @@ class RestoreOptions:
             raise ValueError(f"timeout_s must be above 0 and at most {TIMEOUT_S_MAX}")
         if self.step_tokens < 1:
             raise ValueError(f"step_tokens must be above 0, not {self.step_tokens}")
+        if self.buffer_layers is not None and self.buffer_layers < 1:
+            raise ValueError(f"buffer_layers must be above 0, not {self.buffer_layers}")
         if self.way is Way.BOTH_ENDS and (self.compute is None or self.load is None):
             raise ValueError("a way from both ends needs the costs of computing and of loading")
 

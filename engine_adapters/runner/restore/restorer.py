@@ -13,7 +13,11 @@ from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.cake_restoration import CakeRestoration
 from engine_adapters.runner.restore.layer_loader import LayerLoader
-from engine_adapters.runner.restore.layerwise_restoration import LayerwiseRestoration
+from engine_adapters.runner.restore.layered_history import PromptHistory
+from engine_adapters.runner.restore.layerwise_restoration import (
+    LayerwiseRestoration,
+    layerwise_limit,
+)
 from engine_adapters.runner.restore.loading_limit import LoadingLimit
 from engine_adapters.runner.restore.restore_options import RestoreOptions, Way
 from engine_adapters.runner.restore.span_restoration import SpanRestoration
@@ -115,11 +119,14 @@ class Restorer:
         if options.way is Way.LAYERS:
             return LayerwiseRestoration(
                 reader,
+                PromptHistory(self._loader, target, chunk_tokens=self._format.layout.chunk_tokens),
                 self._format,
                 self._loader,
-                target,
+                layerwise_limit(
+                    self._format, len(target.token_ids), options.compute, options, self._rates
+                ),
                 options,
-                wait_s_max=self._wait_s_max(len(target.token_ids)),
+                buffer_layers=options.buffer_layers or 1,
             )
         compute, load = options.compute, options.load
         assert compute is not None
@@ -155,14 +162,6 @@ class Restorer:
         """The first layer to read of the next span; those before it are recomputed."""
         layer_rates = self.options.layer_rates
         return 0 if layer_rates is None else layer_rates.recomputed_layers(self._stored)
-
-    def _wait_s_max(self, token_count: int) -> float:
-        """No longer than computing everything takes."""
-        options = self.options
-        if options.compute is None:
-            return options.timeout_s
-        alone_s = options.compute.compute_s(0, token_count, options.step_tokens)
-        return min(options.timeout_s, options.least_wait_s + alone_s)
 
     def _limit(self, token_count: int) -> LoadingLimit:
         return LoadingLimit.of_options(

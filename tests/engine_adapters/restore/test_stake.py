@@ -195,3 +195,21 @@ def test_a_history_begins_with_a_small_part_of_it(
     history_chunks: int, span_chunks: int, first: int
 ) -> None:
     assert first_span_chunks(history_chunks, span_chunks=span_chunks) == first
+
+
+def test_what_is_recovered_is_never_more_than_the_stake() -> None:
+    stake = Stake(COMPUTE, TOKENS, step_tokens=512)
+    first_s = stake.left_s
+    stake.spend(0.5 * first_s)
+    stake.recover(0.25 * STAKE_SHARE)
+    assert stake.left_s == pytest.approx(0.75 * first_s)
+    stake.recover(1.0)
+    assert stake.left_s == first_s
+
+
+def test_recovering_takes_nothing_of_what_was_gained() -> None:
+    stake = Stake(COMPUTE, TOKENS, step_tokens=512)
+    stake.gain(0, TOKENS)
+    before_s = stake.left_s
+    stake.recover(0.1)
+    assert stake.left_s == before_s

@@ -268,7 +268,8 @@ def test_a_store_that_dies_costs_the_history_only(kv: Lab, layers: int) -> None:
     kv.check(completion, restored_tokens=0)
 
 
-def test_a_silent_store_is_waited_for_no_longer_than_computing_takes(kv: Lab) -> None:
+def test_a_silent_store_was_waited_for_as_long_as_computing_everything_takes(kv: Lab) -> None:
+    """Bug: the stake of 4 % did not count, because no token is whole before the last layer."""
     engine = kv.engine()
     engine.add_request(kv.prompt, new_tokens_max=4, stop_token_ids=())
     request = kv.step_until_reading(engine)
@@ -276,11 +277,11 @@ def test_a_silent_store_is_waited_for_no_longer_than_computing_takes(kv: Lab) ->
     step_until_layers(engine, request, 1)
     assert request.restoration is not None
     request.restoration.advance(BUDGET)
-    # A step of a second, and what is waited in any case.
-    kv.clock.advance(1.0)
+    # A step takes a second.
+    kv.clock.advance(0.039)
     engine.step()
     assert not request.is_restored
-    kv.clock.advance(0.1)
+    kv.clock.advance(0.002)
     engine.step()
     assert request.is_restored
     kv.check(run(kv, engine), restored_tokens=0)

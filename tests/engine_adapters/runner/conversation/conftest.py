@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 from transformers import LlamaForCausalLM
 
-from engine_adapters.restore import LayerSchedule, Source
+from engine_adapters.restore import LayerSchedule, Preload, Source
 from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.states.state_format import StateFormat
 from tests.engine_adapters.runner.checkpoints import write_llama
 from tests.engine_adapters.runner.conversation.hand_cut import HandCutConversation
@@ -23,12 +24,18 @@ def make_lab(checkpoint: tuple[Path, LlamaForCausalLM]) -> Any:
     directory, theirs = checkpoint
     model = Model.from_directory(directory)
 
-    def make(source: Source = Source.KV, *, sinks: int = 0, codec: str = "raw") -> Lab:
+    def make(
+        source: Source = Source.KV,
+        *,
+        sinks: int = 0,
+        codec: str = "raw",
+        preload: Preload = Preload.AUTO,
+    ) -> Lab:
         schedule = LayerSchedule.of((source, model.config.layer_count))
         states = StateFormat.of_model(
             model, "talks", schedule=schedule, chunk_tokens=CHUNK_TOKENS
         ).encoded(codec)
         by_hand = HandCutConversation(theirs, window=WINDOW, sinks=sinks)
-        return Lab(model, states, by_hand, sinks)
+        return Lab(model, states, by_hand, sinks, options=RestoreOptions(preload=preload))
 
     return make

@@ -14,6 +14,7 @@ from engine_adapters.runner.conversation.continued import ConversationStore
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client.testing import MemoryClient, MemoryStore
@@ -37,12 +38,15 @@ class Lab:
     sinks: int
     store: MemoryStore = field(default_factory=make_store)
     token_budget: int = 16
+    options: RestoreOptions = field(default_factory=RestoreOptions)
 
     def turn(self, prompt: list[int], new_tokens: int, *, compares: bool = True) -> Completion:
         logits: list[Tensor] = []
         with MemoryClient(self.store) as client:
             saver = StateSaver(client, self.state_format)
-            talks = ConversationStore(client, self.state_format, self.model, saver=saver)
+            talks = ConversationStore(
+                client, self.state_format, self.model, saver=saver, options=self.options
+            )
             engine = Engine(
                 self.model,
                 cache_tokens=WINDOW + 9,
@@ -52,20 +56,16 @@ class Lab:
             )
             # A slot that is not 0, so that positions and slots differ.
             engine._pool.reserve(9)
-            forward = self.model.forward
+            sample = engine._sample
             talk = talks.open(NAME, sink_tokens=self.sinks)
 
-            def watched(*arguments: Any, **options: Any) -> Tensor:
-                made = forward(*arguments, **options)
+            def watched(ready: Any, made: Tensor) -> list[Completion]:
                 logits.extend(made)
-                return made
+                return sample(ready, made)
 
-            self.model.forward = watched  # type: ignore[method-assign]
-            try:
-                engine.add_request(prompt, new_tokens_max=new_tokens, conversation=talk)
-                (completion,) = engine.run()
-            finally:
-                self.model.forward = forward  # type: ignore[method-assign]
+            engine._sample = watched  # type: ignore[method-assign]
+            engine.add_request(prompt, new_tokens_max=new_tokens, conversation=talk)
+            (completion,) = engine.run()
             assert completion.error is None, completion.error
             talk.end_turn(completion.token_ids, completion.cuts)
             talks.close()
@@ -95,16 +95,16 @@ class Lab:
     def restored(self) -> int:
         """Loads what is stored and nothing else, and compares it; how many tokens."""
         with MemoryClient(self.store) as client:
-            talks = ConversationStore(client, self.state_format, self.model)
+            talks = ConversationStore(client, self.state_format, self.model, options=self.options)
             engine = Engine(self.model, cache_tokens=WINDOW + 9)
             talk = talks.open(NAME)
-            restoration = talk.begin(talk.cuts, cache=engine._cache, first_slot=9)
+            restoration = talk.begin(talk.cuts, cache=engine._cache, first_slot=9, new_tokens=1)
             assert restoration is not None
             while not restoration.state.is_over:
                 restoration.advance(0)
                 if restoration.state.is_waiting:
                     restoration.wait(1.0)
-            count = restoration.usable.token_count
+            count = talk.usable.token_count
             self.compare_cache(engine, count, RESTORED_EXACT)
             restoration.close()
             talks.close()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_adapters.restore import Preload
 from engine_adapters.runner import turn
 from tests.engine_adapters.runner.memory import make_store
 from tests.engine_adapters.runner.test_main import TEXT, CliClient, call, random_model
@@ -12,17 +13,19 @@ from tests.engine_adapters.runner.test_main import TEXT, CliClient, call, random
 __all__ = ["random_model"]
 
 
+@pytest.mark.parametrize("preload", list(Preload))
 def test_turns_by_name_are_those_of_the_whole_conversation(
     random_model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    preload: Preload,
 ) -> None:
     CliClient.store_of_test = make_store()
     monkeypatch.setattr(turn, "Client", CliClient)
     tokens = tmp_path / "tokens.json"
     common = ["--model", random_model, "--max-new-tokens", 9, "--json", "--mode", "kv"]
-    by_name = [*common, "--conversation", "a talk"]
+    by_name = [*common, "--conversation", "a talk", "--preload", preload, "--least-wait", 60]
     whole = [*common, "--no-store", "--token-output", tokens]
     said = 0
     for number, prompt in enumerate([TEXT, " And then?", " Why?"]):
@@ -36,6 +39,8 @@ def test_turns_by_name_are_those_of_the_whole_conversation(
         # All but the last token, which was only sampled, with the tail of the last chunk.
         assert report["restored_tokens"] == max(0, said - 1)
         assert report["cut_tokens"] == 0
+        # Without a profile nothing says that layers are better.
+        assert report["is_by_layers"] == (preload is Preload.LAYERS and number > 0)
         said = report["prompt_tokens"] + 9
 
 

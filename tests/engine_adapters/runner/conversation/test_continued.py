@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 from engine_adapters.conversation.conversations import Conversations
 from engine_adapters.conversation.errors import ConversationError
 from engine_adapters.conversation.history import dropped
-from engine_adapters.restore import LayerSchedule, Source
+from engine_adapters.restore import LayerSchedule, Preload, Source
 from engine_adapters.runner.conversation.continued import ConversationStore
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.model.errors import RequestError
@@ -36,12 +36,16 @@ from tests.engine_adapters.runner.conversation.lab import (
 from tests.engine_adapters.runner.memory import check_released, make_store
 
 SOURCES = {"kv": Source.KV, "hidden": Source.HIDDEN}
+PRELOADS = (Preload.SPANS, Preload.LAYERS)
 
 
+@pytest.mark.parametrize("preload", PRELOADS)
 @pytest.mark.parametrize("sinks", [0, 3])
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
-def test_turns_of_a_conversation_that_overflows(make_lab: Any, source: Source, sinks: int) -> None:
-    lab: Lab = make_lab(source, sinks=sinks)
+def test_turns_of_a_conversation_that_overflows(
+    make_lab: Any, source: Source, sinks: int, preload: Preload
+) -> None:
+    lab: Lab = make_lab(source, sinks=sinks, preload=preload)
     restored = []
     for number in range(7):
         completion = lab.turn(prompt_of(number, 9), 7)
@@ -53,9 +57,12 @@ def test_turns_of_a_conversation_that_overflows(make_lab: Any, source: Source, s
     assert completion.computed_tokens == 9 + 7
 
 
+@pytest.mark.parametrize("preload", PRELOADS)
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
-def test_an_answer_that_overflows_while_it_is_decoded(make_lab: Any, source: Source) -> None:
-    lab: Lab = make_lab(source, sinks=2)
+def test_an_answer_that_overflows_while_it_is_decoded(
+    make_lab: Any, source: Source, preload: Preload
+) -> None:
+    lab: Lab = make_lab(source, sinks=2, preload=preload)
     completion = lab.turn(prompt_of(1, 20), 100)
     assert lab.by_hand.cut_count >= 3
     assert len(completion.cuts) == lab.by_hand.cut_count
@@ -63,9 +70,10 @@ def test_an_answer_that_overflows_while_it_is_decoded(make_lab: Any, source: Sou
     assert lab.restored() == lab.by_hand.llama.count
 
 
+@pytest.mark.parametrize("preload", PRELOADS)
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
-def test_cuts_between_turns_at_any_count(make_lab: Any, source: Source) -> None:
-    lab: Lab = make_lab(source)
+def test_cuts_between_turns_at_any_count(make_lab: Any, source: Source, preload: Preload) -> None:
+    lab: Lab = make_lab(source, preload=preload)
     choices = random.Random(5)
     for number in range(12):
         lab.turn(prompt_of(number, choices.randint(1, 9)), choices.randint(1, 6))
@@ -76,13 +84,14 @@ def test_cuts_between_turns_at_any_count(make_lab: Any, source: Source) -> None:
         lab.restored()
 
 
+@pytest.mark.parametrize("preload", PRELOADS)
 @pytest.mark.parametrize("codec", ["raw", "zstd"])
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_states_that_are_lost_are_computed_as_they_were(
-    make_lab: Any, share: float, codec: str
+    make_lab: Any, share: float, codec: str, preload: Preload
 ) -> None:
     """Those from after a cut depend on what it dropped: the cut is made again on the way."""
-    lab: Lab = make_lab(sinks=1, codec=codec)
+    lab: Lab = make_lab(sinks=1, codec=codec, preload=preload)
     choices = random.Random(3)
     for number in range(8):
         lab.turn(prompt_of(number, choices.randint(4, 12)), choices.randint(3, 20))
@@ -90,16 +99,19 @@ def test_states_that_are_lost_are_computed_as_they_were(
     assert lab.by_hand.cut_count >= 3
 
 
+@pytest.mark.parametrize("preload", PRELOADS)
 def test_conversations_and_a_prompt_in_one_batch(
-    make_lab: Any, checkpoint: tuple[Path, LlamaForCausalLM]
+    make_lab: Any, checkpoint: tuple[Path, LlamaForCausalLM], preload: Preload
 ) -> None:
     """Each cuts its own slots, when its own turn has come."""
-    lab: Lab = make_lab(sinks=2)
+    lab: Lab = make_lab(sinks=2, preload=preload)
     prompts = {"one": prompt_of(1, 30), "two": prompt_of(2, 7), "three": prompt_of(3, 17)}
     by_hand = {name: HandCutConversation(checkpoint[1], window=WINDOW, sinks=2) for name in prompts}
     with MemoryClient(lab.store) as client:
         saver = StateSaver(client, lab.state_format)
-        talks = ConversationStore(client, lab.state_format, lab.model, saver=saver)
+        talks = ConversationStore(
+            client, lab.state_format, lab.model, saver=saver, options=lab.options
+        )
         for _ in range(3):
             engine = Engine(lab.model, cache_tokens=4 * WINDOW, sink=saver)
             opened = {}

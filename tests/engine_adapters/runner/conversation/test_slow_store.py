@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from engine_adapters.conversation.history import dropped, overflow_cut
-from engine_adapters.restore import ComputeCost
+from engine_adapters.restore import ComputeCost, Preload
 from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.runner.conversation.continued import ConversationStore
-from engine_adapters.runner.conversation.piece_restoration import PieceRestoration
+from engine_adapters.runner.engine.restoration import Restoration
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from kvstored_client.testing import Delivery, MemoryClient
@@ -23,7 +23,7 @@ LOOKS_MAX = 20_000
 class SlowStore:
     """A stored conversation in a store that brings nothing unless a test lets it."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, *, preload: Preload = Preload.SPANS) -> None:
         self.clock = Clock()
         self.client = MemoryClient(lab.store)
         options = RestoreOptions(
@@ -31,6 +31,7 @@ class SlowStore:
             least_wait_s=0.0,
             span_tokens=16,
             clock=self.clock,
+            preload=preload,
         )
         self._talks = ConversationStore(self.client, lab.state_format, lab.model, options=options)
         self.talk = self._talks.open(NAME)
@@ -41,10 +42,10 @@ class SlowStore:
 
     def restored(
         self, *, deliver: Callable[[], bool], cuts: Sequence[Cut] | None = None
-    ) -> PieceRestoration:
+    ) -> Restoration:
         """What the window came to; all that was asked for arrives where ``deliver`` says so."""
         cuts = self.talk.cuts if cuts is None else cuts
-        restoration = self.talk.begin(cuts, cache=self._cache, first_slot=0)
+        restoration = self.talk.begin(cuts, cache=self._cache, first_slot=0, new_tokens=1)
         assert restoration is not None
         for _ in range(LOOKS_MAX):
             restoration.advance(0)
@@ -70,8 +71,8 @@ def slow(make_lab: Callable[[], Lab]) -> SlowStore:
 
 def test_a_conversation_was_waited_for_thirty_seconds(slow: SlowStore) -> None:
     """Bug: where the store is silent, whatever computing costs."""
-    restoration = slow.restored(deliver=lambda: False)
-    assert restoration.usable.token_count == 0
+    slow.restored(deliver=lambda: False)
+    assert slow.talk.usable.token_count == 0
     assert 0 < slow.clock.now_s <= BLIND_SHARE * len(slow.talk.token_ids) * TOKEN_S * 1.001
 
 
@@ -79,14 +80,14 @@ def test_a_conversation_whose_store_falls_silent_costs_what_came_before_and_a_st
     slow: SlowStore,
 ) -> None:
     restoration = slow.restored(deliver=lambda: len(slow.client.store.reads) < 2)
-    assert restoration.report().restored_tokens == restoration.usable.token_count
+    assert restoration.report().restored_tokens == slow.talk.usable.token_count
     assert slow.clock.now_s <= (BLIND_SHARE + STAKE_SHARE) * len(slow.talk.token_ids) * TOKEN_S
 
 
 def test_a_conversation_that_comes_as_fast_as_it_is_asked_for_is_restored(slow: SlowStore) -> None:
-    restoration = slow.restored(deliver=lambda: True)
-    assert restoration.usable.cut_count == len(slow.talk.cuts) > 0
-    assert restoration.usable.next_token == slow.talk.conversation.computed_tokens
+    slow.restored(deliver=lambda: True)
+    assert slow.talk.usable.cut_count == len(slow.talk.cuts) > 0
+    assert slow.talk.usable.next_token == slow.talk.conversation.computed_tokens
 
 
 def test_a_prompt_that_leaves_nothing_of_the_window_raised(slow: SlowStore) -> None:
@@ -96,4 +97,5 @@ def test_a_prompt_that_leaves_nothing_of_the_window_raised(slow: SlowStore) -> N
     assert cut is not None
     cuts = (*slow.talk.cuts, cut)
     assert dropped(cuts) == stop
-    assert slow.restored(deliver=lambda: True, cuts=cuts).usable.token_count == 0
+    slow.restored(deliver=lambda: True, cuts=cuts)
+    assert slow.talk.usable.token_count == 0
