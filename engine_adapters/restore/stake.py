@@ -103,6 +103,16 @@ class Stake:
         """Tokens ``first`` to ``stop - 1`` are in the cache and need not be computed."""
         self._left_s += self.compute_s(first, stop)
 
+    def settle(self, compute: ComputeCost, first_token: int, token_count: int) -> None:
+        """From now on what is lost of these tokens is computed at this cost, and nothing else is.
+
+        Until now more was lost with them. No more may be lost by waiting than computing them takes.
+        """
+        self._compute = compute
+        self._whole_s = self.compute_s(first_token, token_count)
+        self._left_s = min(self._left_s, self._whole_s)
+        self._reserve_s = min(self._reserve_s, self._whole_s)
+
     def recover(self, share: float) -> None:
         """That share of all came, and may be of no use yet: what it took is staked once more.
 

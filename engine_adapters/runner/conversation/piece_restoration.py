@@ -20,9 +20,9 @@ from engine_adapters.runner.states.state_format import StateFormat
 class PieceRestoration:
     """Fills the cache with a window that cuts have left, from the pieces that are stored.
 
-    What is restored is the longest
-    run of chunks that came whole, as far as computing can go on from there: where a chunk is lost
-    before the last cut, nothing is, and the engine computes everything again, cuts included.
+    What is restored are the chunks that came whole, one after the other, as far as computing can go
+    on from there: where a chunk is lost before the last cut, nothing is, and the engine computes
+    everything again, cuts included.
     Positions of ``state`` are numbers among all tokens, those of ``limit`` are in the window.
 
     What ``limit`` says costs too much to wait for counts as lost. It takes each span that came as
@@ -38,7 +38,12 @@ class PieceRestoration:
         loader: LayerLoader,
         limit: LoadingLimit,
         options: RestoreOptions,
+        *,
+        window_tokens: int,
     ) -> None:
+        """``options.compute`` is what the ``window_tokens`` cost where nothing is cut any more."""
+        self._rest_cost = options.compute
+        self._window_tokens = window_tokens
         self._reader = reader
         self._window = window
         self._layout = state_format.layout
@@ -125,20 +130,29 @@ class PieceRestoration:
                     return
                 yield 0
                 continue
+            stop = loaded_tokens + self._window.token_count(span)
             for layer in range(self._layout.layer_count):
                 while span.arrived_chunks(layer) < span.chunk_count:
                     if not self._may_come(span, layer):
                         return
-                    verdict = self._limit.judge(span, loaded_tokens)
+                    verdict = self._limit.judge(span, loaded_tokens, stop)
                     if not (span.is_finished or self._may_wait(verdict)):
                         return
                     self._wait = partial(self._wait_for, span, layer)
                     yield 0
                 yield self._load(span, layer)
             self._loaded_chunks += span.chunk_count
-            self._limit.gain(loaded_tokens, span.stop_token)
-            loaded_tokens = span.stop_token
+            self._limit.gain(loaded_tokens, stop)
+            loaded_tokens = stop
+            self._settle(loaded_tokens)
             reader.give_back(span)
+
+    def _settle(self, loaded_tokens: int) -> None:
+        """Once all up to the last cut has come, only what is missing after it is computed."""
+        if self._rest_cost is None or not self._window.reached(self._loaded_chunks).may_follow:
+            return
+        rest_cost, self._rest_cost = self._rest_cost, None
+        self._limit.settle(rest_cost, loaded_tokens, self._window_tokens)
 
     def _may_come(self, span: Span, layer: int) -> bool:
         """Whether the rest of a layer is there or on its way."""

@@ -11,7 +11,12 @@ from engine_adapters.conversation.usable_states import UsableStates, usable_stat
 from engine_adapters.reading.piece import Piece
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.stored_pieces import StoredPieces
-from engine_adapters.runner.conversation.load_runs import LoadRun, chunks_of, load_runs
+from engine_adapters.runner.conversation.load_batches import (
+    LoadBatch,
+    chunks_of,
+    load_batches,
+    token_count_of,
+)
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.restore.layer_loader import LayerLoader
 from engine_adapters.runner.restore.layered_history import Reached
@@ -94,16 +99,25 @@ class StoredWindow:
         assert found is not None
         place, token_count = self._place, 0
         numbers = range(span.first_chunk + chunks.start, span.first_chunk + chunks.stop)
-        for run in load_runs(found.usable.pieces, numbers, chunk_tokens=self._finder.chunk_tokens):
+        for batch in load_batches(
+            found.usable.pieces, numbers, chunk_tokens=self._finder.chunk_tokens
+        ):
             self._loader.load(
                 layer,
-                _rows(span, layer, run),
+                _rows(span, layer, batch),
                 cache=place.cache,
-                first_slot=place.first_slot + run.first_position,
-                first_position=run.first_position,
+                first_slot=place.first_slot + batch.first_position,
+                first_position=batch.first_position,
             )
-            token_count += run.token_count
+            token_count += batch.token_count
         return token_count
+
+    def token_count(self, span: Span) -> int:
+        """Tokens of the window in a span: of its first and last chunks it may have some only."""
+        found = self._finder.found
+        assert found is not None
+        chunks = range(span.first_chunk, span.first_chunk + span.chunk_count)
+        return token_count_of(found.usable.pieces, chunks)
 
     def _usable_of(self, found: StoredStates, kept: int) -> UsableStates:
         loaded = set(chunks_of(found.usable.pieces)[:kept])
@@ -117,9 +131,9 @@ class StoredWindow:
         return usable if usable.cut_count == found.usable.cut_count else UsableStates()
 
 
-def _rows(span: Span, layer: int, run: LoadRun) -> Tensor:
-    """The rows of a run: [chunks, *shape of a slice with so many tokens]."""
-    first_chunk = run.first_chunk - span.first_chunk
-    states = span.states(layer, run.chunk_count, first_chunk=first_chunk)
+def _rows(span: Span, layer: int, batch: LoadBatch) -> Tensor:
+    """The rows of a batch: [chunks, *shape of a slice with so many tokens]."""
+    first_chunk = batch.first_chunk - span.first_chunk
+    states = span.states(layer, batch.chunk_count, first_chunk=first_chunk)
     axis = 1 + token_axis(states.shape[1:])
-    return states.narrow(axis, run.first_row, run.row_count)
+    return states.narrow(axis, batch.first_row, batch.row_count)

@@ -94,7 +94,15 @@ class WindowRestorer:
             rates=self._rates,
             is_on_cpu=self._loader.is_on_cpu,
         )
-        by_spans = PieceRestoration(reader, window, self._format, self._loader, limit, options)
+        by_spans = PieceRestoration(
+            reader,
+            window,
+            self._format,
+            self._loader,
+            limit,
+            self._options,
+            window_tokens=window_tokens,
+        )
         return by_spans, window
 
     def close(self) -> None:

@@ -160,12 +160,18 @@ class LoadingLimit:
             load_s = self._pace.remaining_s(layout.chunk_bytes())
         return self._stake.opening(position, position + layout.chunk_tokens, load_s=load_s)
 
-    def judge(self, span: Span, position: int) -> Verdict:
-        """What to do about tokens from ``position`` on of a span that has not come whole."""
+    def settle(self, compute: ComputeCost, first_token: int, token_count: int) -> None:
+        """What is lost from here on is computed at this cost, and nothing else with it."""
+        self._charge()
+        if self._stake is not None:
+            cost = self._rates.compute_cost(compute)
+            self._stake.settle(cost, first_token, token_count)
+
+    def judge(self, span: Span, position: int, stop: int) -> Verdict:
+        """What to do about tokens ``position`` to ``stop - 1``: their span has not come whole."""
         self._charge()
         if self._stake is None:
             return Verdict.WAIT
-        stop = span.stop_token
         return self._stake.verdict(position, stop, load_s=self._remaining_s(span))
 
     def affords(self, span: Span, position: int, *, share: float) -> bool:

@@ -213,3 +213,23 @@ def test_recovering_takes_nothing_of_what_was_gained() -> None:
     before_s = stake.left_s
     stake.recover(0.1)
     assert stake.left_s == before_s
+
+
+def test_what_is_computed_alone_is_not_waited_for_longer_than_that_takes() -> None:
+    scaled = COMPUTE.scaled(10)
+    stake = Stake(scaled, TOKENS, step_tokens=512)
+    stake.gain(0, TOKENS - 64)
+    rest_s = COMPUTE.compute_s(TOKENS - 64, TOKENS, 512)
+    assert stake.left_s > 10 * rest_s
+    assert stake.verdict(TOKENS - 64, TOKENS, load_s=2 * rest_s) is Verdict.WAIT
+    stake.settle(COMPUTE, TOKENS - 64, TOKENS)
+    assert stake.left_s == pytest.approx(rest_s)
+    assert stake.verdict(TOKENS - 64, TOKENS, load_s=2 * rest_s) is Verdict.DROP
+    assert stake.verdict(TOKENS - 64, TOKENS, load_s=0.5 * rest_s) is Verdict.WAIT
+
+
+def test_a_stake_that_is_spent_is_not_made_larger_by_what_is_left_to_compute() -> None:
+    stake = Stake(COMPUTE, TOKENS, step_tokens=512)
+    stake.spend(WHOLE_S)
+    stake.settle(COMPUTE, 0, TOKENS)
+    assert stake.left_s == 0

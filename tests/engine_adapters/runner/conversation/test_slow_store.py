@@ -8,16 +8,26 @@ from engine_adapters.conversation.history import dropped, overflow_cut
 from engine_adapters.restore import ComputeCost, Preload
 from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.runner.conversation.continued import ConversationStore
+from engine_adapters.runner.conversation.load_batches import token_count_of
 from engine_adapters.runner.engine.restoration import Restoration
 from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.restore.loading_limit import LoadingLimit
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from kvstored_client.testing import Delivery, MemoryClient
 from kvstored_contract.keys import Cut
-from tests.engine_adapters.runner.conversation.lab import NAME, WINDOW, Lab, prompt_of
+from tests.engine_adapters.runner.conversation.lab import (
+    CHUNK_TOKENS,
+    NAME,
+    WINDOW,
+    Lab,
+    prompt_of,
+)
 from tests.engine_adapters.runner.memory import Clock, let_waits_take_time
 
 TOKEN_S = 1.0
 LOOKS_MAX = 20_000
+READS = 5
+"""Of the window; those before the last one reach the last cut."""
 
 
 class SlowStore:
@@ -88,6 +98,53 @@ def test_a_conversation_that_comes_as_fast_as_it_is_asked_for_is_restored(slow: 
     slow.restored(deliver=lambda: True)
     assert slow.talk.usable.cut_count == len(slow.talk.cuts) > 0
     assert slow.talk.usable.next_token == slow.talk.conversation.computed_tokens
+
+
+@pytest.mark.parametrize("sinks", [0, 2])
+def test_a_chunk_with_few_tokens_of_the_window_counted_whole(
+    make_lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch, sinks: int
+) -> None:
+    """Bug: what came after it seemed to be computed in no time, and was given up."""
+    lab = make_lab(sinks=sinks)
+    for number in range(5):
+        lab.turn(prompt_of(number, 12), 4)
+    slow = SlowStore(lab)
+    gained: list[tuple[int, int]] = []
+    gain = LoadingLimit.gain
+
+    def noted(limit: LoadingLimit, first: int, stop: int) -> None:
+        gained.append((first, stop))
+        gain(limit, first, stop)
+
+    monkeypatch.setattr(LoadingLimit, "gain", noted)
+    slow.restored(deliver=lambda: True)
+    pieces = slow.talk.usable.pieces
+    assert pieces[0].token_count < CHUNK_TOKENS
+    # The first span is one chunk.
+    assert gained[0] == (0, token_count_of(pieces, range(1)))
+    assert [first for first, _ in gained[1:]] == [stop for _, stop in gained[:-1]]
+    assert gained[-1][1] == slow.talk.usable.token_count
+
+
+def test_what_is_missing_after_the_last_cut_was_waited_for_as_if_all_were_lost(
+    slow: SlowStore,
+) -> None:
+    """Bug: a store that falls silent there was waited for many times what computing takes."""
+    came_s = 0.0
+    reads = slow.client.store.reads
+
+    def deliver() -> bool:
+        nonlocal came_s
+        for read in reads[:-1] if len(reads) == READS else reads:
+            if read.deliver():
+                came_s = slow.clock.now_s
+        return False
+
+    restoration = slow.restored(deliver=deliver)
+    rest = slow.talk.conversation.computed_tokens - slow.talk.usable.next_token
+    assert 0 < rest < WINDOW
+    assert restoration.report().restored_tokens > 0
+    assert slow.clock.now_s - came_s <= 1.001 * rest * TOKEN_S
 
 
 def test_a_prompt_that_leaves_nothing_of_the_window_raised(slow: SlowStore) -> None:

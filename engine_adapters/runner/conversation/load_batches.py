@@ -6,7 +6,7 @@ from typing import NamedTuple
 from engine_adapters.conversation.usable_states import KeptPiece
 
 
-class LoadRun(NamedTuple):
+class LoadBatch(NamedTuple):
     """Rows ``first_row`` to ``first_row + row_count - 1`` of each of some chunks that follow.
 
     ``first_chunk`` is a number among the chunks that are read. The rows have the positions from
@@ -30,27 +30,34 @@ def chunks_of(pieces: Iterable[KeptPiece]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(piece.chunk for piece in pieces))
 
 
-def load_runs(
+def token_count_of(pieces: Iterable[KeptPiece], chunks: range) -> int:
+    """Tokens of the window in ``chunks``, numbers in ``chunks_of``."""
+    pieces = tuple(pieces)
+    numbers = {chunk: number for number, chunk in enumerate(chunks_of(pieces))}
+    return sum(piece.token_count for piece in pieces if numbers[piece.chunk] in chunks)
+
+
+def load_batches(
     pieces: Iterable[KeptPiece], chunks: range, *, chunk_tokens: int
-) -> Iterator[LoadRun]:
+) -> Iterator[LoadBatch]:
     """What to load of ``chunks``, numbers in ``chunks_of``, in the order of positions."""
     numbers: dict[int, int] = {}
-    run: LoadRun | None = None
+    batch: LoadBatch | None = None
     for piece in pieces:
         number = numbers.setdefault(piece.chunk, len(numbers))
         if number not in chunks:
             continue
         is_whole = piece.token_count == chunk_tokens
         if (
-            run is not None
+            batch is not None
             and is_whole
-            and run.row_count == chunk_tokens
-            and number == run.first_chunk + run.chunk_count
+            and batch.row_count == chunk_tokens
+            and number == batch.first_chunk + batch.chunk_count
         ):
-            run = run._replace(chunk_count=run.chunk_count + 1)
+            batch = batch._replace(chunk_count=batch.chunk_count + 1)
             continue
-        if run is not None:
-            yield run
-        run = LoadRun(number, 1, piece.first_row, piece.token_count, piece.first_position)
-    if run is not None:
-        yield run
+        if batch is not None:
+            yield batch
+        batch = LoadBatch(number, 1, piece.first_row, piece.token_count, piece.first_position)
+    if batch is not None:
+        yield batch
