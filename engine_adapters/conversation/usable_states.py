@@ -57,7 +57,7 @@ def usable_states(
         made = cuts[:cut_count]
         first = made[-1].first_token if made else 0
         end = stop if cut_count == len(cuts) else min(stop, cuts[cut_count].first_token)
-        pieces = _stored_prefix(window(made, max(first, end)), is_stored, chunk_tokens)
+        pieces = _stored_prefix(window(made, max(first, end)), is_stored, stop, chunk_tokens)
         next_token = sum(piece.token_count for piece in pieces) + dropped(made)
         # What lies before the last cut must all be there: it cannot be computed after it.
         if first <= next_token:
@@ -66,18 +66,21 @@ def usable_states(
 
 
 def _stored_prefix(
-    ranges: Sequence[range], is_stored: Sequence[bool], chunk_tokens: int
+    ranges: Sequence[range], is_stored: Sequence[bool], stop: int, chunk_tokens: int
 ) -> tuple[KeptPiece, ...]:
-    """The pieces of a window as far as all before them are stored."""
+    """The pieces of a window as far as all before them are stored.
+
+    The chunk that ``stop`` lies in has rows before it only, also where a cut comes later in it.
+    """
     pieces: list[KeptPiece] = []
     position = 0
     for numbers in ranges:
         first = numbers.start
         while first < numbers.stop:
             chunk, row = divmod(first, chunk_tokens)
-            if chunk >= len(is_stored) or not is_stored[chunk]:
+            if first >= stop or not is_stored[chunk]:
                 return tuple(pieces)
-            count = min(numbers.stop - first, chunk_tokens - row)
+            count = min(numbers.stop - first, chunk_tokens - row, stop - first)
             pieces.append(
                 KeptPiece(chunk=chunk, first_row=row, token_count=count, first_position=position)
             )

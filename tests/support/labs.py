@@ -288,6 +288,46 @@ RESTORATIONS = Lab(
     quick=200,
     long=None,
 )
+TALK_WALKS = Lab(
+    promise="whatever happens to the store, the tokens are the same",
+    file="engine_adapters/runner/conversation/test_machine.py",
+    cases="runs of the state machine of conversations",
+    smoke=8,
+    quick=80,
+    long=1000,
+)
+TALK_WALK_STEPS = Lab(
+    promise="whatever happens to the store, the tokens are the same",
+    file="engine_adapters/runner/conversation/test_machine.py",
+    cases="steps of each of these runs",
+    smoke=40,
+    quick=50,
+    long=100,
+)
+TALKS = Lab(
+    promise="whatever happens to the store, the tokens are the same",
+    file="system/test_conversations.py",
+    cases="conversations with evictions, cuts and kills",
+    smoke=4,
+    quick=16,
+    long=200,
+)
+TALK_TURNS = Lab(
+    promise="whatever happens to the store, the tokens are the same",
+    file="system/test_conversations.py",
+    cases="turns of each conversation",
+    smoke=8,
+    quick=16,
+    long=50,
+)
+TALK_KILLS = Lab(
+    promise="whatever happens to the store, the tokens are the same",
+    file="system/test_conversations.py",
+    cases="kills of engine, daemon or both",
+    smoke=3,
+    quick=12,
+    long=120,
+)
 FAILING_USES = Lab(
     promise="whatever happens to the store, the tokens are the same",
     file="system/test_failures.py",

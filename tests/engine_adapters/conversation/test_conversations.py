@@ -235,6 +235,40 @@ def test_both_sides_of_a_fork_go_on(talks: Conversations, client: MemoryClient) 
         talks.fork(NAME, "a fork")
 
 
+def test_a_conversation_that_forked_before_a_cut_is_a_hit(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    """What the other one computes after its cut has other keys, although its tokens are the same.
+
+    Fails when ``history_keys`` does not look at cuts.
+    """
+    talk = talks.end_turn(talks.open(NAME), numbered(41))
+    save_states(client, talk, 40, flushes=True)
+    fork = talks.fork(NAME, "a fork")
+    talk = talks.truncate(talk, [range(8, 40)])
+    talk = talks.end_turn(talk, numbered(30, 41))
+    save_states(client, talk, 70, flushes=True)
+    assert talks.stored(talk, LAYOUT, lease_ms=LEASE_MS).usable.next_token == 70
+    assert talks.stored(fork, LAYOUT, lease_ms=LEASE_MS).usable.next_token == 40
+    fork = talks.end_turn(fork, numbered(30, 41))
+    assert talk.token_ids == fork.token_ids
+    assert talks.stored(fork, LAYOUT, lease_ms=LEASE_MS).usable.next_token == 32
+
+
+def test_a_fresh_prompt_of_what_a_cut_has_left_is_a_miss(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    talk = talks.end_turn(talks.open(NAME), numbered(41))
+    save_states(client, talk, 40, flushes=True)
+    talk = talks.truncate(talk, [range(8, 40)])
+    talk = talks.end_turn(talk, numbered(30, 41))
+    save_states(client, talk, 70, flushes=True)
+    rest = client.prefix_keys(LAYOUT, talk.token_ids[8:])
+    assert client.match(LAYOUT, rest).chunk_count == 0
+    whole = client.prefix_keys(LAYOUT, talk.token_ids)
+    assert client.match(LAYOUT, whole).chunk_count == 40 // LAYOUT.chunk_tokens
+
+
 def test_a_deleted_conversation_is_new(talks: Conversations, client: MemoryClient) -> None:
     talk = talks.end_turn(talks.open(NAME), numbered(41))
     save_states(client, talk, 40, flushes=True)

@@ -56,6 +56,17 @@ def test_states_may_end_before_the_last_cut() -> None:
     assert usable.cut_count == 0
 
 
+def test_rows_that_a_short_chunk_does_not_have_were_loaded() -> None:
+    """Bug: where a cut came later in the chunk that the stored tokens end in.
+
+    Its last rows had not been saved, so that whatever lay there in memory was taken for states.
+    """
+    cut = make_cut((), 7, (range(3, 7),))
+    usable = usable_states([cut], [True, True], stop=6, chunk_tokens=CHUNK_TOKENS)
+    assert numbers_of(usable) == list(range(6))
+    assert (usable.cut_count, usable.next_token) == (0, 6)
+
+
 def test_without_states_everything_is_computed() -> None:
     assert usable_states((), (), stop=0, chunk_tokens=CHUNK_TOKENS) == UsableStates()
 
@@ -63,9 +74,10 @@ def test_without_states_everything_is_computed() -> None:
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 4), st.integers(0, 9)), max_size=4),
     st.lists(st.booleans(), max_size=14),
+    st.integers(0, CHUNK_TOKENS - 1),
 )
 def test_nothing_better_could_be_loaded(
-    events: list[tuple[int, int, int]], is_stored: list[bool]
+    events: list[tuple[int, int, int]], is_stored: list[bool], missing: int
 ) -> None:
     cuts: list[Cut] = []
     count = 0
@@ -76,7 +88,8 @@ def test_nothing_better_could_be_loaded(
         resumed = min(left, sinks + dropped_count)
         if resumed > sinks:
             cuts.append(make_cut(cuts, count, (range(sinks), range(resumed, left))))
-    stop = min(count, len(is_stored) * CHUNK_TOKENS)
+    # The last chunk may be a short one, and what follows it was not saved.
+    stop = max(0, min(count, len(is_stored) * CHUNK_TOKENS) - missing)
     usable = usable_states(cuts, is_stored, stop=stop, chunk_tokens=CHUNK_TOKENS)
     best = -1
     for made in range(len(cuts) + 1):
@@ -91,3 +104,4 @@ def test_nothing_better_could_be_loaded(
     expected = [number for one in window(loaded, usable.next_token) for number in one]
     assert numbers_of(usable) == expected
     assert all(is_stored[piece.chunk] for piece in usable.pieces)
+    assert all(number < stop for number in numbers_of(usable))

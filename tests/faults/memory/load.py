@@ -22,6 +22,7 @@ from kvstored_client import (
     StoreError,
 )
 from tests.faults.memory.growing import GrowingLoad
+from tests.faults.memory.talking import TalkingLoad
 
 PLAIN_LAYOUTS = tuple(
     StateLayout(
@@ -51,6 +52,9 @@ class Load:
         self._source = random.Random(seed)
         self._payload = np.random.default_rng(seed).bytes(ARENA_BYTES)
         growing = GrowingLoad(PLAIN_LAYOUTS, source=self._source, payload=self._payload)
+        self._talking = TalkingLoad(
+            PLAIN_LAYOUTS[0], source=self._source, payload=self._payload, name=f"talk {seed}"
+        )
         self._steps: list[Callable[[Client], None]] = [
             *[self._put] * 8,
             *[self._read] * 8,
@@ -63,9 +67,15 @@ class Load:
             *[growing.append] * 8,
             *[growing.flush] * 3,
             *[growing.cut] * 3,
+            *[self._talking.step] * 6,
             *[self._fail] * 2,
             self._bad_handshake,
         ]
+
+    @property
+    def turn_count(self) -> int:
+        """Finished turns of conversations."""
+        return self._talking.turn_count
 
     def session(self, deadline: float) -> None:
         """One session of some steps; it ends in order or by hanging up."""

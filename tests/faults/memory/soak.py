@@ -33,12 +33,13 @@ TAILS = int(OPEN_SHARE_MAX * DRAM_BYTES) // (SLAB_BYTES // (SLAB_BYTES // class_
 class SoakReport:
     """The idle daemon after the warm-up, then after each phase, and the steps of all phases.
 
-    ``append_rows`` were taken by the daemon since its start, and ``tails`` could be opened in
-    the end.
+    ``turn_count`` of the steps were turns of conversations. ``append_rows`` were taken by the
+    daemon since its start, and ``tails`` could be opened in the end.
     """
 
     states: tuple[ProcessState, ...]
     step_count: int
+    turn_count: int
     append_rows: int
     tails: int
 
@@ -56,8 +57,9 @@ class SoakReport:
         """One line for people."""
         first, last = self.states[0], self.states[-1]
         return (
-            f"{self.step_count} steps: resident {first.resident_bytes / MIB:.1f} MiB behind the "
-            f"warm-up, {last.resident_bytes / MIB:.1f} MiB at the end ({self.growth:+.2%}); "
+            f"{self.step_count} steps, {self.turn_count} of them turns of conversations: "
+            f"resident {first.resident_bytes / MIB:.1f} MiB after the warm-up, "
+            f"{last.resident_bytes / MIB:.1f} MiB at the end ({self.growth:+.2%}); "
             f"threads {first.threads} and {last.threads}, "
             f"descriptors {first.descriptors} and {last.descriptors}; {self.append_rows} rows "
             f"appended, {self.tails} of {TAILS} tails can be opened"
@@ -73,7 +75,8 @@ def soak(
     loads = crowd[:THREADS]
     run_phase(loads, warm_up_s / 2)
     states = [settled_state(daemon.pid)]
-    before = sum(load.step_count for load in loads)
+    steps_before = sum(load.step_count for load in loads)
+    turns_before = sum(load.turn_count for load in loads)
     for _ in range(phases):
         run_phase(loads, seconds / phases)
         assert daemon.process is not None
@@ -81,7 +84,8 @@ def soak(
         states.append(settled_state(daemon.pid))
     return SoakReport(
         states=tuple(states),
-        step_count=sum(load.step_count for load in loads) - before,
+        step_count=sum(load.step_count for load in loads) - steps_before,
+        turn_count=sum(load.turn_count for load in loads) - turns_before,
         append_rows=append_rows(daemon),
         tails=open_tails(daemon),
     )

@@ -25,6 +25,8 @@ WARM_UP_S = {Scale.SMOKE: 1, Scale.QUICK: 8, Scale.LONG: 240}
 PHASES = {Scale.SMOKE: 1, Scale.QUICK: 2, Scale.LONG: 10}
 ROWS_MIN_PER_S = 50
 """Fewer rows would mean that the load does not append."""
+TURNS_MIN_PER_S = 1
+"""Fewer turns would mean that conversations fail."""
 
 
 def run(folder: Path, scale: Scale) -> SoakReport:
@@ -48,6 +50,7 @@ def test_a_soak_leaves_nothing_behind(scale: Scale, tmp_path: Path) -> None:
     report = run(tmp_path, scale)
     assert report.states[-1].is_back_at(report.states[0]), report.describe()
     assert report.append_rows > ROWS_MIN_PER_S * labs.SOAK.size(scale)
+    assert report.turn_count > TURNS_MIN_PER_S * labs.SOAK.size(scale), report.describe()
     assert report.tails == TAILS, report.describe()
     if scale is Scale.LONG:
         assert report.growth <= GROWTH_MAX, report.describe()

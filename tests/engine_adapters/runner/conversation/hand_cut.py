@@ -4,6 +4,10 @@ Shares no code with the runner: weights come from transformers, keys are kept wi
 rotated at the position that each has now, whenever a token attends to them.
 """
 
+import copy
+from collections.abc import Sequence
+from typing import Self
+
 import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
@@ -28,6 +32,12 @@ class HandCutLlama:
     def count(self) -> int:
         """Tokens that are left."""
         return len(self.keys[0])
+
+    def copied(self) -> Self:
+        """One that goes on by itself. What is there is never changed in place."""
+        copied = copy.copy(self)
+        copied.keys, copied.values = list(self.keys), list(self.values)
+        return copied
 
     def keep(self, positions: list[int]) -> None:
         """Forgets all other positions."""
@@ -78,8 +88,17 @@ class HandCutConversation:
         self._pending: list[int] = []
         self.cut_count = 0
 
-    def turn(self, prompt: list[int], new_tokens: int) -> tuple[list[int], list[Tensor]]:
-        """The answer, and the logits of each of its tokens."""
+    def copied(self) -> Self:
+        """One that goes on by itself."""
+        copied = copy.copy(self)
+        copied.llama = self.llama.copied()
+        copied._pending = list(self._pending)
+        return copied
+
+    def turn(
+        self, prompt: list[int], new_tokens: int, *, said: Sequence[int] = ()
+    ) -> tuple[list[int], list[Tensor]]:
+        """The answer, and the logits of each of its tokens; it begins with what was ``said``."""
         answer: list[int] = []
         logits: list[Tensor] = []
         self._pending += prompt
@@ -89,7 +108,8 @@ class HandCutConversation:
                 self._make_room(1)
                 last = self.llama.feed(token_id)
             logits.append(last)
-            answer.append(int(last.argmax()))
+            is_said = len(answer) < len(said)
+            answer.append(said[len(answer)] if is_said else int(last.argmax()))
             self._pending = answer[-1:]
         return answer, logits
 
