@@ -35,7 +35,10 @@ _SEED_BITS = 32
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one benchmark, or lists results; 0 when it measured what it promises."""
+    """Runs one benchmark, or lists results; 0 when it measured what it promises.
+
+    1 when it could not, 2 when what it measured cannot tell right from wrong.
+    """
     words = sys.argv[1:] if arguments is None else list(arguments)
     options = parser().parse_args(words)
     if (options.platform or options.model) and SIMULATE not in options.part:
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _measure(options, console, provenance)
     except (BenchmarkError, StoreError) as error:
         sys.stderr.write(f"benchmark {options.name}: {error}\n")
-        return _EXIT_FAILED
+        return error.exit_status if isinstance(error, BenchmarkError) else _EXIT_FAILED
     return 0
 
 

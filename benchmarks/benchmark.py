@@ -13,6 +13,14 @@ from benchmarks.report import Series
 class BenchmarkError(RuntimeError):
     """A benchmark cannot run, or measured something else than it claims; one sentence."""
 
+    exit_status = 1
+
+
+class UntellingError(BenchmarkError):
+    """A benchmark ran, and what it measured cannot tell right from wrong; one sentence."""
+
+    exit_status = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:

@@ -15,6 +15,7 @@ MODULES = {
     "engines": "benchmarks.engines",
     "index_scale": "benchmarks.index_scale",
     "peers": "benchmarks.peers",
+    "quality": "benchmarks.quality",
     "restore": "benchmarks.restore",
     "storage": "benchmarks.storage",
     "tiering": "benchmarks.tiering",
@@ -72,6 +73,7 @@ CODE = {
         *("benchmarks/peers", "benchmarks/storage", "benchmarks/store_session.py"),
         *(*_ROUNDS, *_DEVICES, *_KIT, *_STORE),
     ),
+    "quality": ("benchmarks/quality", *_KIT, *_RUNNER, *_STORE),
     "restore": ("benchmarks/restore", *_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
     "restore simulate": ("benchmarks/restore", *_PLANNER),
     "storage": (
@@ -84,7 +86,7 @@ CODE = {
         *(*_ROUNDS, *_KIT, *_READING, *_STORE),
     ),
     "examples.conversation": (
-        *("examples/conversation", "engine_adapters/processor.py"),
+        *("examples/conversation", "benchmarks/quality", "engine_adapters/processor.py"),
         *(*_TEXT, *_KIT, *_RUNNER, *_STORE),
     ),
     "tests.faults.clients": ("tests/faults/clients", *_STORE),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ class Model:
     @classmethod
     def from_directory(
         cls, directory: Path, *, dtype: torch.dtype | None = None, device: str = "cpu"
-    ) -> "Model":
+    ) -> Self:
         """Loads a Hugging Face model directory; ``dtype`` defaults to that of its config.
 
         Raises ModelError for whatever cannot be run exactly.

@@ -1,0 +1,7 @@
+"""Training the small Llama that ``quality`` measures: ``python -m benchmarks.quality.training``.
+
+In reading order. The text: documents in their markups (``markup``), which of them is prose
+(``prose``), where they lie (``sources``), all of them (``corpus``), as tokens (``prepared``). The
+training: its numbers (``plan``), sequences (``batches``), the ``network``, the steps (``trainer``),
+and what comes out (``checkpoint``).
+"""

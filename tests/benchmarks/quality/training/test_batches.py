@@ -1,0 +1,43 @@
+"""Sequences of text and of records."""
+
+import torch
+
+from benchmarks.quality.records import RecordWords
+from benchmarks.quality.training.batches import IGNORED, BatchShape, draw_batch
+
+WORDS = RecordWords(tuple(range(1000, 1400)), 1400)
+TEXT = torch.arange(900)
+SHAPE = BatchShape(sequence_count=4, recall_count=2, position_count=256)
+
+
+def test_a_batch_depends_on_its_number_alone() -> None:
+    first, same, other = (draw_batch(TEXT, WORDS, SHAPE, seed=1, number=n) for n in (3, 3, 4))
+    assert torch.equal(first.inputs, same.inputs)
+    assert torch.equal(first.targets, same.targets)
+    assert not torch.equal(first.inputs, other.inputs)
+
+
+def test_text_foretells_the_next_token() -> None:
+    batch = draw_batch(TEXT, WORDS, SHAPE, seed=1, number=0)
+    assert batch.inputs.shape == batch.targets.shape == batch.recalled.shape == (4, 256)
+    assert torch.equal(batch.targets[2:], batch.inputs[2:] + 1)
+    assert not batch.recalled[2:].any()
+
+
+def test_a_recalled_value_was_told_before() -> None:
+    batch = draw_batch(TEXT, WORDS, SHAPE, seed=1, number=0)
+    assert batch.recalled[:2].any(dim=1).all()
+    for inputs, targets, recalled in zip(
+        batch.inputs[:2].tolist(), batch.targets[:2].tolist(), batch.recalled[:2], strict=True
+    ):
+        for position in recalled.nonzero().flatten().tolist():
+            told = inputs.index(inputs[position])
+            assert told < position
+            assert inputs[told + 1] == targets[position]
+
+
+def test_what_is_chance_is_no_target() -> None:
+    batch = draw_batch(TEXT, WORDS, SHAPE, seed=1, number=0)
+    is_record = batch.targets >= 1000
+    assert torch.equal(is_record, batch.recalled)
+    assert (batch.targets[:2] == IGNORED).any()
