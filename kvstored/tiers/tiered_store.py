@@ -43,6 +43,7 @@ from kvstored.tiers.policy.retention import Retention, TableRetention
 from kvstored.tiers.scrub.scrub import Scrub
 from kvstored.tiers.scrub.scrub_pace import ScrubLimits
 from kvstored.tiers.sequences.append_path import AppendPath
+from kvstored.tiers.sequences.earlier_uses import EarlierUses
 from kvstored.tiers.sequences.open_sequences import OpenSequences
 from kvstored.tiers.sequences.sequence_recorder import SequenceRecorder
 from kvstored.tiers.sequences.sequences import Sequences
@@ -129,7 +130,9 @@ class TieredStore:
             table=SequenceTable(index=store.index, committer=store.committer),
             dram=dram,
             layout_of=store.index.layout,
+            on_grown=self._used_together,
         )
+        earlier_uses = EarlierUses(index=store.index, room=room, counters=counters)
         recorder = SequenceRecorder(self.open_sequences)
         self.append_path = AppendPath(
             sequences=self.open_sequences,
@@ -162,6 +165,7 @@ class TieredStore:
         self._ends: tuple[Callable[[], None], ...] = (
             *((scrub.close,) if scrub else ()),
             *((expirer.close,) if expirer else ()),
+            earlier_uses.close,
             prefetcher.close,
             self._promoter.close,
             self._damage.close,
@@ -279,6 +283,10 @@ class TieredStore:
         """
         for end in self._ends:
             end()
+
+    def _used_together(self, namespace_id: bytes, keys: Sequence[bytes]) -> None:
+        if keys:
+            self._room.used_together([ChunkId(namespace_id, key) for key in keys])
 
     def _wait_for_commits(self) -> None:
         """What became durable is then known to who records it; every write must be over."""

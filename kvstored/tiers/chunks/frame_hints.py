@@ -36,7 +36,8 @@ class FrameHints:
 
     def hint(self, places: Mapping[ChunkId, int | None]) -> None:
         """Hears which chunks have another place in the queue of waiting requests."""
-        changed = iter(places.items())
+        # Of a sequence that leaves the queue the last chunk is used first: so it goes first.
+        changed = reversed(tuple(places.items()))
         while part := dict(islice(changed, HINTED_AT_ONCE)):
             with self._room:
                 self._policy.hint(part)

@@ -88,9 +88,25 @@ class NvmeRoom:
             with self._table_lock:
                 self._policy.touch(used[start : start + TOUCHED_AT_ONCE])
 
+    def used_together(self, chunks: Sequence[ChunkId], *, is_now: bool = True) -> None:
+        """Hears that a sequence uses chunks, in its order: they go together from now on.
+
+        With ``is_now`` false it did so before the start, and that is no use.
+        """
+        # The last chunk of a part is the first of the next: so that one continues it.
+        for start in range(0, max(1, len(chunks) - 1), TOUCHED_AT_ONCE - 1):
+            part = chunks[start : start + TOUCHED_AT_ONCE]
+            with self._table_lock:
+                if is_now:
+                    self._policy.touch(part, together=True)
+                else:
+                    self._table.put_together([chunk.encode() for chunk in part])
+            TURNSTILE.give_way()
+
     def hint(self, places: Mapping[ChunkId, int | None]) -> None:
         """Hears which chunks have another place in the queue of waiting requests."""
-        changed = iter(places.items())
+        # Of a sequence that leaves the queue the last chunk is used first: so it goes first.
+        changed = reversed(tuple(places.items()))
         while part := dict(islice(changed, TOUCHED_AT_ONCE)):
             with self._table_lock:
                 self._policy.hint(part)

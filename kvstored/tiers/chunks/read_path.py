@@ -239,7 +239,7 @@ class ReadPath:
         self._counters.add("missed_chunks", task.sources.count(None))
         sources = [source for source in task.sources if source is not None]
         # Hits in DRAM count too: what is read most must not leave the devices first.
-        self._room.used(source.chunk for source in sources)
+        self._room.used_together([source.chunk for source in sources])
         for source in sources:
             self._on_read(source, share)
 
