@@ -119,8 +119,9 @@ class ChunkTable:
         rows = [row for row in self.rows(identities) if row != ABSENT]
         if together:
             if rows:
-                self.times.use_together(list(dict.fromkeys(rows)), self.clock)
-                self.clock += 1
+                # A time for each: ``blocks`` tells them apart by their positions.
+                self.clock += len(rows)
+                self.times.use_together(list(dict.fromkeys(rows)), self.clock - 1)
             return
         for row in rows:
             if holds:
@@ -209,7 +210,7 @@ class ChunkTable:
                 devices=devices,
                 offsets=offsets,
                 byte_counts=byte_counts,
-                stamps=self.times.segment(number)[used] & np.uint64(HELD - 1),
+                stamps=self.times.single(number)[used],
             )
 
     def _index_rows(self) -> None:

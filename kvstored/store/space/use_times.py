@@ -44,7 +44,19 @@ class UseTimes:
         times = segment.times[::step]
         if not segment.has_bundles:
             return times
-        return np.maximum(times, self._bundles.times[segment.bundles[::step]])
+        found: NDArray[np.uint64] = np.maximum(times, self._bundles.times[segment.bundles[::step]])
+        return found
+
+    def single(self, number: int) -> NDArray[np.uint64]:
+        """As ``segment``, with times that keep the order of each bundle where bundles are unknown.
+
+        For held rows it is when they began to be.
+        """
+        times = self.segment(number) & np.uint64(HELD - 1)
+        found: NDArray[np.uint64] = times - np.minimum(
+            times, self._columns.segments[number].positions
+        )
+        return found
 
     def positions(self, number: int, indices: NDArray[np.int64]) -> NDArray[np.uint16]:
         """The positions of rows of a segment in their bundles; shapes [n] and [n]."""
@@ -89,15 +101,17 @@ class UseTimes:
         self.use(rows[0], time)
 
     def put_together(self, rows: Sequence[int]) -> None:
-        """Makes a bundle of what a sequence has, without a use: its time is that of the last row.
+        """Makes a bundle of what a sequence has, without a use.
 
-        What was used after that, somebody else used. Does nothing where the last row is held, or
-        was used together with others already.
+        Its last row tells when that was: what was used long after it, somebody else used. Does
+        nothing where that one is held, or was used together with others already.
         """
-        time = self.of(rows[-1])
         segment, index = self._place(rows[-1])
-        if time < HELD and segment.bundles[index] == ALONE:
-            self.use_together([row for row in rows if self.of(row) <= time], time)
+        last = self.of(rows[-1])
+        if last < HELD and segment.bundles[index] == ALONE:
+            # As ``single`` has it, what a sequence begins with was used a little later.
+            together = [row for row in rows if self.of(row) <= last + POSITION_MAX]
+            self.use_together(together, max(map(self.of, together)))
             self.version += 1
 
     def _are_one(self, rows: Sequence[int]) -> bool:

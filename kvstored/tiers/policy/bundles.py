@@ -40,6 +40,10 @@ class Bundles(Generic[KeyT]):
     def __init__(self) -> None:
         self._of: dict[KeyT, Bundle[KeyT]] = {}
 
+    def __len__(self) -> int:
+        """Keys that are in one."""
+        return len(self._of)
+
     def of(self, key: KeyT) -> Bundle[KeyT] | None:
         """The bundle of a key; None for one alone."""
         return self._of.get(key)

@@ -53,6 +53,10 @@ class LruPolicy(Generic[KeyT]):
 
     def _use(self, keys: Sequence[KeyT]) -> None:
         """Moves each bundle once, as its last use says."""
+        if not self._bundles:
+            for key in keys:
+                self._move(key)
+            return
         units: dict[tuple[bool, Hashable], Iterable[KeyT]] = {}
         for key in reversed(keys):
             bundle = self._bundles.of(key)
@@ -62,6 +66,9 @@ class LruPolicy(Generic[KeyT]):
                 units.setdefault((True, id(bundle)), bundle)
         for unit in reversed(units.values()):
             for key in unit:
-                group = self._keys.group_of(key)
-                assert group is not None
-                self._keys.append(key, group)
+                self._move(key)
+
+    def _move(self, key: KeyT) -> None:
+        group = self._keys.group_of(key)
+        assert group is not None
+        self._keys.append(key, group)

@@ -6,7 +6,7 @@ import pytest
 from kvstored.format.identity import ChunkId
 from kvstored.store.space import use_times
 from kvstored.store.space.chunk_columns import HELD, UNUSED, ChunkColumns
-from kvstored.store.space.use_times import UseTimes
+from kvstored.store.space.use_times import POSITION_MAX, UseTimes
 
 
 def times_of(count: int) -> UseTimes:
@@ -57,11 +57,26 @@ def test_a_held_row_is_in_no_bundle() -> None:
 
 def test_what_was_together_before_the_start_is_used_when_its_last_row_was() -> None:
     times = times_of(6)
-    times.use(1, 10)
+    later = POSITION_MAX + 5
+    times.use(1, later)
     times.put_together([0, 1, 2, 3])
-    assert all_of(times, 6) == [4, 10, 4, 4, 5, 6]
+    assert all_of(times, 6) == [4, later, 4, 4, 5, 6]
     assert positions(times, 4) == [0, 0, 1, 2]
     assert times.version == 1
+
+
+def test_times_alone_keep_the_order_of_a_bundle_and_bring_it_back() -> None:
+    times = times_of(6)
+    times.use_together([4, 0, 2], 9)
+    times.hold(3, 10)
+    assert times.single(0)[:6].tolist() == [8, 2, 7, 10, 9, 6]
+    columns = ChunkColumns()
+    identities = np.zeros((6, 48), np.uint8)
+    columns.append(identities, np.zeros(6, np.uint64), times.single(0)[:6])
+    loaded = UseTimes(columns)
+    loaded.put_together([4, 0, 2])
+    assert all_of(loaded, 6) == [9, 2, 9, 10, 9, 6]
+    assert positions(loaded, 6) == [1, 0, 2, 0, 0, 0]
 
 
 def test_what_was_used_together_since_the_start_stays_so() -> None:

@@ -217,6 +217,10 @@ class LeastRecentlyUsedConformance(EvictionConformance):
             of_group = [CHUNKS[number] for number in model if group_of(number) == group]
             assert list(tier.policy.victims(group)) == of_group
 
+
+class WholeSequencesConformance(LeastRecentlyUsedConformance):
+    """Those that keep sequences whole agree on what goes with what, too."""
+
     @pytest.mark.parametrize("seed", range(40))
     def test_a_sequence_goes_as_a_whole(self, tier: Tier, seed: int) -> None:
         """Whatever part of it is used, shared, or leaves."""

@@ -16,8 +16,8 @@ from tests.kvstored.tiers.policy.eviction_conformance import (
     CHUNKS,
     GROUPS,
     KEY_COUNT,
-    LeastRecentlyUsedConformance,
     PlainTier,
+    WholeSequencesConformance,
     chunk_id,
     group_of,
 )
@@ -39,7 +39,7 @@ def tier() -> LookAheadTable:
     return LookAheadTable()
 
 
-class TestWithoutHints(LeastRecentlyUsedConformance):
+class TestWithoutHints(WholeSequencesConformance):
     @pytest.fixture
     def tier(self) -> LookAheadTable:
         return LookAheadTable()
