@@ -26,7 +26,8 @@ class BeladyPolicy(Generic[KeyT]):
 
     def touch(self, keys: Sequence[KeyT], *, together: bool = False) -> None:
         """Looks up the next uses of keys of the tier, each by itself."""
-        _ = together
+        if together:
+            return
         for key in keys:
             if key in self._groups:
                 self.insert(key, self._groups[key])

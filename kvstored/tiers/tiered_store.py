@@ -286,7 +286,9 @@ class TieredStore:
 
     def _used_together(self, namespace_id: bytes, keys: Sequence[bytes]) -> None:
         if keys:
-            self._room.used_together([ChunkId(namespace_id, key) for key in keys])
+            chunks = [ChunkId(namespace_id, key) for key in keys]
+            self._dram.hints.used_together(chunks)
+            self._room.used_together(chunks)
 
     def _wait_for_commits(self) -> None:
         """What became durable is then known to who records it; every write must be over."""

@@ -13,6 +13,7 @@ from kvstored.store.space.chunk_table import ABSENT, ChunkTable
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.device_ages import DeviceAges
 from kvstored.tiers.chunks.nvme_victims import DeviceVictims, class_bytes_in, forget
+from kvstored.tiers.policy.bundles import parts
 from kvstored.tiers.policy.lifetimes import Lifetimes
 from kvstored.tiers.policy.shares import OTHERS, TierShares
 from kvstored.turnstile import TURNSTILE
@@ -93,9 +94,7 @@ class NvmeRoom:
 
         With ``is_now`` false it did so before the start, and that is no use.
         """
-        # The last chunk of a part is the first of the next: so that one continues it.
-        for start in range(0, max(1, len(chunks) - 1), TOUCHED_AT_ONCE - 1):
-            part = chunks[start : start + TOUCHED_AT_ONCE]
+        for part in parts(chunks, TOUCHED_AT_ONCE):
             with self._table_lock:
                 if is_now:
                     self._policy.touch(part, together=True)

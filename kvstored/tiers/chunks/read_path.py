@@ -127,6 +127,7 @@ class ReadPath:
             if index not in frames and chunk not in expired
         ]
         self._store.pins.pin(others)
+        self._dram.hints.used_together([frame.chunk for frame in frames.values()])
 
         def finished(stream: ReadStream) -> None:
             self._dram.unpin(frames.values())

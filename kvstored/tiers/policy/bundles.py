@@ -6,6 +6,13 @@ from typing import Generic, TypeVar
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
+def parts(keys: Sequence[KeyT], count_max: int) -> Iterator[Sequence[KeyT]]:
+    """Parts of what is used together. Each begins with the last key of the one before."""
+    for start in range(0, len(keys), count_max - 1):
+        if start == 0 or start < len(keys) - 1:
+            yield keys[start : start + count_max]
+
+
 class Bundle(Generic[KeyT]):
     """Keys by their positions, which ascend; ``end`` is behind the last one."""
 

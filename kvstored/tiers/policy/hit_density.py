@@ -52,10 +52,11 @@ class HitDensityPolicy(Generic[KeyT]):
     def touch(self, keys: Sequence[KeyT], *, together: bool = False) -> None:
         """Makes keys of the tier keys that are used again, each by itself.
 
-        Which are used together does not count: of prompts that begin alike one beginning is kept,
+        What is used together does not count: of prompts that begin alike one beginning is kept,
         and not what follows once.
         """
-        _ = together
+        if together:
+            return
         for key in keys:
             here = self._keys.group_of(key)
             if here is not None:

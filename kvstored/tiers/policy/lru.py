@@ -14,16 +14,22 @@ class LruPolicy(Generic[KeyT]):
 
     A use of a key is one of all its bundle, which goes as a whole before the next one
     (AttentionStore, section 3.3.2: a conversation is the unit of eviction), the last key first.
-    A use costs time for each key of the bundle.
+    A use costs time for each key of the bundle, unless that was the last one used.
     """
 
     def __init__(self) -> None:
         self._keys: StampedKeys[KeyT] = StampedKeys()
         self._bundles: Bundles[KeyT] = Bundles()
+        self._latest: Hashable = None
+        """The bundle, or the key alone, that was used last and is where it belongs.
+
+        Only while there are bundles: a use together forgets it.
+        """
 
     def insert(self, key: KeyT, group: int) -> None:
         """Makes a key, with its bundle, the most recently used one."""
         self._keys.append(key, group)
+        self._latest = None
         if self._bundles.of(key) is not None:
             self._use((key,))
 
@@ -32,6 +38,7 @@ class LruPolicy(Generic[KeyT]):
         here = [key for key in keys if key in self._keys]
         if together and here:
             self._bundles.join(tuple(dict.fromkeys(here)))
+            self._latest = None
         self._use(here)
 
     def remove(self, key: KeyT) -> None:
@@ -52,21 +59,22 @@ class LruPolicy(Generic[KeyT]):
         return self._keys.keys(group)
 
     def _use(self, keys: Sequence[KeyT]) -> None:
-        """Moves each bundle once, as its last use says."""
+        """Moves each key alone, and each bundle once, as its last use says."""
         if not self._bundles:
             for key in keys:
                 self._move(key)
+            self._latest = None
             return
-        units: dict[tuple[bool, Hashable], Iterable[KeyT]] = {}
+        units: dict[Hashable, Iterable[KeyT]] = {}
         for key in reversed(keys):
             bundle = self._bundles.of(key)
-            if bundle is None:
-                units.setdefault((False, key), (key,))
-            else:
-                units.setdefault((True, id(bundle)), bundle)
+            units.setdefault(key if bundle is None else bundle, bundle or (key,))
+        if list(units) == [self._latest]:
+            return
         for unit in reversed(units.values()):
             for key in unit:
                 self._move(key)
+        self._latest = next(iter(units), None)
 
     def _move(self, key: KeyT) -> None:
         group = self._keys.group_of(key)

@@ -24,7 +24,7 @@ class EvictionPolicy(Protocol[KeyT]):
         With ``together`` a sequence uses them, in its order: they are a *bundle* from now on. A
         policy by sequence gives a bundle up as a whole, the last key first, and takes a use of
         one of its keys for one of all. Where the first of ``keys`` is the last of its bundle, the
-        others follow it there. A policy by chunk takes them one after the other.
+        others follow it there. A policy by chunk ignores that.
         """
 
     def remove(self, key: KeyT) -> None:

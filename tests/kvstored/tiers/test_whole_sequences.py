@@ -12,6 +12,7 @@ from kvstored.format.sequence_record import SequenceRecord, SequenceTail
 from kvstored.store.index.failure import IndexFailure
 from kvstored.store.index.walks import IndexWalks
 from kvstored.tiers.chunks import nvme_room
+from kvstored.tiers.policy.retention import Retention
 from kvstored.tiers.sequences.earlier_uses import EarlierUses
 from kvstored.tiers.sequences.sequences import Caller
 from tests.kvstored.tiers.hints.test_hints import hint
@@ -233,3 +234,20 @@ def test_a_walk_that_fails_leaves_chunks_by_themselves(
         look_back(opened)
     assert message in caplog.text
     assert order(opened) == [0, 10, 1, 11, 2, 12]
+
+
+@pytest.mark.parametrize("kind", Retention)
+def test_dram_gives_up_sequences_where_it_is_told_to(tmp_path: Path, kind: Retention) -> None:
+    """As in AttentionStore: with least recently used below."""
+    with open_store(tmp_path, dram_retention=kind) as opened:
+        opened.fill(1)
+        put(opened, [0, 1, 2, 10, 11, 12])
+        name(opened, "a", [0, 1, 2])
+        name(opened, "b", [10, 11, 12])
+        read(opened, [10, 11, 12])
+        opened.store.sequences.append(ME, "a", put(opened, [3]), 3)
+        with opened.store._dram._room:
+            victims = list(opened.store._dram.shares.policy.victims())
+    found = [int.from_bytes(chunk.key, "big") for chunk in victims]
+    is_by_sequence = kind in {Retention.LRU, Retention.LOOK_AHEAD}
+    assert (found == [12, 11, 10, 3, 2, 1, 0]) is is_by_sequence

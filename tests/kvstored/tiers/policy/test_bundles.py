@@ -1,4 +1,4 @@
-from kvstored.tiers.policy.bundles import Bundles
+from kvstored.tiers.policy.bundles import Bundles, parts
 
 
 def joined(bundles: Bundles[str], keys: str) -> str:
@@ -50,3 +50,16 @@ def test_after_a_gap_at_the_end_nothing_follows() -> None:
     bundles.leave("c")
     assert joined(bundles, "ad") == "da"
     assert [key for key in "abcd" if bundles.of(key)] == ["a", "d"]
+
+
+def test_each_part_continues_the_one_before() -> None:
+    assert [list(parts("abcdefg"[:count], 3)) for count in range(8)] == [
+        [],
+        ["a"],
+        ["ab"],
+        ["abc"],
+        ["abc", "cd"],
+        ["abc", "cde"],
+        ["abc", "cde", "ef"],
+        ["abc", "cde", "efg"],
+    ]
