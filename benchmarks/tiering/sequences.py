@@ -103,11 +103,13 @@ def found_percent(requests: Sequence[Request], unit: Unit, capacity_blocks: int)
         known = next((n for n, block in enumerate(blocks) if block not in tier), len(blocks))
         found += known
         asked += len(blocks)
-        for block in blocks:
-            if block in tier:
-                tier.policy.touch((block,))
-            else:
-                tier.put(block, 1)
         if unit.is_by_sequence:
+            tier.policy.touch(blocks, together=True)
+        for block in blocks:
+            if block not in tier:
+                tier.put(block, 1)
+            elif not unit.is_by_sequence:
+                tier.policy.touch((block,))
+        if unit.is_by_sequence and known < len(blocks):
             tier.policy.touch(blocks, together=True)
     return 100 * found / max(1, asked)

@@ -116,6 +116,8 @@ class ReadPath:
         chunks = [ChunkId(request.namespace_id, key) for key in request.keys]
         # Before the pins: what somebody has pinned does not expire.
         expired = self.expired(chunks)
+        # Before each is pinned, which counts as a use of what it was used with before.
+        self._dram.hints.used_together([chunk for chunk in chunks if chunk not in expired])
         frames = {
             index: frame
             for index, chunk in enumerate(chunks)
@@ -127,7 +129,6 @@ class ReadPath:
             if index not in frames and chunk not in expired
         ]
         self._store.pins.pin(others)
-        self._dram.hints.used_together([frame.chunk for frame in frames.values()])
 
         def finished(stream: ReadStream) -> None:
             self._dram.unpin(frames.values())

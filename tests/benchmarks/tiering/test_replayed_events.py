@@ -170,9 +170,7 @@ def test_the_simulation_finds_the_same_victims(
         load(opened, seed)
     (policy,) = policies
     verbs = {event.verb for event in policy.events}
-    # In DRAM each chunk goes by itself.
-    own = {"together"} if function == "make_table_retention" else set()
-    assert verbs == {"insert", "touch", "remove", "hint", "victims", *own}
+    assert verbs == {"insert", "touch", "together", "remove", "hint", "victims"}
     assert replayed(policy.events, make_policy(name, Future[ChunkId](()))) > 50
 
 
