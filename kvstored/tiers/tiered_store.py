@@ -126,12 +126,7 @@ class TieredStore:
         tails = TailFrames(store=store, dram=dram, engine=engine, stager=stager)
         self.put_path = PutPath(stager=stager, counters=counters)
         self.read_path = self._make_read_path(limits, counters, reader)
-        self.open_sequences = OpenSequences(
-            table=SequenceTable(index=store.index, committer=store.committer),
-            dram=dram,
-            layout_of=store.index.layout,
-            on_grown=self._used_together,
-        )
+        self.open_sequences = self._make_open_sequences()
         earlier_uses = EarlierUses(index=store.index, room=room, counters=counters)
         recorder = SequenceRecorder(self.open_sequences)
         self.append_path = AppendPath(
@@ -336,6 +331,15 @@ class TieredStore:
             counters=counters,
             on_read=self._promoter.was_read,
             on_damage=self._damage.suspect,
+        )
+
+    def _make_open_sequences(self) -> OpenSequences:
+        index = self._store.index
+        return OpenSequences(
+            table=SequenceTable(index=index, committer=self._store.committer),
+            dram=self._dram,
+            layout_of=index.layout,
+            on_grown=self._used_together,
         )
 
     def _make_prefetcher(
