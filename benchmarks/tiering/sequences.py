@@ -21,7 +21,9 @@ from kvstored.tiers.policy.protocol import EvictionPolicy
 
 FIGURE = "lru_by_sequence_vs_by_chunk_min"
 BLOCK_TOKENS = 256
-SHARES = (0.02, 0.05, 0.1, 0.2, 0.4)
+UNCUT_TOKENS = 1 << 20
+"""A window that no conversation overflows."""
+SHARES = (0.02, 0.05, 0.1, 0.2)
 """Capacities as parts of all blocks that there ever are."""
 QUICK_SHARES = (0.05, 0.2)
 
@@ -42,7 +44,11 @@ class Unit(Enum):
 
 def compare_units(settings: Settings, scale: Scale) -> tuple[Series, ...]:
     """Replays the paper's conversations, and each trace that is named; raises BenchmarkError."""
-    workloads = {"conversations": conversation_requests(settings.seed, scale.sessions)}
+    windows = {"conversations": paper.LLAMA_13B.window_tokens, "uncut": UNCUT_TOKENS}
+    workloads = {
+        name: conversation_requests(settings.seed, scale.sessions, window_tokens)
+        for name, window_tokens in windows.items()
+    }
     workloads |= {path.stem: read_trace(path) for path in settings.traces}
     shares = QUICK_SHARES if settings.quick else SHARES
     series: list[Series] = []
@@ -65,21 +71,19 @@ def compare_units(settings: Settings, scale: Scale) -> tuple[Series, ...]:
     return (*series, figure)
 
 
-def conversation_requests(seed: int, sessions: int) -> list[Request]:
+def conversation_requests(seed: int, sessions: int, window_tokens: int) -> list[Request]:
     """The paper's conversations as requests for blocks, in the order in which their turns start.
 
     A block is there when all its tokens are. What overflows the window is not asked for.
     """
-    arrivals = paper.SESSIONS_PER_S
-    talks = generate(seed, count=sessions, sessions_per_s=arrivals)
+    talks = generate(seed, count=sessions, sessions_per_s=paper.SESSIONS_PER_S)
     served = serve(talks, turns_per_s=SERVICE_TURNS_PER_S, think_s=THINK_S, seed=seed)
-    window = paper.LLAMA_13B.window_tokens
-    kept = [contexts(each.turns, window) for each in talks]
+    kept = [contexts(each.turns, window_tokens) for each in talks]
     requests = []
     for event in served.events:
         if event.kind is Kind.START:
             turns = talks[event.conversation].turns[: event.turn + 1]
-            last = sum(min(tokens, window) for tokens in turns) // BLOCK_TOKENS
+            last = sum(min(tokens, window_tokens) for tokens in turns) // BLOCK_TOKENS
             first = max(0, last - kept[event.conversation][event.turn].token_count // BLOCK_TOKENS)
             # A million blocks are more than any conversation has.
             base = event.conversation * 1_000_000

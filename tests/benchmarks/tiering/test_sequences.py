@@ -29,7 +29,7 @@ def test_only_by_sequence_the_beginning_is_left(unit: Unit) -> None:
 
 
 def test_blocks_of_a_conversation_go_on_and_leave_its_window() -> None:
-    requests = conversation_requests(1, 60)
+    requests = conversation_requests(1, 60, 4096)
     assert len(requests) > 60
     by_talk: dict[int, list[tuple[int, ...]]] = {}
     for request in requests:
@@ -39,6 +39,9 @@ def test_blocks_of_a_conversation_go_on_and_leave_its_window() -> None:
     assert all(own == sorted(own) for own in ends)
     assert all(len(blocks) <= 16 for turns in by_talk.values() for blocks in turns)
     assert any(turns[0][0] != turns[-1][0] for turns in by_talk.values())
+    uncut = [one.blocks for one in conversation_requests(1, 60, 1 << 20) if one.blocks]
+    assert all(blocks[0] % 1_000_000 == 0 for blocks in uncut)
+    assert max(map(len, uncut)) > 16
 
 
 def test_a_sequence_is_one_key_of_the_base() -> None:
@@ -65,4 +68,4 @@ def test_the_part_compares_both_workloads(tmp_path: Path, monkeypatch: pytest.Mo
     chosen = settings(tmp_path, parts=(run.SEQUENCES,), traces=(trace,))
     series = run.run(chosen)
     assert [one.key for one in series if one.is_figure] == list(run.PARTS[run.SEQUENCES])
-    assert len(series) == 2 * len(Unit) + 1
+    assert len(series) == 3 * len(Unit) + 1
