@@ -18,6 +18,7 @@ from kvstored_client import Client, NewChunk, Placement, PutOutcome
 MATCH_KEYS = 256
 LEASE_MS = 60_000
 _ARENA_BYTES = 4 * MIB
+_SEQUENCES_WAIT_S, _LOOK_S = 600.0, 0.05
 _PERCENTILE = 99
 
 
@@ -42,6 +43,18 @@ class Asked:
         )
         client.match(LAYOUT, [bytes(32)])
         return client
+
+    def wait_for_sequences(self, daemon: DaemonProcess, sequence_count: int) -> None:
+        """Waits until the daemon has put the chunks of all sequences together since its start.
+
+        Raises BenchmarkError when that takes too long.
+        """
+        end = time.monotonic() + _SEQUENCES_WAIT_S
+        with self.client(daemon) as client:
+            while client.admin.stats().counters["sequences_put_together"] < sequence_count:
+                if time.monotonic() > end:
+                    raise BenchmarkError("the daemon does not put sequences together")
+                time.sleep(_LOOK_S)
 
     def ask(
         self,

@@ -15,6 +15,7 @@ from kvstored.format.extent import Extent
 from kvstored.format.extent_header import ExtentHeader, SliceSum
 from kvstored.format.geometry import HEADER_BYTES, class_bytes
 from kvstored.format.identity import ChunkId, namespace_id
+from kvstored.format.sequence_record import SequenceRecord
 from kvstored.format.slab_header import SLAB_HEADER_BYTES, SlabHeader
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES, Superblock
 from kvstored.io.file_device import FileDevice
@@ -43,6 +44,8 @@ EXTENTS_PER_SLAB = (SLAB_BYTES - SLAB_HEADER_BYTES) // CLASS_BYTES
 _SET_ID = b"index-scale-set!"
 _TRANSACTION_RECORDS = 100_000
 _FIRST_SHARE = 0.7
+SEQUENCE_CHUNKS = 100
+_TRANSACTION_SEQUENCES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,11 @@ class Fabric:
     def index(self) -> Path:
         """The folder of the index."""
         return self.folder / "index"
+
+    @property
+    def sequence_count(self) -> int:
+        """Sequences of ``SEQUENCE_CHUNKS`` chunks each, which have all chunks together."""
+        return self.chunk_count // SEQUENCE_CHUNKS
 
     @property
     def slabs_per_device(self) -> int:
@@ -109,7 +117,7 @@ class Fabric:
                 device.close()
 
     def make_index(self, keys: NDArray[np.uint8]) -> None:
-        """Stores a record for every chunk in the order of the keys, in two parts.
+        """Stores a record for every chunk in the order of the keys, in two parts, and sequences.
 
         Sorted keys are several times as fast as the order in which a daemon gets them;
         the second part splits the pages of the first, so that these are as full as
@@ -122,6 +130,10 @@ class Fabric:
                 for numbers in _in_key_order(keys, first, count):
                     puts = tuple(self._entry(keys, number) for number in numbers)
                     index.apply(IndexChange(puts=puts))
+            for first in range(0, self.sequence_count, _TRANSACTION_SEQUENCES):
+                last = min(first + _TRANSACTION_SEQUENCES, self.sequence_count)
+                records = tuple(self._sequence(keys, number) for number in range(first, last))
+                index.apply(IndexChange(sequence_puts=records))
             meta = IndexMeta(set_id=_SET_ID, epoch=1, clean=False)
             index.apply(IndexChange(layouts=(LAYOUT,), meta=meta))
         finally:
@@ -166,6 +178,12 @@ class Fabric:
                 slices=slices,
             )
             yield header.encode() + payload.ljust(CLASS_BYTES - HEADER_BYTES, b"\0")
+
+    def _sequence(self, keys: NDArray[np.uint8], number: int) -> tuple[bytes, str, SequenceRecord]:
+        first = number * SEQUENCE_CHUNKS
+        own = tuple(key.tobytes() for key in keys[first : first + SEQUENCE_CHUNKS])
+        name = f"{number:06}"
+        return NAMESPACE_ID, name, SequenceRecord(layout_id=LAYOUT_ID, keys=own)
 
     def _entry(self, keys: NDArray[np.uint8], number: int) -> tuple[ChunkId, ChunkRecord]:
         record = ChunkRecord(

@@ -4,6 +4,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.benchmark import Benchmark, Settings
@@ -90,7 +91,7 @@ def measure_records(
     samples: Samples,
     announce: Callable[[str], None],
 ) -> None:
-    """Kills and stops the daemon in turn; after each start it is asked.
+    """Kills and stops the daemon in turn; after each start it is asked when it knows sequences.
 
     The page cache is warm: what is measured is the daemon, not the disk.
     """
@@ -108,10 +109,13 @@ def measure_records(
             with scale.asked.client(daemon):
                 daemon.kill()
             samples["open_killed_s"].append(timed(daemon.start))
+            put_together = partial(scale.asked.wait_for_sequences, daemon, fabric.sequence_count)
+            samples["sequences_known_s"].append(timed(put_together))
             scale.asked.ask(daemon, keys, generator, samples)
             samples["stop_s"].append(timed(daemon.stop))
             samples["snapshot_gib"].append(size_gib(fabric.index / SNAPSHOT_FILE))
             samples["open_clean_s"].append(timed(daemon.start))
+            samples["sequences_known_s"].append(timed(put_together))
             scale.asked.ask(daemon, keys, generator, samples)
         samples["index_gib"].append(size_gib(fabric.index / DATA_FILE))
 

@@ -24,8 +24,10 @@ class BeladyPolicy(Generic[KeyT]):
         self._groups[key] = group
         self._keys.put(key, group, self._next_use(key))
 
-    def touch(self, keys: Sequence[KeyT]) -> None:
-        """Looks up the next uses of keys of the tier."""
+    def touch(self, keys: Sequence[KeyT], *, together: bool = False) -> None:
+        """Looks up the next uses of keys of the tier, each by itself."""
+        if together:
+            return
         for key in keys:
             if key in self._groups:
                 self.insert(key, self._groups[key])

@@ -1,4 +1,4 @@
-"""The parts: the paper's conversations, real traces, and how long a decision takes."""
+"""The parts: the paper's conversations, real traces, what goes at once, and how long it takes."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,13 @@ from benchmarks.tiering.decisions import FIGURE as DECISIONS_FIGURE
 from benchmarks.tiering.decisions import KEYS, QUICK_KEYS, measure_decisions
 from benchmarks.tiering.grid import FULL, QUICK, Cell, Grid, Scale
 from benchmarks.tiering.policies import PolicyName
+from benchmarks.tiering.sequences import FIGURE as SEQUENCES_FIGURE
+from benchmarks.tiering.sequences import compare_units
 from benchmarks.tiering.show import show_cells, show_workload
 from benchmarks.tiering.traces import FIGURE as TRACES_FIGURE
 from benchmarks.tiering.traces import replay_traces
 
-PAPER, TRACES, DECISIONS = "paper", "traces", "decisions"
+PAPER, TRACES, SEQUENCES, DECISIONS = "paper", "traces", "sequences", "decisions"
 PARTS = {
     PAPER: (
         "hit_13b_10t",
@@ -28,6 +30,7 @@ PARTS = {
         "vs_belady_points",
     ),
     TRACES: (TRACES_FIGURE,),
+    SEQUENCES: (SEQUENCES_FIGURE,),
     DECISIONS: (DECISIONS_FIGURE,),
 }
 
@@ -120,6 +123,8 @@ def run(settings: Settings) -> tuple[Series, ...]:
         found += replay_traces(settings)
     if PAPER in chosen:
         found += simulate_paper(settings, QUICK if settings.quick else FULL)
+    if SEQUENCES in chosen:
+        found += compare_units(settings, QUICK if settings.quick else FULL)
     if DECISIONS in chosen:
         key_count = QUICK_KEYS if settings.quick else KEYS
         found += measure_decisions(settings.seed, key_count=key_count)

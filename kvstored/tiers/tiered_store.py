@@ -43,6 +43,7 @@ from kvstored.tiers.policy.retention import Retention, TableRetention
 from kvstored.tiers.scrub.scrub import Scrub
 from kvstored.tiers.scrub.scrub_pace import ScrubLimits
 from kvstored.tiers.sequences.append_path import AppendPath
+from kvstored.tiers.sequences.earlier_uses import EarlierUses
 from kvstored.tiers.sequences.open_sequences import OpenSequences
 from kvstored.tiers.sequences.sequence_recorder import SequenceRecorder
 from kvstored.tiers.sequences.sequences import Sequences
@@ -125,11 +126,8 @@ class TieredStore:
         tails = TailFrames(store=store, dram=dram, engine=engine, stager=stager)
         self.put_path = PutPath(stager=stager, counters=counters)
         self.read_path = self._make_read_path(limits, counters, reader)
-        self.open_sequences = OpenSequences(
-            table=SequenceTable(index=store.index, committer=store.committer),
-            dram=dram,
-            layout_of=store.index.layout,
-        )
+        self.open_sequences = self._make_open_sequences()
+        earlier_uses = EarlierUses(index=store.index, room=room, counters=counters)
         recorder = SequenceRecorder(self.open_sequences)
         self.append_path = AppendPath(
             sequences=self.open_sequences,
@@ -162,6 +160,7 @@ class TieredStore:
         self._ends: tuple[Callable[[], None], ...] = (
             *((scrub.close,) if scrub else ()),
             *((expirer.close,) if expirer else ()),
+            earlier_uses.close,
             prefetcher.close,
             self._promoter.close,
             self._damage.close,
@@ -280,6 +279,12 @@ class TieredStore:
         for end in self._ends:
             end()
 
+    def _used_together(self, namespace_id: bytes, keys: Sequence[bytes]) -> None:
+        if keys:
+            chunks = [ChunkId(namespace_id, key) for key in keys]
+            self._dram.hints.used_together(chunks)
+            self._room.used_together(chunks)
+
     def _wait_for_commits(self) -> None:
         """What became durable is then known to who records it; every write must be over."""
         are_settled = threading.Event()
@@ -326,6 +331,15 @@ class TieredStore:
             counters=counters,
             on_read=self._promoter.was_read,
             on_damage=self._damage.suspect,
+        )
+
+    def _make_open_sequences(self) -> OpenSequences:
+        index = self._store.index
+        return OpenSequences(
+            table=SequenceTable(index=index, committer=self._store.committer),
+            dram=self._dram,
+            layout_of=index.layout,
+            on_grown=self._used_together,
         )
 
     def _make_prefetcher(

@@ -28,6 +28,7 @@ from kvstored.store.write.committer import CommitLimits
 from kvstored.tiers.chunks.requests import NewChunk, PutRequest, PutTicket, ReadRequest
 from kvstored.tiers.chunks.status import StoreStats
 from kvstored.tiers.namespaces import NamespaceLimits
+from kvstored.tiers.policy.retention import Retention
 from kvstored.tiers.tiered_store import RecoveredStore, TieredStore, TierLimits
 from kvstored_contract.board import Board, board_bytes
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
@@ -171,6 +172,7 @@ def open_store(
     promote: bool = True,
     namespaces: tuple[NamespaceLimits, ...] = (),
     ttl_s: float | None = None,
+    dram_retention: Retention = Retention.LOOK_AHEAD_DENSITY,
 ) -> Iterator[StoreUnderTest]:
     """A fresh store over devices in memory; ``wrap`` may put faults around each."""
     capacity = DATA_OFFSET + slabs_per_device * SLAB_BYTES + 4096
@@ -219,6 +221,7 @@ def open_store(
             ),
             namespaces=namespaces,
             ttl_s=ttl_s,
+            dram_retention=dram_retention,
         ),
     )
     arena = memoryview(bytearray(8 * MIB + 4096))

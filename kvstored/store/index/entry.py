@@ -80,6 +80,11 @@ def sequence_name(key: bytes) -> str:
         raise FormatError("sequence name is not UTF-8") from error
 
 
+def decode_sequence(key: bytes, value: bytes) -> tuple[bytes, SequenceRecord]:
+    """Namespace id and record of a sequence; raises FormatError."""
+    return key[:NAMESPACE_ID_BYTES], SequenceRecord.decode(key, value)
+
+
 def verified_sequence_name(key: bytes, value: bytes) -> str:
     """Name of a sequence whose record is sound; raises FormatError."""
     SequenceRecord.decode(key, value)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.errors import FormatError
 from kvstored.format.identity import ChunkId
+from kvstored.format.sequence_record import SequenceRecord
 from kvstored.format.slice_lengths_parts import damaged_parts
 from kvstored.store.index.batches import (
     Batch,
@@ -19,11 +20,13 @@ from kvstored.store.index.entry import (
     VERIFY,
     Table,
     decode_quarantine,
+    decode_sequence,
     verified_sequence_name,
 )
 from kvstored.store.index.failure import out_of_order
 from kvstored.store.index.tables import IndexTables
 
+_PAGE_BYTES = 4096
 _ENTRIES_PER_PAGE = 16
 """About so many records share a page."""
 
@@ -72,6 +75,13 @@ class IndexWalks:
             for key, value in self._walk(Table.SEQUENCES, namespace_id)
         )
         return [name for name in names if name is not None]
+
+    def sequence_records(self) -> Iterator[tuple[bytes, SequenceRecord]]:
+        """Every sequence: its namespace id and its record, without damaged ones."""
+        for key, value in self._walk(Table.SEQUENCES):
+            entry = self._decoding.decoded(decode_sequence, key, value)
+            if entry is not None:
+                yield entry
 
     def damaged_entries(
         self, tables: Iterable[Table] = tuple(Table)
@@ -131,5 +141,7 @@ class IndexWalks:
         """Some entries from ``start`` on, and whether they are the last ones."""
         with self._tables.reading(table) as transaction:
             entries, is_last = next_entries(transaction, start)
-        self._tables.pages.touched(len(entries) // _ENTRIES_PER_PAGE + 1)
+        # A long record has pages of its own.
+        own_pages = sum(len(value) // _PAGE_BYTES for _, value in entries)
+        self._tables.pages.touched(len(entries) // _ENTRIES_PER_PAGE + 1 + own_pages)
         return entries, is_last

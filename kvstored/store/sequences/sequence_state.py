@@ -77,6 +77,15 @@ class SequenceState:
             tail=self.durable_tail,
         )
 
+    def grown_keys(self, before: "SequenceState") -> tuple[bytes, ...]:
+        """Keys that became durable since another state, after the one before them; () for none."""
+        tail = self.durable_tail
+        if self.durable_chunks <= before.durable_chunks and tail in (None, before.durable_tail):
+            return ()
+        first = max(0, min(before.durable_chunks, self.durable_chunks) - 1)
+        keys = self.keys[first : self.durable_chunks]
+        return (*keys, tail.key) if tail else keys
+
     def extended(self, token_count: int, keys: tuple[bytes, ...]) -> "SequenceState":
         """With so many tokens more, which complete the chunks named by ``keys``."""
         tail_tokens = self.tail_tokens + token_count - len(keys) * self.chunk_tokens

@@ -1,4 +1,4 @@
-"""Rows of chunks in compact columns: identity, place on the devices, time of the last use. Pure.
+"""Rows of chunks in compact columns: identity, place on the devices, last use, bundle. Pure.
 
 Rows of chunks that are gone are used again. The owner serialises the calls.
 """
@@ -24,12 +24,16 @@ ROW_MASK = SEGMENT_ROWS - 1
 class Segment:
     """The columns of ``SEGMENT_ROWS`` rows; memory that was never used is not resident."""
 
-    __slots__ = ("ids", "places", "times")
+    __slots__ = ("bundles", "has_bundles", "ids", "places", "positions", "times")
 
     def __init__(self) -> None:
         self.ids = bytearray(SEGMENT_ROWS * CHUNK_ID_BYTES)
         self.places = np.zeros(SEGMENT_ROWS, np.uint64)
         self.times = np.full(SEGMENT_ROWS, UNUSED, np.uint64)
+        self.bundles = np.zeros(SEGMENT_ROWS, np.uint32)
+        self.positions = np.zeros(SEGMENT_ROWS, np.uint16)
+        self.has_bundles = False
+        """Whether any of its chunks ever was in one."""
 
     def id_rows(self) -> NDArray[np.uint8]:
         """The identities, of shape [SEGMENT_ROWS, CHUNK_ID_BYTES]; a view."""
@@ -111,7 +115,7 @@ class ChunkColumns:
         return slab_number(self.place(row))
 
     def time(self, row: int) -> int:
-        """When that chunk was used last."""
+        """When that chunk itself was used last."""
         return int(self.segments[row >> ROW_BITS].times[row & ROW_MASK])
 
     def rows_in_slab(self, slab: int) -> list[int]:

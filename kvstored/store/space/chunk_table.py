@@ -1,8 +1,8 @@
 """The chunks on the devices in compact memory: what each is, where it lies, when it was used.
 
-A *row* is one chunk (``chunk_columns``); a map finds rows by identities, and a census of the
-slabs knows their size classes. Together this takes about 80 bytes a chunk. Pure bookkeeping; the
-owner serialises the calls.
+A *row* is one chunk (``chunk_columns``); a map finds rows by identities, a census of the slabs
+knows their size classes, and ``use_times`` which chunks are used together. Together this takes
+about 86 bytes a chunk. Pure bookkeeping; the owner serialises the calls.
 """
 
 import struct
@@ -22,7 +22,6 @@ from kvstored.store.space.chunk_columns import (
     SEGMENT_ROWS,
     UNUSED,
     ChunkColumns,
-    Segment,
 )
 from kvstored.store.space.claim_block import ClaimBlock
 from kvstored.store.space.key_map import ABSENT, TAG_BITS, KeyMap, entries_of
@@ -33,6 +32,7 @@ from kvstored.store.space.slab_geometry import (
     slab_numbers,
     slab_position,
 )
+from kvstored.store.space.use_times import UseTimes
 
 __all__ = ["ABSENT", "HELD", "SEGMENT_ROWS", "UNUSED", "ChunkTable"]
 
@@ -60,6 +60,7 @@ class ChunkTable:
         self.geometry = geometry
         self.clock = 1
         self.columns = ChunkColumns() if columns is None else columns
+        self.times = UseTimes(self.columns)
         self.slabs = SlabCensus(geometry) if slabs is None else slabs
         secret = generator or np.random.default_rng()
         self._multipliers = secret.integers(0, 1 << 64, _WORDS.size // 4, dtype=np.uint64)
@@ -87,7 +88,7 @@ class ChunkTable:
         segment.places[index] = place_of(slab, position)
         self.slabs.enter(slab, extent.byte_count)
         if time is None:
-            self._use(segment, index)
+            self._use(row)
         else:
             segment.times[index] = time
 
@@ -98,24 +99,42 @@ class ChunkTable:
         """
         identity = chunk.encode()
         row = self._row(identity)
-        if row == ABSENT or (time is not None and self.columns.time(row) != time):
+        if row == ABSENT or (time is not None and self.times.of(row) != time):
             return False
         self.slabs.leave(self.columns.slab(row))
         self._map.remove(self._tag(identity), row)
+        self.times.leave(row)
         self.columns.give_back(row)
         return True
 
-    def touch(self, identities: Sequence[bytes], *, holds: bool = False) -> None:
+    def touch(
+        self, identities: Sequence[bytes], *, holds: bool = False, together: bool = False
+    ) -> None:
         """Hears that chunks are used now, one after the other; ignores those not there.
 
         With ``holds`` they are out of the order of uses from now on, until they are touched again.
+        With ``together`` a sequence uses them, in its order: they are one bundle from now on, of
+        which a use of one is a use of all. None of these is held.
         """
-        for row in self.rows(identities):
-            if row != ABSENT:
-                segment, index = self.columns.segments[row >> ROW_BITS], row & ROW_MASK
-                self._use(segment, index)
-                if holds:
-                    segment.times[index] |= HELD
+        rows = [row for row in self.rows(identities) if row != ABSENT]
+        if together:
+            if rows:
+                # A time for each: ``blocks`` tells them apart by their positions.
+                self.clock += len(rows)
+                self.times.use_together(list(dict.fromkeys(rows)), self.clock - 1)
+            return
+        for row in rows:
+            if holds:
+                self.times.hold(row, self.clock)
+                self.clock += 1
+            else:
+                self._use(row)
+
+    def put_together(self, identities: Sequence[bytes]) -> None:
+        """Makes the chunks of a sequence one bundle, without a use; ignores those not there."""
+        rows = [row for row in self.rows(identities) if row != ABSENT]
+        if rows:
+            self.times.put_together(list(dict.fromkeys(rows)))
 
     def rows(self, identities: Sequence[bytes]) -> list[int]:
         """The row of each chunk, by its encoded identity; ABSENT for those that are not here."""
@@ -143,7 +162,7 @@ class ChunkTable:
 
         For one that is held it is when that began, with HELD set.
         """
-        return self.columns.chunk(row), self.columns.time(row)
+        return self.columns.chunk(row), self.times.of(row)
 
     def slab(self, chunk: ChunkId) -> int | None:
         """The number of the slab in which a chunk lies; None when it is not there."""
@@ -161,11 +180,6 @@ class ChunkTable:
             chunk, time = self.use(row)
             claims.append((chunk, extent, time))
         return claims
-
-    @property
-    def times(self) -> list[NDArray[np.uint64]]:
-        """Time of last use of all rows, in arrays of ``SEGMENT_ROWS``; UNUSED without a chunk."""
-        return [segment.times for segment in self.columns.segments]
 
     def row_count(self, class_bytes: int | None) -> int:
         """Chunks of one size class, or of all."""
@@ -186,7 +200,7 @@ class ChunkTable:
 
     def blocks(self) -> Iterator[ClaimBlock]:
         """Every chunk with its extent and the time of its last use, or hold, in blocks."""
-        for segment in self.columns.segments:
+        for number, segment in enumerate(self.columns.segments):
             used = segment.is_used()
             places = segment.places[used]
             byte_counts = self.slabs.classes_of(slab_numbers(places))
@@ -196,7 +210,7 @@ class ChunkTable:
                 devices=devices,
                 offsets=offsets,
                 byte_counts=byte_counts,
-                stamps=segment.times[used] & np.uint64(HELD - 1),
+                stamps=self.times.single(number)[used],
             )
 
     def _index_rows(self) -> None:
@@ -230,6 +244,6 @@ class ChunkTable:
                 return row
         return ABSENT
 
-    def _use(self, segment: Segment, index: int) -> None:
-        segment.times[index] = self.clock
+    def _use(self, row: int) -> None:
+        self.times.use(row, self.clock)
         self.clock += 1

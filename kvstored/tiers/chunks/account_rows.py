@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from kvstored.format.identity import NAMESPACE_ID_BYTES, ChunkId
 from kvstored.store.space.chunk_table import ChunkTable
 from kvstored.tiers.policy.shares import OTHERS
+from kvstored.tiers.policy.use_order import RowTimes
 
 
 def in_namespace(
@@ -33,7 +34,7 @@ class AccountRows:
         self._named = tuple(named)
 
     @property
-    def times(self) -> Sequence[NDArray[np.uint64]]:
+    def times(self) -> RowTimes:
         """Those of all rows: ``is_of_class`` leaves the others out."""
         return self._table.times
 
@@ -57,9 +58,11 @@ class AccountRows:
             is_wanted &= ~in_namespace(self._table, segment, indices, name)
         return is_wanted
 
-    def touch(self, identities: Sequence[bytes], /, *, holds: bool = False) -> None:
+    def touch(
+        self, identities: Sequence[bytes], /, *, holds: bool = False, together: bool = False
+    ) -> None:
         """As ``UsedChunks``."""
-        self._table.touch(identities, holds=holds)
+        self._table.touch(identities, holds=holds, together=together)
 
     def use(self, row: int, /) -> tuple[ChunkId, int]:
         """The chunk in a row that is in use, and the time of its last use."""

@@ -44,7 +44,7 @@ class DeviceAges:
             for chunk, row in zip(chunks, rows, strict=True):
                 if row == ABSENT:
                     absent.append(chunk)
-                elif self._table.columns.time(row) < self._marks.of(chunk.namespace_id):
+                elif self._table.times.of(row) < self._marks.of(chunk.namespace_id):
                     expired.add(chunk)
         return expired, absent
 
@@ -61,7 +61,7 @@ class DeviceAges:
             return [(index, columns.chunk((segment << ROW_BITS) + index)) for index in indices]
 
     def _expired_indices(self, segment: int, first: int) -> NDArray[np.int64]:
-        times = self._table.times[segment]
+        times = self._table.times.segment(segment)
         named = list(self._marks.named())
         latest = max([self._marks.default, *(before for _, before in named)])
         indices = first + np.flatnonzero(times[first : ROW_MASK + 1] < min(latest, UNUSED))

@@ -1,15 +1,16 @@
-"""What waiting requests need of DRAM."""
+"""What waiting requests need of DRAM, and what sequences use of it together."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from kvstored.format.identity import ChunkId
+from kvstored.tiers.policy.bundles import parts
 from kvstored.tiers.policy.protocol import EvictionPolicy
 from kvstored.turnstile import TURNSTILE
 
 HINTED_AT_ONCE = 256
-"""Places that the policy hears of under one hold of the lock: reads of others wait for it."""
+"""Chunks that the policy hears of under one hold of the lock: reads of others wait for it."""
 
 
 class FrameHints:
@@ -36,10 +37,18 @@ class FrameHints:
 
     def hint(self, places: Mapping[ChunkId, int | None]) -> None:
         """Hears which chunks have another place in the queue of waiting requests."""
-        changed = iter(places.items())
+        # Of a sequence that leaves the queue the last chunk is used first: so it goes first.
+        changed = reversed(tuple(places.items()))
         while part := dict(islice(changed, HINTED_AT_ONCE)):
             with self._room:
                 self._policy.hint(part)
+            TURNSTILE.give_way()
+
+    def used_together(self, chunks: Sequence[ChunkId]) -> None:
+        """Hears which chunks a sequence uses, in its order; for policies by sequence."""
+        for part in parts(chunks, HINTED_AT_ONCE):
+            with self._room:
+                self._policy.touch(part, together=True)
             TURNSTILE.give_way()
 
     def free_up(self, byte_count: int) -> None:

@@ -13,6 +13,7 @@ from kvstored.store.space.chunk_table import ABSENT, ChunkTable
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.device_ages import DeviceAges
 from kvstored.tiers.chunks.nvme_victims import DeviceVictims, class_bytes_in, forget
+from kvstored.tiers.policy.bundles import parts
 from kvstored.tiers.policy.lifetimes import Lifetimes
 from kvstored.tiers.policy.shares import OTHERS, TierShares
 from kvstored.turnstile import TURNSTILE
@@ -88,9 +89,23 @@ class NvmeRoom:
             with self._table_lock:
                 self._policy.touch(used[start : start + TOUCHED_AT_ONCE])
 
+    def used_together(self, chunks: Sequence[ChunkId], *, is_now: bool = True) -> None:
+        """Hears that a sequence uses chunks, in its order: they go together from now on.
+
+        With ``is_now`` false it did so before the start, and that is no use.
+        """
+        for part in parts(chunks, TOUCHED_AT_ONCE):
+            with self._table_lock:
+                if is_now:
+                    self._policy.touch(part, together=True)
+                else:
+                    self._table.put_together([chunk.encode() for chunk in part])
+            TURNSTILE.give_way()
+
     def hint(self, places: Mapping[ChunkId, int | None]) -> None:
         """Hears which chunks have another place in the queue of waiting requests."""
-        changed = iter(places.items())
+        # Of a sequence that leaves the queue the last chunk is used first: so it goes first.
+        changed = reversed(tuple(places.items()))
         while part := dict(islice(changed, TOUCHED_AT_ONCE)):
             with self._table_lock:
                 self._policy.hint(part)

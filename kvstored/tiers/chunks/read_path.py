@@ -116,6 +116,8 @@ class ReadPath:
         chunks = [ChunkId(request.namespace_id, key) for key in request.keys]
         # Before the pins: what somebody has pinned does not expire.
         expired = self.expired(chunks)
+        # Before each is pinned, which counts as a use of what it was used with before.
+        self._dram.hints.used_together([chunk for chunk in chunks if chunk not in expired])
         frames = {
             index: frame
             for index, chunk in enumerate(chunks)
@@ -239,7 +241,7 @@ class ReadPath:
         self._counters.add("missed_chunks", task.sources.count(None))
         sources = [source for source in task.sources if source is not None]
         # Hits in DRAM count too: what is read most must not leave the devices first.
-        self._room.used(source.chunk for source in sources)
+        self._room.used_together([source.chunk for source in sources])
         for source in sources:
             self._on_read(source, share)
 

@@ -19,7 +19,7 @@ class FifoPolicy(Generic[KeyT]):
         if self._keys.group_of(key) != group:
             self._keys.append(key, group)
 
-    def touch(self, keys: Sequence[KeyT]) -> None:
+    def touch(self, keys: Sequence[KeyT], *, together: bool = False) -> None:
         """Does nothing: a use keeps nothing."""
 
     def remove(self, key: KeyT) -> None:

@@ -49,8 +49,14 @@ class HitDensityPolicy(Generic[KeyT]):
             self._end(gone[1], gone[0], is_hit=True)
         self._keys.append(key, 2 * group + (gone is not None))
 
-    def touch(self, keys: Sequence[KeyT]) -> None:
-        """Makes keys of the tier keys that are used again."""
+    def touch(self, keys: Sequence[KeyT], *, together: bool = False) -> None:
+        """Makes keys of the tier keys that are used again, each by itself.
+
+        What is used together does not count: of prompts that begin alike one beginning is kept,
+        and not what follows once.
+        """
+        if together:
+            return
         for key in keys:
             here = self._keys.group_of(key)
             if here is not None:

@@ -18,7 +18,8 @@ class LookAheadPolicy(Generic[KeyT]):
 
     The others go in the order of ``base``, which does not hear of a key while it is queued: one
     that waits no longer was used. Of queued keys the one whose place is last goes first.
-    Remembers places of keys that are not in the tier; the owner bounds how many it hints.
+    Remembers places of keys that are not in the tier; the owner bounds how many it hints. A queued
+    key is in no bundle: by their places the keys of a sequence stay and go together.
     """
 
     def __init__(self, base: EvictionPolicy[KeyT]) -> None:
@@ -37,9 +38,9 @@ class LookAheadPolicy(Generic[KeyT]):
         else:
             self._queued.put(key, group, place)
 
-    def touch(self, keys: Sequence[KeyT]) -> None:
+    def touch(self, keys: Sequence[KeyT], *, together: bool = False) -> None:
         """Tells the base of uses. It ignores queued keys, which are used when they leave."""
-        self._base.touch(keys)
+        self._base.touch(keys, together=together)
 
     def remove(self, key: KeyT) -> None:
         """Forgets a key, if it is in the tier, but not its place."""

@@ -18,8 +18,14 @@ class EvictionPolicy(Protocol[KeyT]):
     def insert(self, key: KeyT, group: int) -> None:
         """Hears of a key that entered the tier, or moved to another group; that is a use."""
 
-    def touch(self, keys: Sequence[KeyT]) -> None:
-        """Hears that keys are used, one after the other; ignores those that are not there."""
+    def touch(self, keys: Sequence[KeyT], *, together: bool = False) -> None:
+        """Hears that keys are used, one after the other; ignores those that are not there.
+
+        With ``together`` a sequence uses them, in its order: they are a *bundle* from now on. A
+        policy by sequence gives a bundle up as a whole, the last key first, and takes a use of
+        one of its keys for one of all. Where the first of ``keys`` is the last of its bundle, the
+        others follow it there. A policy by chunk ignores that.
+        """
 
     def remove(self, key: KeyT) -> None:
         """Hears of a key that left the tier; one that is not there is ignored."""

@@ -6,18 +6,26 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from kvstored.tiers.policy.pauses import Pauses
+from kvstored_contract.limits import HINTED_CHUNKS_PER_SESSION_MAX
 
 NameT = TypeVar("NameT", bound=Hashable)
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 _SPARE_ENTRIES = 64
 """A heap may have so many entries more than twice the sequences of its key."""
+_POSITION_BITS = HINTED_CHUNKS_PER_SESSION_MAX.bit_length()
+_NUMBER_BITS = 24
+"""Many more sequences than ever wait are between two of equal number."""
+PLACE_BITS = _POSITION_BITS + _NUMBER_BITS
+"""The lower bits of a chunk's place; the others are the place of its sequence."""
 
 
 class QueuePlaces(Generic[NameT, KeyT]):
     """Turns changes of a queue into what ``EvictionPolicy.hint`` takes.
 
-    A chunk of several waiting sequences has the place of the first of them. A change costs
+    Each chunk has a place of its own, after those before it in its sequence: what goes first is the
+    last chunk of the last sequence, and all of that one goes before the next, also where sequences
+    have the same place. A chunk of several has its place in the first of them. A change costs
     logarithmic time for each of its chunks, however long the queue is; ``pauses`` interrupt it.
     """
 
@@ -46,12 +54,13 @@ class QueuePlaces(Generic[NameT, KeyT]):
         number = next(self._numbers)
         self._waiting[name] = (number, keys)
         changed: dict[KeyT, int | None] = {}
-        for key in self._pauses.over(keys):
+        first = place << PLACE_BITS | (number % (1 << _NUMBER_BITS)) << _POSITION_BITS
+        for position, key in enumerate(self._pauses.over(keys)):
             heap = self._heaps.setdefault(key, [])
-            heappush(heap, (place, number, name))
+            heappush(heap, (first + position, number, name))
             self._counts[key] = self._counts.get(key, 0) + 1
             if heap[0][1] == number:
-                changed[key] = place
+                changed[key] = first + position
         return changed
 
     def leave(self, names: Iterable[NameT]) -> dict[KeyT, int | None]:

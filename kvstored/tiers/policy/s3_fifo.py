@@ -50,8 +50,10 @@ class S3FifoPolicy(Generic[KeyT]):
             self._small.append(key, group)
             self._uses[key] = 0
 
-    def touch(self, keys: Sequence[KeyT]) -> None:
-        """Counts uses; no key moves."""
+    def touch(self, keys: Sequence[KeyT], *, together: bool = False) -> None:
+        """Counts uses; no key moves. What is used together does not count."""
+        if together:
+            return
         for key in keys:
             if key in self._uses:
                 self._uses[key] = min(self._uses[key] + 1, USES_MAX)

@@ -92,10 +92,10 @@ class SharedPolicy(Generic[KeyT]):
         """Tells the key's account."""
         self._of_key(key).insert(key, group)
 
-    def touch(self, keys: Sequence[KeyT]) -> None:
+    def touch(self, keys: Sequence[KeyT], *, together: bool = False) -> None:
         """Tells each account of its keys."""
         for account, own in self._by_account(keys).items():
-            self._policies[account].touch(own)
+            self._policies[account].touch(own, together=together)
 
     def remove(self, key: KeyT) -> None:
         """Tells the key's account."""

@@ -13,7 +13,8 @@ class TableLookAhead:
     It remembers hinted chunks only: there may be ten million others. ``group_of`` tells the group
     of a chunk in the table, None when it is not there. Invariant: ``queued`` has
     the chunks that have a place and are in the table, and the table holds exactly these. So the
-    order of uses has nothing to pass over, however many chunks wait.
+    order of uses has nothing to pass over, however many chunks wait. What waits is in no bundle: by
+    their places the chunks of a sequence stay and go together.
     """
 
     def __init__(self, table: UsedChunks, group_of: Callable[[ChunkId], int | None]) -> None:
@@ -30,9 +31,9 @@ class TableLookAhead:
             self._queued.put(key, group, place)
             self._table.touch([key.encode()], holds=True)
 
-    def touch(self, keys: Sequence[ChunkId]) -> None:
+    def touch(self, keys: Sequence[ChunkId], *, together: bool = False) -> None:
         """Makes chunks the most recently used ones, if they are in the table and not queued."""
-        self._base.touch([key for key in keys if key not in self._queued])
+        self._base.touch([key for key in keys if key not in self._queued], together=together)
 
     def remove(self, key: ChunkId) -> None:
         """Forgets a chunk that left the table, but not its place."""

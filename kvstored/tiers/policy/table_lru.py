@@ -1,4 +1,4 @@
-"""Least recently used, for the chunks of a table that keeps the times itself."""
+"""Least recently used, for the chunks of a table that keeps the times and bundles itself."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -10,10 +10,13 @@ from kvstored.tiers.policy.use_order import TimedRows, UseOrder
 class UsedChunks(TimedRows, Protocol):
     """A table of chunks with the time of the last use of each."""
 
-    def touch(self, identities: Sequence[bytes], /, *, holds: bool = False) -> None:
+    def touch(
+        self, identities: Sequence[bytes], /, *, holds: bool = False, together: bool = False
+    ) -> None:
         """Hears that chunks are used now, one after the other; ignores those not there.
 
-        With ``holds`` their times are after all uses, until they are touched again.
+        With ``holds`` their times are after all uses, until they are touched again; with
+        ``together`` they are one bundle from now on.
         """
 
     def use(self, row: int, /) -> tuple[ChunkId, int]:
@@ -33,9 +36,9 @@ class TableLru:
     def insert(self, key: ChunkId, group: int) -> None:
         """Does nothing: the table noted the time when the chunk entered it."""
 
-    def touch(self, keys: Sequence[ChunkId]) -> None:
+    def touch(self, keys: Sequence[ChunkId], *, together: bool = False) -> None:
         """Makes chunks the most recently used ones, if they are in the table."""
-        self._table.touch([key.encode() for key in keys])
+        self._table.touch([key.encode() for key in keys], together=together)
 
     def remove(self, key: ChunkId) -> None:
         """Does nothing: a row without a chunk is no victim."""
@@ -49,5 +52,5 @@ class TableLru:
         return False
 
     def victims(self, group: int | None = None) -> Iterator[ChunkId]:
-        """Chunks in the order of their last use, the oldest first."""
+        """Bundles and single chunks in the order of their last use; of a bundle the last first."""
         return (self._table.use(row)[0] for row in self._order.victims(group))

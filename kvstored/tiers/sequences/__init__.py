@@ -2,6 +2,6 @@
 
 In reading order: one sequence in memory (``open_sequence``) and all of them (``open_sequences``);
 frames of open tails (``tail_frames``); the rows of a step (``append_path``); records that follow
-their chunks onto the devices (``sequence_recorder``); and what clients do with sequences by name
-(``sequences``).
+their chunks onto the devices (``sequence_recorder``); what they used together before the start
+(``earlier_uses``); and what clients do with sequences by name (``sequences``).
 """

@@ -18,6 +18,11 @@ from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.sequences.open_sequence import OpenSequence, SequenceId
 from kvstored_contract.layout import StateLayout
 
+
+def _nobody_hears(_namespace_id: bytes, _keys: tuple[bytes, ...]) -> None:
+    pass
+
+
 OPEN_SEQUENCES_PER_SESSION_MAX = 4096
 OPEN_CHUNKS_PER_SESSION_MAX = 262_144
 """Chunks of these: both bound the daemon's memory for what one client names.
@@ -31,6 +36,8 @@ class OpenSequences:
 
     Changes of one sequence are serialised by ``held``. Nothing waits for a sequence while
     it keeps the committer from going on, so holders may wait for commits.
+
+    ``on_grown`` hears of the durable keys by which a sequence grows, with the one before them.
     """
 
     def __init__(
@@ -39,8 +46,10 @@ class OpenSequences:
         table: SequenceTable,
         dram: DramTier,
         layout_of: Callable[[bytes], StateLayout | None],
+        on_grown: Callable[[bytes, tuple[bytes, ...]], None] = _nobody_hears,
     ) -> None:
         self.table = table
+        self.on_grown = on_grown
         self._dram = dram
         self._layout_of = layout_of
         self._lock = threading.Lock()
@@ -145,6 +154,7 @@ class OpenSequences:
         if not sequence.identity.is_ephemeral and state.record() != sequence.known.record():
             identity = sequence.identity
             self.table.store([(identity.namespace_id, identity.name, state.record())])
+        self.on_grown(sequence.identity.namespace_id, state.grown_keys(sequence.known))
         sequence.state = state
 
     def close_frame(self, sequence: OpenSequence) -> None:

@@ -105,6 +105,10 @@ class SequenceRecorder:
     def _store(self, advanced: list[tuple[OpenSequence, SequenceState | None]]) -> None:
         recorded = []
         for sequence, state in advanced:
+            if state is not None:
+                self._sequences.on_grown(
+                    sequence.identity.namespace_id, state.grown_keys(sequence.known)
+                )
             if state is None or sequence.identity.is_ephemeral:
                 sequence.state = state
             elif state.durable_chunks != sequence.known.durable_chunks:

@@ -77,6 +77,7 @@ class Sequences:
         identity = SequenceId(caller.namespace_id, name, caller.session_id * is_ephemeral)
         with self._opened.held([identity], caller.deadline) as held:
             self._make(held[identity], caller, state, layout)
+        self._opened.on_grown(caller.namespace_id, state.keys)
         return state
 
     def append(

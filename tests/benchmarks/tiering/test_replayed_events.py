@@ -50,9 +50,9 @@ class RecordingPolicy:
         self._events.append(Event("insert", key, group))
         self._inner.insert(key, group)
 
-    def touch(self, keys: Sequence[ChunkId]) -> None:
-        self._events.append(Event("touch", tuple(keys)))
-        self._inner.touch(keys)
+    def touch(self, keys: Sequence[ChunkId], *, together: bool = False) -> None:
+        self._events.append(Event("together" if together else "touch", tuple(keys)))
+        self._inner.touch(keys, together=together)
 
     def remove(self, key: ChunkId) -> None:
         self._events.append(Event("remove", key))
@@ -88,6 +88,8 @@ def replayed(events: list[Event], policy: EvictionPolicy[ChunkId]) -> int:
             case "insert":
                 assert event.group is not None
                 policy.insert(event.argument, event.group)  # type: ignore[arg-type]
+            case "together":
+                policy.touch(event.argument, together=True)  # type: ignore[arg-type]
             case verb:
                 getattr(policy, verb)(event.argument)
     return compared
@@ -168,7 +170,7 @@ def test_the_simulation_finds_the_same_victims(
         load(opened, seed)
     (policy,) = policies
     verbs = {event.verb for event in policy.events}
-    assert verbs == {"insert", "touch", "remove", "hint", "victims"}
+    assert verbs == {"insert", "touch", "together", "remove", "hint", "victims"}
     assert replayed(policy.events, make_policy(name, Future[ChunkId](()))) > 50
 
 

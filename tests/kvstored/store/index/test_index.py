@@ -129,6 +129,17 @@ def test_sequences_are_listed_by_namespace(index: Index) -> None:
     assert index.walks.sequences(OTHER_NAMESPACE_ID) == ["c"]
 
 
+def test_records_of_all_sequences_without_damaged_ones(index: Index) -> None:
+    records = [SequenceRecord(layout_id=LAYOUT_ID, keys=(bytes([n]) * 32,)) for n in range(3)]
+    named = zip((NAMESPACE_ID, NAMESPACE_ID, OTHER_NAMESPACE_ID), "abc", records, strict=True)
+    index.apply(IndexChange(sequence_puts=tuple(named)))
+    assert list(index.walks.sequence_records()) == [
+        (NAMESPACE_ID, records[0]),
+        (NAMESPACE_ID, records[1]),
+        (OTHER_NAMESPACE_ID, records[2]),
+    ]
+
+
 def test_a_name_that_cannot_be_stored_changes_nothing(index: Index) -> None:
     bad = (NAMESPACE_ID, "x" * 201, SequenceRecord(layout_id=LAYOUT_ID))
     with pytest.raises(ValueError, match="1 to 200 bytes"):

@@ -80,3 +80,17 @@ def test_a_cut_forgets_a_flushed_tail_that_is_longer() -> None:
     assert state.cut(1, 7).record().tail == TAIL
     assert state.cut(1, 6).record().tail is None
     assert state.cut(0).flushed is None
+
+
+def test_a_sequence_grows_from_the_chunk_before() -> None:
+    first = EMPTY.extended(40, KEYS[:2])
+    assert first.grown_keys(EMPTY) == ()
+    stored = first.advanced(())
+    assert stored.grown_keys(first) == KEYS[:2]
+    flushed = stored.with_flushed_tail(TAIL)
+    assert flushed.grown_keys(stored) == (KEYS[1], TAIL.key)
+    assert flushed.grown_keys(flushed) == ()
+    longer = flushed.extended(24, KEYS[2:4]).advanced(())
+    assert longer.grown_keys(flushed) == KEYS[1:4]
+    assert longer.cut(1).grown_keys(longer) == ()
+    assert EMPTY.extended(7, ()).with_flushed_tail(TAIL).grown_keys(EMPTY) == (TAIL.key,)

@@ -129,7 +129,7 @@ class ChunkTableMachine(RuleBasedStateMachine):
         assert self.table.row_count(None) == len(sizes)
         for class_bytes in (*CLASSES, 4 * KIB):
             assert self.table.row_count(class_bytes) == sizes.count(class_bytes)
-        for number, times in enumerate(self.table.times):
+        for number, times in enumerate(self.table.times.segments()):
             rows = np.flatnonzero(times != UNUSED)
             assert [
                 class_bytes
@@ -139,7 +139,7 @@ class ChunkTableMachine(RuleBasedStateMachine):
 
     @invariant()
     def rows_name_their_chunks(self) -> None:
-        (times,) = self.table.times or [np.zeros(0, np.uint64)]
+        (times,) = list(self.table.times.segments()) or [np.zeros(0, np.uint64)]
         found = dict(self.table.use(row) for row in np.flatnonzero(times != UNUSED).tolist())
         assert found == {chunk: time for chunk, (_, time) in self.model.items()}
 
@@ -199,7 +199,7 @@ def test_a_segment_begins_when_the_last_is_full(monkeypatch: pytest.MonkeyPatch)
     )
     table = ChunkTable(LARGE, columns=columns, slabs=slabs)
     table.insert(chunk_id(1), Extent(0, 0, 8 * KIB))
-    assert len(table.times) == 2
+    assert len(list(table.times.segments())) == 2
     assert table.use(SEGMENT_ROWS)[0] == chunk_id(1)
 
 

@@ -94,6 +94,24 @@ def test_a_clean_stop_keeps_the_order_of_use_and_saves_the_walk(
     index.close()
 
 
+def test_a_clean_stop_keeps_the_order_of_what_was_used_together(
+    tmp_path: Path, store: WrittenStore
+) -> None:
+    """What a sequence begins with goes last, also before anybody knows the sequence again."""
+    together = [7, 3, 9, 5]
+
+    def use(recovered: Recovered) -> None:
+        identities = [chunk_id(number).encode() for number in together]
+        recovered.table.touch(identities, together=True)
+        recovered.table.touch(identities[:1])
+
+    stopped(tmp_path / "index", store, use)
+    index, recovered = opened(tmp_path / "index", store)
+    last = [chunk for chunk, _ in chunks_of(recovered)][-len(together) :]
+    assert last == [chunk_id(number) for number in reversed(together)]
+    index.close()
+
+
 def test_after_a_kill_the_order_is_that_of_the_writes(
     tmp_path: Path, store: WrittenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,3 +49,17 @@ def test_a_segment_is_looked_through_in_slices(table: ChunkTable) -> None:
     assert len(found) == 30
     table.remove(chunk(0))
     assert 0 not in in_table(ages)
+
+
+def test_a_sequence_expires_as_a_whole(table: ChunkTable) -> None:
+    ages = ages_of(table)
+    table.touch([chunk(number).encode() for number in (0, 4, 8)], together=True)
+    ages.look(3)
+    table.touch([chunk(4).encode()])
+    ages.look(6)
+    assert in_table(ages) == list(range(12, 40, 4))
+    assert ages.expired([chunk(0), chunk(12)]) == ({chunk(12)}, [])
+    ages.look(9)
+    assert not {0, 4, 8} & set(in_table(ages))
+    ages.look(12)
+    assert {0, 4, 8} < set(in_table(ages))

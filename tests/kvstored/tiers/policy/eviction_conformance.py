@@ -77,7 +77,7 @@ class EvictionConformance:
         here: set[int] = set()
         for _ in range(150):
             number = dice.randrange(KEY_COUNT)
-            match dice.choice(["enter", "touch", "touch", "leave", "hint", "evict", "evict"]):
+            match dice.choice(["enter", "touch", "together", "leave", "hint", "evict", "evict"]):
                 case "enter":
                     tier.enter(number)
                     here.add(number)
@@ -86,6 +86,9 @@ class EvictionConformance:
                     here.discard(number)
                 case "touch":
                     tier.policy.touch([CHUNKS[number], CHUNKS[dice.randrange(KEY_COUNT)]])
+                case "together":
+                    used = [CHUNKS[one] for one in dice.sample(range(KEY_COUNT), 4)]
+                    tier.policy.touch(used, together=True)
                 case "hint":
                     place = dice.choice([None, dice.randrange(100)])
                     tier.policy.hint({CHUNKS[number]: place})
@@ -125,6 +128,68 @@ class PlainTier:
         self.policy.remove(CHUNKS[number])
 
 
+class Unit:
+    """What goes as a whole; its numbers by position, None where one left."""
+
+    def __init__(self, time: int) -> None:
+        self.time = time
+        self.numbers: list[int | None] = []
+
+
+class Units:
+    """A plain model of least recently used by sequence."""
+
+    def __init__(self) -> None:
+        self._units: dict[int, Unit] = {}
+        self._clock = 0
+
+    def enter(self, number: int) -> None:
+        self._clock += 1
+        if number in self._units:
+            self._units[number].time = self._clock
+        else:
+            self._move(number, Unit(self._clock))
+
+    def leave(self, number: int) -> None:
+        unit = self._units.pop(number, None)
+        if unit is not None:
+            place = unit.numbers.index(number)
+            unit.numbers[place] = None
+            if place == len(unit.numbers) - 1:
+                unit.numbers.pop()
+
+    def touch(self, numbers: list[int]) -> None:
+        for number in numbers:
+            if number in self._units:
+                self.enter(number)
+
+    def together(self, numbers: list[int]) -> None:
+        here = [number for number in dict.fromkeys(numbers) if number in self._units]
+        if not here:
+            return
+        unit = self._units[here[0]]
+        is_whole = {number for number in unit.numbers if number is not None} == set(here)
+        if not is_whole:
+            if unit.numbers[-1] != here[0]:
+                unit = Unit(0)
+                self._move(here[0], unit)
+            for number in here[1:]:
+                self._move(number, unit)
+        self.enter(here[0])
+
+    def victims(self) -> list[int]:
+        def rank(number: int) -> tuple[int, int]:
+            unit = self._units[number]
+            return unit.time, -unit.numbers.index(number)
+
+        return sorted(self._units, key=rank)
+
+    def _move(self, number: int, unit: Unit) -> None:
+        self.leave(number)
+        unit.numbers.append(number)
+        self._units[number] = unit
+
+
 class LeastRecentlyUsedConformance(EvictionConformance):
     """Those that evict what was not used for the longest time agree on the order too."""
 
@@ -151,3 +216,55 @@ class LeastRecentlyUsedConformance(EvictionConformance):
         for group in GROUPS:
             of_group = [CHUNKS[number] for number in model if group_of(number) == group]
             assert list(tier.policy.victims(group)) == of_group
+
+
+class WholeSequencesConformance(LeastRecentlyUsedConformance):
+    """Those that keep sequences whole agree on what goes with what, too."""
+
+    @pytest.mark.parametrize("seed", range(40))
+    def test_a_sequence_goes_as_a_whole(self, tier: Tier, seed: int) -> None:
+        """Whatever part of it is used, shared, or leaves."""
+        dice = random.Random(seed)
+        model = Units()
+        for _ in range(100):
+            number = dice.randrange(KEY_COUNT)
+            used = dice.sample(range(KEY_COUNT), dice.randrange(1, 6))
+            match dice.choice(["enter", "enter", "touch", "together", "together", "leave"]):
+                case "enter":
+                    tier.enter(number)
+                    model.enter(number)
+                case "leave":
+                    tier.leave(number)
+                    model.leave(number)
+                case "touch":
+                    tier.policy.touch([CHUNKS[one] for one in used])
+                    model.touch(used)
+                case _:
+                    used.append(used[0])
+                    tier.policy.touch([CHUNKS[one] for one in used], together=True)
+                    model.together(used)
+            expected = model.victims()
+            assert list(tier.policy.victims()) == [CHUNKS[one] for one in expected]
+            for group in GROUPS:
+                of_group = [CHUNKS[one] for one in expected if group_of(one) == group]
+                assert list(tier.policy.victims(group)) == of_group
+
+    def test_what_a_sequence_begins_with_is_what_is_left_of_it(self, tier: Tier) -> None:
+        for number in (0, 5, 1, 4, 2):
+            tier.enter(number)
+        tier.policy.touch(CHUNKS[:3], together=True)
+        tier.policy.touch([CHUNKS[5]])
+        assert list(tier.policy.victims()) == [CHUNKS[one] for one in (4, 2, 1, 0, 5)]
+        tier.leave(2)
+        tier.enter(3)
+        tier.policy.touch([CHUNKS[1], CHUNKS[3]], together=True)
+        assert list(tier.policy.victims()) == [CHUNKS[one] for one in (4, 5, 3, 1, 0)]
+
+    def test_a_shared_key_stays_while_one_of_its_sequences_does(self, tier: Tier) -> None:
+        for number in range(6):
+            tier.enter(number)
+        for own in ([2, 3], [4, 5]):
+            tier.policy.touch([CHUNKS[one] for one in (0, 1, *own)], together=True)
+        assert list(tier.policy.victims()) == [CHUNKS[one] for one in (3, 2, 5, 4, 1, 0)]
+        tier.policy.touch([CHUNKS[one] for one in range(4)], together=True)
+        assert list(tier.policy.victims()) == [CHUNKS[one] for one in (5, 4, 3, 2, 1, 0)]

@@ -5,8 +5,8 @@ from kvstored.tiers.policy.look_ahead import LookAheadPolicy
 from kvstored.tiers.policy.lru import LruPolicy
 from tests.kvstored.tiers.policy.eviction_conformance import (
     EvictionConformance,
-    LeastRecentlyUsedConformance,
     PlainTier,
+    WholeSequencesConformance,
 )
 
 
@@ -18,7 +18,7 @@ def policy() -> LookAheadPolicy[str]:
     return result
 
 
-class TestWithoutHints(LeastRecentlyUsedConformance):
+class TestWithoutHints(WholeSequencesConformance):
     """It is the base then."""
 
     @pytest.fixture

@@ -2,12 +2,12 @@ import pytest
 
 from kvstored.tiers.policy.lru import LruPolicy
 from tests.kvstored.tiers.policy.eviction_conformance import (
-    LeastRecentlyUsedConformance,
     PlainTier,
+    WholeSequencesConformance,
 )
 
 
-class TestLruPolicy(LeastRecentlyUsedConformance):
+class TestLruPolicy(WholeSequencesConformance):
     @pytest.fixture
     def tier(self) -> PlainTier:
         return PlainTier(LruPolicy())

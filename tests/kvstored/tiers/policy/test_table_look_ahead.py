@@ -16,8 +16,8 @@ from tests.kvstored.tiers.policy.eviction_conformance import (
     CHUNKS,
     GROUPS,
     KEY_COUNT,
-    LeastRecentlyUsedConformance,
     PlainTier,
+    WholeSequencesConformance,
     chunk_id,
     group_of,
 )
@@ -39,7 +39,7 @@ def tier() -> LookAheadTable:
     return LookAheadTable()
 
 
-class TestWithoutHints(LeastRecentlyUsedConformance):
+class TestWithoutHints(WholeSequencesConformance):
     @pytest.fixture
     def tier(self) -> LookAheadTable:
         return LookAheadTable()
@@ -51,7 +51,7 @@ def test_it_decides_as_look_ahead_over_least_recently_used(tier: LookAheadTable,
     model = PlainTier(LookAheadPolicy(LruPolicy()))
     for _ in range(200):
         number = dice.randrange(KEY_COUNT)
-        match dice.choice(["enter", "enter", "touch", "touch", "leave", "hint", "hint", "pass"]):
+        match dice.choice(["enter", "touch", "together", "leave", "hint", "hint", "pass"]):
             case "enter":
                 tier.enter(number)
                 model.enter(number)
@@ -61,6 +61,10 @@ def test_it_decides_as_look_ahead_over_least_recently_used(tier: LookAheadTable,
             case "touch":
                 tier.policy.touch([CHUNKS[number]])
                 model.policy.touch([CHUNKS[number]])
+            case "together":
+                used = [CHUNKS[one] for one in dice.sample(range(KEY_COUNT), 5)]
+                tier.policy.touch(used, together=True)
+                model.policy.touch(used, together=True)
             case "hint":
                 places = {CHUNKS[number]: dice.choice([None, dice.randrange(100)])}
                 tier.policy.hint(places)

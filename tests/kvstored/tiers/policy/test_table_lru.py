@@ -7,7 +7,7 @@ from kvstored.tiers.policy.table_lru import TableLru
 from tests.kvstored.tiers.policy.eviction_conformance import (
     CHUNKS,
     KEY_COUNT,
-    LeastRecentlyUsedConformance,
+    WholeSequencesConformance,
     group_of,
 )
 
@@ -34,7 +34,7 @@ class TableTier:
         self.policy.remove(CHUNKS[number])
 
 
-class TestTableLru(LeastRecentlyUsedConformance):
+class TestTableLru(WholeSequencesConformance):
     @pytest.fixture
     def tier(self) -> TableTier:
         return TableTier()

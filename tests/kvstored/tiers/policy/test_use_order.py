@@ -1,6 +1,6 @@
 """The order of use of many rows against a sorted list."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -16,17 +16,31 @@ SEGMENT = 16
 UNUSED = 2**64 - 1
 
 
+class Times:
+    """Times and positions of rows."""
+
+    def __init__(self, segment_count: int) -> None:
+        self.arrays = [np.full(SEGMENT, UNUSED, np.uint64) for _ in range(segment_count)]
+        self.places = [np.zeros(SEGMENT, np.uint16) for _ in range(segment_count)]
+        self.version = 0
+
+    def segments(self, step: int = 1) -> Iterator[NDArray[np.uint64]]:
+        return (times[::step] for times in self.arrays)
+
+    def positions(self, number: int, indices: NDArray[np.int64]) -> NDArray[np.uint16]:
+        return self.places[number][indices]
+
+    def of(self, row: int) -> int:
+        return int(self.arrays[row // SEGMENT][row % SEGMENT])
+
+
 class Rows:
     """Rows of three groups by their number."""
 
     def __init__(self, segment_count: int = 4) -> None:
-        self.segments = [np.full(SEGMENT, UNUSED, np.uint64) for _ in range(segment_count)]
+        self.times = Times(segment_count)
         self.clock = 1
         self.looks = 0
-
-    @property
-    def times(self) -> Sequence[NDArray[np.uint64]]:
-        return self.segments
 
     def row_count(self, group: int | None) -> int:
         return len(self.expected(group))
@@ -40,21 +54,28 @@ class Rows:
         return (indices + segment * SEGMENT) % 3 == group
 
     def use(self, row: int) -> None:
-        self.segments[row // SEGMENT][row % SEGMENT] = self.clock
+        self.use_together([row])
+
+    def use_together(self, rows: Sequence[int]) -> None:
+        for position, row in enumerate(rows):
+            self.times.arrays[row // SEGMENT][row % SEGMENT] = self.clock
+            self.times.places[row // SEGMENT][row % SEGMENT] = position
         self.clock += 1
 
     def remove(self, row: int) -> None:
-        self.segments[row // SEGMENT][row % SEGMENT] = UNUSED
+        self.times.arrays[row // SEGMENT][row % SEGMENT] = UNUSED
 
     def expected(self, group: int | None) -> list[int]:
-        times = np.concatenate(self.segments)
-        rows = [row for row in np.argsort(times).tolist() if times[row] != UNUSED]
+        times = np.concatenate(self.times.arrays)
+        places = np.concatenate(self.times.places).astype(int)
+        order = sorted(range(len(times)), key=lambda row: (int(times[row]), -places[row]))
+        rows = [row for row in order if times[row] != UNUSED]
         return [row for row in rows if group is None or row % 3 == group]
 
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["use", "use", "use", "remove", "look"]),
+        st.sampled_from(["use", "use", "together", "remove", "look"]),
         st.integers(0, 4 * SEGMENT - 1),
     ),
     max_size=150,
@@ -75,6 +96,8 @@ def test_victims_are_always_the_oldest(
         for step, row in steps:
             if step == "use":
                 rows.use(row)
+            elif step == "together":
+                rows.use_together([(row + 7 * number) % (4 * SEGMENT) for number in range(4)])
             elif step == "remove":
                 rows.remove(row)
             else:
@@ -145,3 +168,16 @@ def test_rows_that_are_passed_over_cost_no_new_look(monkeypatch: pytest.MonkeyPa
         assert head == 0
         rows.remove(second)
         assert len(order._queues[None].passed) <= 2
+
+
+def test_times_that_are_no_uses_are_sorted_again() -> None:
+    """A row that got an old time would stay out of what was sorted for ever."""
+    rows = Rows()
+    order = UseOrder(rows)
+    for row in range(6):
+        rows.use(row)
+    assert list(order.victims()) == list(range(6))
+    rows.times.arrays[0][5] = rows.times.of(1)
+    rows.times.places[0][5] = 1
+    rows.times.version += 1
+    assert list(order.victims()) == [0, 5, 1, 2, 3, 4]
