@@ -154,14 +154,9 @@ def take_turn(
         if conversation is not None:
             continued = _continue(stack, model, opened, conversation)
             prompt = prompt if continued.token_ids else conversation.opening
-        cache_tokens = len(prompt) + new_tokens_max
-        if continued is not None:
-            # A longer one is cut: it never has more than the model's positions.
-            cache_tokens += len(continued.token_ids)
-            cache_tokens = min(cache_tokens, model.config.position_count)
         engine = Engine(
             model,
-            cache_tokens=cache_tokens,
+            cache_tokens=_cache_tokens(model, len(prompt) + new_tokens_max, continued),
             token_budget=token_budget,
             requests_max=1,
             sink=saver,
@@ -184,6 +179,14 @@ def take_turn(
             choice=None if opened is None else opened.choice,
             codec=None if store is None else store.codec,
         )
+
+
+def _cache_tokens(model: Model, token_count: int, continued: ContinuedConversation | None) -> int:
+    """Of a turn with ``token_count`` tokens, its answer included."""
+    if continued is None:
+        return token_count
+    # A longer one is cut: it never has more than the model's positions.
+    return min(token_count + len(continued.token_ids), model.config.position_count)
 
 
 def _continue(

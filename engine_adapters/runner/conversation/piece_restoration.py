@@ -39,11 +39,10 @@ class PieceRestoration:
         limit: LoadingLimit,
         options: RestoreOptions,
         *,
-        window_tokens: int,
+        settle: Callable[[int], None],
     ) -> None:
-        """``options.compute`` is what the ``window_tokens`` cost where nothing is cut any more."""
-        self._rest_cost = options.compute
-        self._window_tokens = window_tokens
+        """``settle`` tells ``limit`` from which token on only what is missing is computed."""
+        self._settle: Callable[[int], None] | None = settle
         self._reader = reader
         self._window = window
         self._layout = state_format.layout
@@ -144,15 +143,14 @@ class PieceRestoration:
             self._loaded_chunks += span.chunk_count
             self._limit.gain(loaded_tokens, stop)
             loaded_tokens = stop
-            self._settle(loaded_tokens)
+            self._settle_once(loaded_tokens)
             reader.give_back(span)
 
-    def _settle(self, loaded_tokens: int) -> None:
+    def _settle_once(self, loaded_tokens: int) -> None:
         """Once all up to the last cut has come, only what is missing after it is computed."""
-        if self._rest_cost is None or not self._window.reached(self._loaded_chunks).may_follow:
-            return
-        rest_cost, self._rest_cost = self._rest_cost, None
-        self._limit.settle(rest_cost, loaded_tokens, self._window_tokens)
+        if self._settle is not None and self._window.reached(self._loaded_chunks).may_follow:
+            settle, self._settle = self._settle, None
+            settle(loaded_tokens)
 
     def _may_come(self, span: Span, layer: int) -> bool:
         """Whether the rest of a layer is there or on its way."""

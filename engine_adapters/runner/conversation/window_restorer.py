@@ -1,6 +1,7 @@
 """Begins to load the windows of conversations, span after span or layer after layer."""
 
 from dataclasses import replace
+from functools import partial
 
 from engine_adapters.conversation.history import dropped
 from engine_adapters.reading.arena_share import ArenaShare
@@ -94,14 +95,9 @@ class WindowRestorer:
             rates=self._rates,
             is_on_cpu=self._loader.is_on_cpu,
         )
+        settle = partial(limit.settle, self._options.compute, token_count=window_tokens)
         by_spans = PieceRestoration(
-            reader,
-            window,
-            self._format,
-            self._loader,
-            limit,
-            self._options,
-            window_tokens=window_tokens,
+            reader, window, self._format, self._loader, limit, options, settle=settle
         )
         return by_spans, window
 

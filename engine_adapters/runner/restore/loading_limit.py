@@ -15,8 +15,8 @@ from engine_adapters.restore import (
     Stake,
     Verdict,
 )
+from engine_adapters.restore.limit.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.restore.source import SOURCE_OF
-from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.states.state_format import StateFormat
 
@@ -160,10 +160,10 @@ class LoadingLimit:
             load_s = self._pace.remaining_s(layout.chunk_bytes())
         return self._stake.opening(position, position + layout.chunk_tokens, load_s=load_s)
 
-    def settle(self, compute: ComputeCost, first_token: int, token_count: int) -> None:
+    def settle(self, compute: ComputeCost | None, first_token: int, *, token_count: int) -> None:
         """What is lost from here on is computed at this cost, and nothing else with it."""
         self._charge()
-        if self._stake is not None:
+        if self._stake is not None and compute is not None:
             cost = self._rates.compute_cost(compute)
             self._stake.settle(cost, first_token, token_count)
 

@@ -296,7 +296,7 @@ class SpanRestoration:
         """
         chunk_count = span.chunk_count
         first_chunk = sum(piece.stop_position <= self._position for piece in span.pieces)
-        judge = partial(self._limit.judge, span, self._position)
+        judge = partial(self._limit.judge, span, self._position, span.stop_token)
         for layer in span.layers:
             self._source.advance()
             loaded = min(first_chunk, chunk_count)

@@ -1,7 +1,9 @@
 """Losses of a text that is said in turns, with a history that comes from a store and is cut."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from benchmarks.quality.perplexity import TURN_TOKENS, losses_of, perplexity, ta
 from benchmarks.quality.run import Lab
 from benchmarks.quality.talk import Talker
 from benchmarks.quality.way import Way
+from kvstored_client.testing import MemoryClient
 from kvstored_contract.keys import Cut
 from tests.benchmarks.quality.talking import lab_in_memory
 
@@ -44,9 +47,10 @@ def test_a_turn_that_restores_nothing_is_no_measurement(small_model: Path) -> No
     with lab_in_memory(small_model) as lab:
 
         class Forgetful(Talker):
-            def take_turn(self, name, prompt, *, new_tokens):  # type: ignore[no-untyped-def]
+            def take_turn(self, name: str, prompt: Sequence[int], *, new_tokens: int) -> Any:
                 done = super().take_turn(name, prompt, new_tokens=new_tokens)
                 layout_id = self._state_format.layout.layout_id
+                assert isinstance(self._client, MemoryClient)
                 chunks = self._client.store.chunks
                 for key, chunk in list(chunks.items()):
                     if chunk.layout_id == layout_id:

@@ -63,7 +63,7 @@ class Lab:
                 logits.extend(made)
                 return sample(ready, made)
 
-            engine._sample = watched  # type: ignore[method-assign]
+            engine._sample = watched  # type: ignore[method-assign, assignment]
             engine.add_request(prompt, new_tokens_max=new_tokens, conversation=talk)
             (completion,) = engine.run()
             assert completion.error is None, completion.error
