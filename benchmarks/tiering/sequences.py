@@ -23,7 +23,7 @@ FIGURE = "lru_by_sequence_vs_by_chunk_min"
 BLOCK_TOKENS = 256
 UNCUT_TOKENS = 1 << 20
 """A window that no conversation overflows."""
-SHARES = (0.02, 0.05, 0.1, 0.2)
+SHARES = (0.02, 0.05, 0.2)
 """Capacities as parts of all blocks that there ever are."""
 QUICK_SHARES = (0.05, 0.2)
 

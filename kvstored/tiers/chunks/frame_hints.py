@@ -49,7 +49,6 @@ class FrameHints:
         for part in parts(chunks, HINTED_AT_ONCE):
             with self._room:
                 self._policy.touch(part, together=True)
-            TURNSTILE.give_way()
 
     def free_up(self, byte_count: int) -> None:
         """Evicts until so many bytes are free, as far as nobody needs what goes."""

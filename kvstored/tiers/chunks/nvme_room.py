@@ -100,7 +100,9 @@ class NvmeRoom:
                     self._policy.touch(part, together=True)
                 else:
                     self._table.put_together([chunk.encode() for chunk in part])
-            TURNSTILE.give_way()
+            if not is_now:
+                # Else a read ends here, whose thread has others to serve.
+                TURNSTILE.give_way()
 
     def hint(self, places: Mapping[ChunkId, int | None]) -> None:
         """Hears which chunks have another place in the queue of waiting requests."""
