@@ -7,9 +7,12 @@ import numpy as np
 
 from engine_adapters.conversation.errors import ConversationError
 from kvstored_client import (
+    Ack,
     AppendItem,
     Client,
     LayerState,
+    Lease,
+    NewChunk,
     Placement,
     Rotary,
     SequenceInfo,
@@ -31,6 +34,9 @@ SETTLE_S = 5.0
 """How long a session that has ended may take to let go of its unflushed words."""
 
 POLL_S = 0.02
+
+LEASE_MS = 60_000
+"""Longer than adding words may take."""
 
 
 def words_layout(model: str) -> StateLayout:
@@ -74,9 +80,20 @@ class Journal:
         return self._read(name, info)
 
     def append(self, name: str, words: Sequence[int], new_words: Sequence[int]) -> None:
-        """Adds to the ``words`` that are there; what was added is durable when it returns."""
+        """Adds to the ``words`` that are there; what was added is durable when it returns.
+
+        What the store has lost of ``words`` since they were read is put there again.
+        """
+        lease = self._kept(name, words)
+        try:
+            self._add(name, words, new_words)
+        finally:
+            if lease is not None:
+                lease.release()
+
+    def _add(self, name: str, words: Sequence[int], new_words: Sequence[int]) -> None:
         added, first = [*words, *new_words], len(words)
-        keys = history_keys(namespace=self._client.namespace, layout=self._layout, token_ids=added)
+        keys = self._keys(added)
         while first < len(added):
             stop = min(first + CHUNK_WORDS, len(added))
             self._append(name, first, added[first:stop], keys)
@@ -105,6 +122,48 @@ class Journal:
         """Names of the namespace's conversations, of all models."""
         found = self._client.sequences.list()
         return [name.removesuffix(NAME_SUFFIX) for name in found if name.endswith(NAME_SUFFIX)]
+
+    def _keys(self, words: Sequence[int]) -> list[bytes]:
+        return history_keys(namespace=self._client.namespace, layout=self._layout, token_ids=words)
+
+    def _kept(self, name: str, words: Sequence[int]) -> Lease | None:
+        """Has the store keep what is there; None where there are no words.
+
+        A sequence whose tail is gone ends before it from the next append on. So without this, a
+        conversation whose words are evicted during a turn would be shorter then, or empty, and
+        nobody would know.
+        """
+        keys = self._keys(words)
+        lease = self._client.pin(self._layout, keys, lease_ms=LEASE_MS) if keys else None
+        missing = [
+            chunk for chunk in range(len(keys)) if lease is None or not lease.is_pinned[chunk]
+        ]
+        if not missing:
+            return lease
+        if lease is not None:
+            lease.release()
+        for chunk in missing:
+            self._put(keys[chunk], chunk, words[chunk * CHUNK_WORDS : (chunk + 1) * CHUNK_WORDS])
+        lease = self._client.pin(self._layout, keys, lease_ms=LEASE_MS)
+        if lease is None or not all(lease.is_pinned):
+            raise ConversationError(
+                f"the store has lost token ids of conversation {name!r}, and could not take them "
+                "once more; open it again"
+            )
+        return lease
+
+    def _put(self, key: bytes, chunk: int, words: Sequence[int]) -> None:
+        region = self._client.allocate(Placement.contiguous_bytes(self._layout, 1))
+        if region is None:
+            return
+        with region:
+            region.numpy(np.uint32, (len(words),))[:] = words
+            self._client.put(
+                self._layout,
+                [NewChunk(key=key, token_count=len(words), stripe=chunk)],
+                Placement.contiguous(region, self._layout),
+                ack=Ack.DURABLE,
+            )
 
     def _settled(self, name: str) -> SequenceInfo | None:
         """The sequence once nothing of it is undurable: a writer that died leaves such words."""

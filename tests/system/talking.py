@@ -23,7 +23,7 @@ from tests.support.waiting import PATIENCE_S
 TALKER = "tests.system.talking:run_talker"
 """The job that a template forks."""
 MODEL = "talking"
-CHUNK_TOKENS = 8
+CHUNK_TOKENS = 4
 WINDOW = 64
 BATCH = 4
 """Turns at once at most."""

@@ -31,14 +31,15 @@ ARENA_BYTES = "1MiB"
 LATE = 1.2
 """Kills come within so many times what a round takes, so some come after its end."""
 SLAB_BYTES = MIB
-TALK_BYTES = 320 * 1024
-"""What a window, with its tail and its token ids, takes of the devices, and some more."""
+TALK_BYTES = 768 * 1024
+"""Thrice what a window, with its tail and its token ids, takes of the devices."""
+SLABS_MIN = 4
 LOST_WORDS = "has lost token ids"
 
 
 def overrides_for(talk_count: int) -> Overrides:
-    """Devices that hold little more than the windows, and DRAM that holds an eighth of them."""
-    slabs = max(2, talk_count * TALK_BYTES // (2 * SLAB_BYTES))
+    """Devices that hold the windows, but not all that was said, and DRAM that holds an eighth."""
+    slabs = max(SLABS_MIN, talk_count * TALK_BYTES // (2 * SLAB_BYTES))
     return {
         "store": {"device_bytes": (slabs + 2) * SLAB_BYTES, "slab_bytes": SLAB_BYTES},
         "dram": {"capacity_bytes": max(2 * SLAB_BYTES, slabs * SLAB_BYTES // 4)},
@@ -135,7 +136,7 @@ class TalksLab:
             original = self._choices.choice(told)
             (found,) = self._asked({"fork": [original, name]}).values()
             self._spoken[name] = self._spoken[original].copied()
-            assert found["token_ids"] == self._spoken[name].token_ids
+            assert found.get("token_ids") == self._spoken[name].token_ids, found
         else:
             by_hand = HandCutConversation(self._theirs, window=WINDOW)
             self._spoken[name] = Spoken(by_hand=by_hand)
@@ -205,7 +206,7 @@ class TalksLab:
             self.tally.unheard += 1
             self._heard(one, token_ids[len(before) :], found["cuts"])
             return None
-        assert token_ids == spoken.token_ids
+        assert token_ids == spoken.token_ids, (found, spoken.token_ids, self._log[-2000:])
         if found["cuts"] == spoken.cuts:
             return one
         assert turn.kept is not None
@@ -268,7 +269,9 @@ class TalksLab:
 
     def _answer(self) -> Message:
         answer = self._voice.hear()
-        assert answer is not None, self._log
+        if answer is None:
+            self._engine.wait()
+            raise AssertionError(f"the engine ended: {self._log[-4000:]}")
         return answer
 
     def _kill(self, killed: Killed) -> None:

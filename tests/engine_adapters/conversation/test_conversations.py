@@ -20,6 +20,7 @@ from engine_adapters.conversation.usable_states import UsableStates
 from kvstored_client import AppendItem, LayerState, Rotary, StateKind, StateLayout
 from kvstored_client.testing import MemoryClient, MemoryStore
 from kvstored_contract.keys import history_keys
+from kvstored_contract.reasons import Reason
 from tests.support.rows import Rows
 
 LAYOUT = StateLayout(
@@ -282,6 +283,35 @@ def test_lost_token_ids_are_told(talks: Conversations, store: MemoryStore) -> No
     """Nothing can compute them again, and an empty history would give a wrong answer."""
     talks.end_turn(talks.open(NAME), [1, 2])
     store.chunks.clear()
+    with pytest.raises(ConversationError, match="has lost token ids"):
+        talks.open(NAME)
+
+
+@pytest.mark.parametrize("count", [2, CHUNK_WORDS + 7])
+def test_token_ids_that_were_evicted_during_a_turn_were_forgotten(
+    talks: Conversations, store: MemoryStore, count: int
+) -> None:
+    """Bug: adding a turn made the conversation shorter or empty, and opening it did not tell.
+
+    The store ends a sequence whose tail is gone before it. Who adds to a conversation has all of
+    its token ids, so they are put there again.
+    """
+    talk = talks.end_turn(talks.open(NAME), numbered(count))
+    store.chunks.clear()
+    talk = talks.end_turn(talk, [3])
+    assert talks.open(NAME) == talk
+    assert talk.token_ids == (*numbered(count), 3)
+
+
+def test_token_ids_that_the_store_does_not_take_again_stay_lost(
+    talks: Conversations, store: MemoryStore
+) -> None:
+    """Also after the turn that could not be added; nothing is forgotten without a word."""
+    talk = talks.end_turn(talks.open(NAME), [1, 2])
+    store.chunks.clear()
+    store.faults.put_rejection = lambda *_: Reason.STORE_FULL
+    with pytest.raises(ConversationError, match="could not take them once more"):
+        talks.end_turn(talk, [3])
     with pytest.raises(ConversationError, match="has lost token ids"):
         talks.open(NAME)
 

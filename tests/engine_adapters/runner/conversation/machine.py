@@ -96,6 +96,16 @@ class ConversationMachine(RuleBasedStateMachine):
         self.take_turn(self.some_talk(chance), chance, kill)
 
     @WITH_TALKS
+    @rule(dice=DICE)
+    def turn_whose_token_ids_are_evicted(self, dice: int) -> None:
+        """After they were read: who adds a turn has them, and puts them again."""
+        chance = random.Random(dice)
+        name = self.some_talk(chance)
+        tail = self.store.sequences[name + NAME_SUFFIX, 0].durable_tail
+        self.moments.evicted_key = tail[0] if tail else b""
+        self.take_turn(name, chance, None)
+
+    @WITH_TALKS
     @rule(dice=DICE, kill=KILLS)
     def cut(self, dice: int, kill: Kill | None) -> None:
         """Between two turns, at any count, with some kept ranges."""

@@ -11,6 +11,8 @@ from kvstored_client.testing import MemoryStore
 from kvstored_client.testing.refusal import GoneError
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1.sequence_pb2 import FlushSequenceRequest, ForkSequenceRequest
+from kvstored_protos.v1.store_pb2 import PinRequest
+from tests.engine_adapters.runner.conversation.toy_states import LAYOUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ class StoreMoments:
         """Whether no device takes states in time; token ids become durable all the same."""
         self.dropped_appends: frozenset[int] = frozenset()
         """Numbers of appends, from the start of the action, whose states find no room."""
+        self.evicted_key = b""
+        """A chunk that goes when the states of a turn have been looked up."""
         store.faults.before = self._before
         store.faults.after = self._after
         store.faults.append_rejection = self._rejection
@@ -59,6 +63,7 @@ class StoreMoments:
             self._kill = None
             self.are_states_late = False
             self.dropped_appends = frozenset()
+            self.evicted_key = b""
             self._store.faults.devices_are_late = False
             self._store.start()
 
@@ -66,6 +71,8 @@ class StoreMoments:
         if isinstance(request, FlushSequenceRequest):
             is_late = self.are_states_late and not request.name.endswith(NAME_SUFFIX)
             self._store.faults.devices_are_late = is_late
+        if isinstance(request, PinRequest) and request.layout_id == LAYOUT.layout_id:
+            self._store.chunks.pop(self.evicted_key, None)
         if self._kill is not None and not self._kill.is_served:
             self._moment(self._kill)
 
