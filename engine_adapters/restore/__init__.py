@@ -10,10 +10,12 @@ through times in ``least_squares``); by layers, what each one comes from and how
 what there is (``ranges``), which chunks are loaded in which order (``cake``), what is decided
 before every step (``pointers``, which answers with a ``decision``; with ``meeting`` for where to
 stop and ``arrivals`` for when the rest will be there), and what restorations learn for the next
-ones (``rates``, by ``recent_mean`` and ``doubt``). How long a store is waited for
-has a folder of its own (``limit``). While a history is loaded by layers: how many of them are
-recomputed meanwhile (``layer_rates``), and whether new tokens follow it layer by layer
-(``preload``). What steps of an engine take, where nothing else is known of it (``step_costs``).
+ones (``rates``, by ``recent_mean`` and ``doubt``). While a history is loaded by layers, how long
+the store is waited for (``stake``, with ``read_pace`` for how fast it is) and how many layers are
+recomputed meanwhile (``layer_rates``, with ``read_meter`` for what reads take). Where new tokens
+follow a history layer by layer, whether that is worth it (``preload``) and how long a layer is
+waited for (``layerwise_limit``). While nothing is computed, how long a load is waited for
+(``load_limit``), by what steps of the engine take (``step_costs``).
 
 A clock of its own for tests, and the best meeting point in hindsight: ``testing``.
 """
@@ -35,12 +37,9 @@ from engine_adapters.restore.layer_rates import (
     with_faster_reads,
 )
 from engine_adapters.restore.layer_schedule import LayerSchedule
+from engine_adapters.restore.layerwise_limit import LayerwiseLimit
 from engine_adapters.restore.least_squares import Sample
-from engine_adapters.restore.limit.layerwise_limit import LayerwiseLimit
-from engine_adapters.restore.limit.load_limit import LoadLimit
-from engine_adapters.restore.limit.read_meter import ReadMeter
-from engine_adapters.restore.limit.read_pace import ReadPace
-from engine_adapters.restore.limit.stake import LEAST_WAIT_S, Stake, Verdict, first_span_chunks
+from engine_adapters.restore.load_limit import LoadLimit
 from engine_adapters.restore.meeting import compute_stop
 from engine_adapters.restore.mode import LAYER_MODES, Mode
 from engine_adapters.restore.planner import best_schedule, hcache_schedule, schedule_for
@@ -56,8 +55,11 @@ from engine_adapters.restore.preload import LayeredLoad, Preload
 from engine_adapters.restore.profile_file import load_profile, save_profile
 from engine_adapters.restore.ranges import History, TokenRange
 from engine_adapters.restore.rates import Rates
+from engine_adapters.restore.read_meter import ReadMeter
+from engine_adapters.restore.read_pace import ReadPace
 from engine_adapters.restore.recent_mean import RecentMean
 from engine_adapters.restore.source import Source
+from engine_adapters.restore.stake import LEAST_WAIT_S, Stake, Verdict, first_span_chunks
 from engine_adapters.restore.step_costs import StepCosts
 
 __all__ = [

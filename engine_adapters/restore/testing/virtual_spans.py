@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine_adapters.restore.chunk_costs import ComputeCost
-from engine_adapters.restore.limit.read_pace import ReadPace
-from engine_adapters.restore.limit.stake import Stake, Verdict, first_span_chunks
 from engine_adapters.restore.ranges import TokenRange
+from engine_adapters.restore.read_pace import ReadPace
+from engine_adapters.restore.stake import Stake, Verdict, first_span_chunks
 
 SPANS_IN_FLIGHT = 2
 LOOKS = 4000

@@ -15,8 +15,8 @@ from engine_adapters.restore import (
     Stake,
     Verdict,
 )
-from engine_adapters.restore.limit.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.restore.source import SOURCE_OF
+from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.states.state_format import StateFormat
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine_adapters.restore import ComputeCost, LayerCosts, LayerRates, LayerSchedule, Source
-from engine_adapters.restore.limit.stake import BLIND_SHARE
+from engine_adapters.restore.stake import BLIND_SHARE
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.model.model import Model

@@ -6,7 +6,7 @@ import pytest
 
 from engine_adapters.conversation.history import dropped, overflow_cut
 from engine_adapters.restore import ComputeCost, Preload
-from engine_adapters.restore.limit.stake import BLIND_SHARE, STAKE_SHARE
+from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.runner.conversation.continued import ConversationStore
 from engine_adapters.runner.conversation.load_batches import token_count_of
 from engine_adapters.runner.engine.restoration import Restoration

@@ -13,7 +13,7 @@ from engine_adapters.restore import (
     LayerRates,
     Preload,
 )
-from engine_adapters.restore.limit.stake import BLIND_SHARE, STAKE_SHARE
+from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.runner.conversation.continued import ContinuedConversation, ConversationStore
 from engine_adapters.runner.conversation.piece_restoration import PieceRestoration
 from engine_adapters.runner.engine.engine import Engine

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from engine_adapters.restore import ComputeCost, LayerwiseLimit
-from engine_adapters.restore.limit.stake import BLIND_SHARE, STAKE_SHARE
+from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 
 COMPUTE = ComputeCost(step_s=0.0, token_s=1.0, attention_s=0.0)
 TOKENS, BYTES, SLICES = 1000, 1 << 20, 256

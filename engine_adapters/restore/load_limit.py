@@ -1,9 +1,9 @@
 """How long a load is waited for while nothing of it is computed."""
 
 from engine_adapters.restore.chunk_costs import ComputeCost
-from engine_adapters.restore.limit.read_pace import ReadPace
-from engine_adapters.restore.limit.stake import LEAST_WAIT_S, Stake, Verdict
 from engine_adapters.restore.ranges import TokenRange
+from engine_adapters.restore.read_pace import ReadPace
+from engine_adapters.restore.stake import LEAST_WAIT_S, Stake, Verdict
 
 PACE_SHARE = 64
 """The pace of a load is that of the last one part in so many of its bytes."""

@@ -1,8 +1,8 @@
 """How long a history that comes layer after layer is waited for."""
 
 from engine_adapters.restore.chunk_costs import ComputeCost
-from engine_adapters.restore.limit.read_pace import ReadPace
-from engine_adapters.restore.limit.stake import (
+from engine_adapters.restore.read_pace import ReadPace
+from engine_adapters.restore.stake import (
     BLIND_SHARE,
     LEAST_WAIT_S,
     STAKE_SHARE,

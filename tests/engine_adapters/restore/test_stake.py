@@ -11,7 +11,7 @@ from engine_adapters.restore import (
     Verdict,
     first_span_chunks,
 )
-from engine_adapters.restore.limit.stake import BLIND_SHARE, EVIDENCE_SHARE, STAKE_SHARE
+from engine_adapters.restore.stake import BLIND_SHARE, EVIDENCE_SHARE, STAKE_SHARE
 from engine_adapters.restore.testing.virtual_spans import SpanOutcome, VirtualSpans, VirtualStore
 
 COMPUTE = ComputeCost(step_s=0.001, token_s=0.004, attention_s=5e-7)
