@@ -12,10 +12,9 @@ before every step (``pointers``, which answers with a ``decision``; with ``meeti
 stop and ``arrivals`` for when the rest will be there), and what restorations learn for the next
 ones (``rates``, by ``recent_mean`` and ``doubt``). While a history is loaded by layers, how long
 the store is waited for (``stake``, with ``read_pace`` for how fast it is) and how many layers are
-recomputed meanwhile (``layer_rates``, with ``read_meter`` for what reads take). Where new tokens
-follow a history layer by layer, whether that is worth it (``preload``) and how long a layer is
-waited for (``layerwise_limit``). While nothing is computed, how long a load is waited for
-(``load_limit``), by what steps of the engine take (``step_costs``).
+recomputed meanwhile (``layer_rates``). Where new tokens follow a history layer by layer, whether
+that is worth it and how long a layer is waited for (``layered``). While nothing is computed, how
+long a load is waited for (``load_limit``), by what steps of the engine take (``step_costs``).
 
 A clock of its own for tests, and the best meeting point in hindsight: ``testing``.
 """
@@ -37,7 +36,9 @@ from engine_adapters.restore.layer_rates import (
     with_faster_reads,
 )
 from engine_adapters.restore.layer_schedule import LayerSchedule
-from engine_adapters.restore.layerwise_limit import LayerwiseLimit
+from engine_adapters.restore.layered.layerwise_limit import LayerwiseLimit
+from engine_adapters.restore.layered.preload import LayeredLoad, Preload
+from engine_adapters.restore.layered.read_meter import ReadMeter
 from engine_adapters.restore.least_squares import Sample
 from engine_adapters.restore.load_limit import LoadLimit
 from engine_adapters.restore.meeting import compute_stop
@@ -51,11 +52,9 @@ from engine_adapters.restore.prediction import (
     computing_s,
     predict_s,
 )
-from engine_adapters.restore.preload import LayeredLoad, Preload
 from engine_adapters.restore.profile_file import load_profile, save_profile
 from engine_adapters.restore.ranges import History, TokenRange
 from engine_adapters.restore.rates import Rates
-from engine_adapters.restore.read_meter import ReadMeter
 from engine_adapters.restore.read_pace import ReadPace
 from engine_adapters.restore.recent_mean import RecentMean
 from engine_adapters.restore.source import Source

@@ -138,15 +138,9 @@ def take_turn(
     with ExitStack() as stack:
         opened: _Store | None = None
         if store is not None:
-            # A conversation looks at costs whatever its mode: its window comes as they say.
-            wants_costs = conversation is not None and store.preload is Preload.AUTO
+            continues = conversation is not None
             opened = _open(
-                stack,
-                model,
-                directory,
-                store,
-                token_budget=token_budget,
-                wants_costs=wants_costs,
+                stack, model, directory, store, token_budget=token_budget, continues=continues
             )
         saver = None if opened is None else opened.saver
         client = None if opened is None else opened.client
@@ -232,12 +226,14 @@ def _open(
     store: StoreOptions,
     *,
     token_budget: int,
-    wants_costs: bool,
+    continues: bool,
 ) -> _Store:
     """Plans the mode, connects, and makes restorer and saver; ``stack`` closes them."""
     fingerprint = model_fingerprint(directory, model.config)
     # A file that nobody named cannot be wrong for a mode that does not look at costs.
-    is_wanted = wants_costs or store.profile is not None or store.mode in MEASURED_MODES
+    is_wanted = store.profile is not None or store.mode in MEASURED_MODES
+    # The window of a conversation comes as costs say, whatever the mode.
+    is_wanted |= continues and store.preload is Preload.AUTO
     profile = find_profile(model, fingerprint, store.profile) if is_wanted else None
     if profile is not None:
         whole = StateFormat.of_model(model, fingerprint, chunk_tokens=store.chunk_tokens)

@@ -61,8 +61,9 @@ class RestoreOptions:
     ``compute`` is what computing costs at first (``ComputeCost.of_profile``). With it no
     restoration by SPANS takes much longer than computing everything, whatever the store does
     (``engine_adapters.restore.stake``), and none by LAYERS waits longer for what does not come
-    (``engine_adapters.restore.layerwise_limit``); ``least_wait_s`` is waited in any case, however
-    little there is to compute. ``timeout_s`` limits the waits of one restoration in any case.
+    (``engine_adapters.restore.layered.layerwise_limit``); ``least_wait_s`` is waited in any case,
+    however little there is to compute. ``timeout_s`` limits the waits of one restoration in any
+    case.
 
     With ``layer_rates`` as many of the first layers are recomputed as balances both sides by what
     they lately took, at least those that are not stored; without, those alone. Give the same ones

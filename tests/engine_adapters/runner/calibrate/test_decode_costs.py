@@ -241,7 +241,6 @@ def test_reads_of_encoded_states_seemed_slower_by_what_the_codec_saves(
         encoded = whole.encoded(codec)
         profile = raw.moving(encoded.moved_share)
         rates = turn._layer_rates(profile, encoded)
-        assert rates is not None
         planned = profile.costs(profile.planned_tokens, codec=codec)
         assert rates.costs().io_kv_s == pytest.approx(planned.io_kv_s)
         # The device is as fast as it was measured.

@@ -4,15 +4,15 @@ Each turn is a new client, saver and engine, as after a restart of the process.
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
 from engine_adapters.conversation.conversations import Conversations
 from engine_adapters.runner.conversation.continued import ConversationStore
 from engine_adapters.runner.engine.engine import Engine
-from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.engine.request import Completion, Request
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.save.saver import StateSaver
@@ -59,11 +59,11 @@ class Lab:
             sample = engine._sample
             talk = talks.open(NAME, sink_tokens=self.sinks)
 
-            def watched(ready: Any, made: Tensor) -> list[Completion]:
+            def watched(ready: Sequence[Request], made: Tensor) -> list[Completion]:
                 logits.extend(made)
                 return sample(ready, made)
 
-            engine._sample = watched  # type: ignore[method-assign, assignment]
+            vars(engine)["_sample"] = watched
             engine.add_request(prompt, new_tokens_max=new_tokens, conversation=talk)
             (completion,) = engine.run()
             assert completion.error is None, completion.error

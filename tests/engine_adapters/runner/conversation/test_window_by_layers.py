@@ -1,6 +1,7 @@
 """A turn is computed in the layers that its window has, while later layers come."""
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,7 @@ from engine_adapters.runner.engine.request import Completion, Request
 from engine_adapters.runner.engine.restoration import Restoration
 from engine_adapters.runner.restore.layerwise_restoration import LayerwiseRestoration
 from engine_adapters.runner.restore.restore_options import RestoreOptions
-from kvstored_client.testing import MemoryClient
+from kvstored_client.testing import MemoryClient, Wait
 from tests.engine_adapters.runner.arrivals import Arrivals
 from tests.engine_adapters.runner.conversation.lab import NAME, WINDOW, Lab, prompt_of
 from tests.engine_adapters.runner.conversation.test_slow_store import TOKEN_S, SlowStore
@@ -56,10 +57,18 @@ class Turn:
             sink=self.log,
         )
         self.prompt = prompt_of(9, NEW_TOKENS)
+        self.waits = 0
+        """Of the engine's thread, while a test says what comes."""
+
+    def _count_wait(self, wait: Wait) -> bool:
+        is_engine = threading.current_thread() is threading.main_thread()
+        if is_engine and (wait.timeout_s is None or wait.timeout_s > 0):
+            self.waits += 1
+        return is_engine
 
     def begin(self) -> Request:
         """The request, once its first layer was asked for; from here on waits bring nothing."""
-        self.lab.store.faults.on_wait = lambda _: True
+        self.lab.store.faults.on_wait = self._count_wait
         asked = len(self.lab.store.reads)
         number = self.engine.add_request(self.prompt, new_tokens_max=4, conversation=self.talk)
         self.engine.step()
@@ -137,7 +146,7 @@ def test_a_turn_beside_others_begins_when_its_buffer_is_full(lab: Lab) -> None:
     assert not turn.log.steps_of(request.request_id)
     # The other one took part in every step, and none of them waited.
     assert len(turn.log.steps_of(other)) == len(turn.log.steps)
-    assert turn.arrivals.waits == 0
+    assert turn.waits == 0
     turn.check(turn.finish())
 
 
@@ -146,6 +155,8 @@ def test_a_turn_alone_begins_with_the_first_layer(lab: Lab) -> None:
     request = turn.begin()
     turn.bring_layer()
     turn.step_until(request, 1)
+    # There is nothing else to do until the next one.
+    wait_until(lambda: turn.engine.step() == [] and turn.waits > 0)
     turn.check(turn.finish())
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_adapters.restore import ComputeCost, LayerCosts, LayeredLoad, Source
-from engine_adapters.restore.preload import LEAST_GAIN
+from engine_adapters.restore.layered.preload import LEAST_GAIN
 
 COSTS = LayerCosts(io_hidden_s=1.0, io_kv_s=2.0, compute_s=9.0, project_s=0.5, load_s=0.25)
 COMPUTE = ComputeCost(step_s=1.0, token_s=0.5, attention_s=0.001)
