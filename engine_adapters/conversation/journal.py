@@ -1,4 +1,4 @@
-"""The sequence that holds what a conversation says: 32-bit words, in a layout of one layer."""
+"""Sequences of 32-bit words in a layout of one layer, such as what a conversation says."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -51,31 +51,41 @@ def words_layout(model: str) -> StateLayout:
 
 
 class Journal:
-    """The words of all conversations of a model. Thread-safe where its client is.
+    """The words of all conversations of a model, or of all of another ``kind`` of thing.
+
+    Each kind has a suffix of its own. Thread-safe where its client is.
 
     Raises ConversationError where words cannot be read or made durable, also with a client that
     does not raise: unlike states, nothing can compute them again.
     """
 
     def __init__(
-        self, client: Client, model: str, *, clock: Callable[[], float] = time.monotonic
+        self,
+        client: Client,
+        model: str,
+        *,
+        kind: str = "conversation",
+        suffix: str = NAME_SUFFIX,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._layout = words_layout(model)
+        self._kind = kind
+        self._suffix = suffix
         self._clock = clock
 
     def open(self, name: str) -> tuple[int, ...]:
         """All durable words of a conversation; one of a new name has none."""
         info = self._settled(name)
         if info is None:
-            if self._client.sequences.create(name + NAME_SUFFIX, self._layout) is None:
+            if self._client.sequences.create(name + self._suffix, self._layout) is None:
                 raise ConversationError(
-                    f"the store did not answer, or refused conversation {name!r}; see its log"
+                    f"the store did not answer, or refused {self._kind} {name!r}; see its log"
                 )
             return ()
         if info.layout_id != self._layout.layout_id:
             raise ConversationError(
-                f"conversation {name!r} belongs to another model; use another name"
+                f"{self._kind} {name!r} belongs to another model; use another name"
             )
         return self._read(name, info)
 
@@ -100,28 +110,28 @@ class Journal:
             first = stop
         tail_key = keys[-1] if len(added) % CHUNK_WORDS else b""
         info = self._client.sequences.flush(
-            name + NAME_SUFFIX, tail_key, expected_tokens=len(added)
+            name + self._suffix, tail_key, expected_tokens=len(added)
         )
         if info is None or info.durable_tokens != len(added):
             raise ConversationError(
-                f"the turn of conversation {name!r} could not be made durable; take it again"
+                f"the turn of {self._kind} {name!r} could not be made durable; take it again"
             )
 
     def fork(self, name: str, new_name: str) -> None:
         """Gives a new conversation the words of another one."""
-        if self._client.sequences.fork(name + NAME_SUFFIX, new_name + NAME_SUFFIX) is None:
+        if self._client.sequences.fork(name + self._suffix, new_name + self._suffix) is None:
             raise ConversationError(
-                f"conversation {name!r} could not be forked: it is not there, or {new_name!r} is"
+                f"{self._kind} {name!r} could not be forked: it is not there, or {new_name!r} is"
             )
 
     def delete(self, name: str) -> bool:
         """Forgets a conversation; False when there was none."""
-        return self._client.sequences.delete(name + NAME_SUFFIX)
+        return self._client.sequences.delete(name + self._suffix)
 
     def names(self) -> list[str]:
         """Names of the namespace's conversations, of all models."""
         found = self._client.sequences.list()
-        return [name.removesuffix(NAME_SUFFIX) for name in found if name.endswith(NAME_SUFFIX)]
+        return [name.removesuffix(self._suffix) for name in found if name.endswith(self._suffix)]
 
     def _keys(self, words: Sequence[int]) -> list[bytes]:
         return history_keys(namespace=self._client.namespace, layout=self._layout, token_ids=words)
@@ -169,11 +179,11 @@ class Journal:
         """The sequence once nothing of it is undurable: a writer that died leaves such words."""
         deadline_s = self._clock() + SETTLE_S
         while True:
-            info = self._client.sequences.get(name + NAME_SUFFIX)
+            info = self._client.sequences.get(name + self._suffix)
             if info is None or info.staged_tokens == info.durable_tokens:
                 return info
             if self._clock() >= deadline_s:
-                raise ConversationError(f"somebody else is adding to conversation {name!r}")
+                raise ConversationError(f"somebody else is adding to {self._kind} {name!r}")
             time.sleep(POLL_S)
 
     def _read(self, name: str, info: SequenceInfo) -> tuple[int, ...]:
@@ -184,14 +194,14 @@ class Journal:
             count = min(len(part) * CHUNK_WORDS, info.durable_tokens - len(words))
             region = self._client.allocate(Placement.contiguous_bytes(self._layout, len(part)))
             if region is None:
-                raise ConversationError(f"no room in the arena to read conversation {name!r}")
+                raise ConversationError(f"no room in the arena to read {self._kind} {name!r}")
             with region:
                 place = Placement.contiguous(region, self._layout)
                 with self._client.read(self._layout, part, place) as read:
                     read.wait()
                     if read.report().resident_prefix < len(part):
                         raise ConversationError(
-                            f"the store has lost token ids of conversation {name!r}; start a "
+                            f"the store has lost token ids of {self._kind} {name!r}; start a "
                             "new one with the text that you have of it"
                         )
                     words += region.numpy(np.uint32, (count,)).tolist()
@@ -202,11 +212,11 @@ class Journal:
         geometry = SnapshotGeometry(self._layout, len(batch))
         region = self._client.allocate(geometry.byte_count)
         if region is None:
-            raise ConversationError(f"no room in the arena to save conversation {name!r}")
+            raise ConversationError(f"no room in the arena to save {self._kind} {name!r}")
         with region:
             region.numpy(np.uint32, (len(batch),))[:] = batch
             item = AppendItem(
-                sequence=name + NAME_SUFFIX,
+                sequence=name + self._suffix,
                 first_token=first,
                 first_row=0,
                 token_count=len(batch),
@@ -215,7 +225,7 @@ class Journal:
             report = self._client.append(self._layout, region, len(batch), [item])
         if not (report.is_served and report.results[0].is_taken):
             raise ConversationError(
-                f"the turn of conversation {name!r} could not be saved "
+                f"the turn of {self._kind} {name!r} could not be saved "
                 f"({report.results[0].reason.name}): open it again"
             )
 

@@ -1,7 +1,8 @@
 """Takes one turn of a conversation: ``python -m engine_adapters.runner --help``.
 
 ``python -m engine_adapters.runner calibrate --help`` measures the machine for a model,
-``inspect --help`` shows what its states take.
+``inspect --help`` shows what its states take, ``link --help`` asks about documents whose states are
+stored.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import torch
 from engine_adapters.codecs.registry import CODEC_NAMES
 from engine_adapters.processor import avoid_broken_tiles
 from engine_adapters.restore import LEAST_WAIT_S, Mode, Preload
-from engine_adapters.runner import calibrate_command, inspect_command
+from engine_adapters.runner import calibrate_command, inspect_command, link_command
 from engine_adapters.runner.calibrate.read_costs import CalibrationError
 from engine_adapters.runner.engine.engine import TOKEN_BUDGET
 from engine_adapters.runner.engine.sampling import Sampling
@@ -34,7 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="python -m engine_adapters.runner",
         description="Takes one turn of a conversation and reports what it cost.",
         epilog="`calibrate MODEL` measures this machine for a model; `inspect MODEL` shows the "
-        "sizes of its states and what each mode stores.",
+        "sizes of its states and what each mode stores; `link` asks about stored documents.",
     )
     parser.add_argument("--model", type=Path, required=True, help="Hugging Face model directory")
     _add_prompt(parser)
@@ -240,6 +241,8 @@ def main() -> int:
             calibrate_command.run(sys.argv[2:])
         elif sys.argv[1:2] == ["inspect"]:
             inspect_command.run(sys.argv[2:])
+        elif sys.argv[1:2] == ["link"]:
+            link_command.run(sys.argv[2:])
         else:
             run(make_parser().parse_args())
     except (CalibrationError, OSError, StepError, ValueError) as error:

@@ -102,8 +102,8 @@ class TurnReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Store:
-    """What of the store an engine uses: nothing when every layer is computed."""
+class OpenedStore:
+    """What of the store an engine uses: nothing of it when every layer is computed."""
 
     choice: ModeChoice
     state_format: StateFormat | None = None
@@ -136,10 +136,10 @@ def take_turn(
     model cannot be computed.
     """
     with ExitStack() as stack:
-        opened: _Store | None = None
+        opened: OpenedStore | None = None
         if store is not None:
             continues = conversation is not None
-            opened = _open(
+            opened = open_store(
                 stack, model, directory, store, token_budget=token_budget, continues=continues
             )
         saver = None if opened is None else opened.saver
@@ -184,7 +184,7 @@ def _cache_tokens(model: Model, token_count: int, continued: ContinuedConversati
 
 
 def _continue(
-    stack: ExitStack, model: Model, opened: _Store | None, options: ConversationOptions
+    stack: ExitStack, model: Model, opened: OpenedStore | None, options: ConversationOptions
 ) -> ContinuedConversation:
     restorer = None if opened is None else opened.restorer
     if opened is None or opened.client is None or opened.state_format is None or restorer is None:
@@ -219,15 +219,15 @@ def arena_bytes_of(state_format: StateFormat, token_budget: int) -> int:
     return min(wanted, ARENA_SPANS * SPAN_BYTES_MAX)
 
 
-def _open(
+def open_store(
     stack: ExitStack,
     model: Model,
     directory: Path,
     store: StoreOptions,
     *,
     token_budget: int,
-    continues: bool,
-) -> _Store:
+    continues: bool = False,
+) -> OpenedStore:
     """Plans the mode, connects, and makes restorer and saver; ``stack`` closes them."""
     fingerprint = model_fingerprint(directory, model.config)
     # A file that nobody named cannot be wrong for a mode that does not look at costs.
@@ -247,7 +247,7 @@ def _open(
         codec=store.codec,
     )
     if choice.schedule.count(Source.COMPUTE) == choice.schedule.layer_count:
-        return _Store(choice=choice)
+        return OpenedStore(choice=choice)
     state_format = StateFormat.of_model(
         model, fingerprint, schedule=choice.schedule, chunk_tokens=store.chunk_tokens
     ).encoded(store.codec)
@@ -264,7 +264,7 @@ def _open(
     if store.saves:
         saver = StateSaver(client, state_format, device=model.device)
         stack.callback(saver.close)
-    return _Store(
+    return OpenedStore(
         choice=choice, state_format=state_format, client=client, restorer=restorer, saver=saver
     )
 

@@ -46,7 +46,12 @@ def chunk_key(
 
 
 def independent_key(*, namespace: str, layout_id: bytes, token_ids: Sequence[int]) -> bytes:
-    """Key of a position-independent chunk: it has no parent (EPIC, section 4)."""
+    """Key of one chunk that belongs to no prefix, and so is shared with none.
+
+    Entries of linked prompts (EPIC) do not use it: their states are those of a prompt that begins
+    with them, and they may have several chunks. They have the keys of ``history_keys``, with an
+    empty parent, so that entries and ordinary prefixes share what they have in common.
+    """
     return hash_fields(
         [b"kvstored.independent.1", namespace.encode(), layout_id, token_bytes(token_ids)]
     )

@@ -12,6 +12,7 @@ from engine_adapters.conversation.errors import ConversationError
 from engine_adapters.runner.engine.cache_cuts import make_due_cuts
 from engine_adapters.runner.engine.conversing import Conversing
 from engine_adapters.runner.engine.layer_follower import LayerFollower
+from engine_adapters.runner.engine.linking import Linking
 from engine_adapters.runner.engine.new_request import new_request
 from engine_adapters.runner.engine.request import Completion, Request, pending_ids
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, Restoration, Restorer
@@ -120,12 +121,14 @@ class Engine:
         sampling: Sampling | None = None,
         stop_token_ids: Sequence[int] | None = None,
         conversation: Conversing | None = None,
+        link: Linking | None = None,
     ) -> int:
         """Queues a prompt of token ids and returns the request's id.
 
         ``stop_token_ids`` defaults to the model's own; an empty one never stops early. With a
         ``conversation`` the prompt is what follows it, and the first half of its history is
-        dropped where the window has no room, before the turn and while it decodes.
+        dropped where the window has no room, before the turn and while it decodes. With a ``link``
+        the prompt is all tokens of it, and nothing of the request is saved.
         Raises RequestError for what can never run: an empty prompt, an unknown token,
         more tokens than the model's positions or the cache.
         """
@@ -138,6 +141,7 @@ class Engine:
             sampling=sampling,
             stop_token_ids=stop_token_ids,
             conversation=conversation,
+            link=link,
             now_s=self._clock(),
         )
         self._waiting.append(request)
@@ -202,7 +206,7 @@ class Engine:
             self._sink.abandon_step()
             return []
         for request, token_count in parts:
-            request.computed_count += token_count
+            request.advance(token_count)
         return self._sample([request for request, _ in ready], logits)
 
     def _forward(
@@ -215,7 +219,7 @@ class Engine:
         """Logits of the step; tells restorations how long it took."""
         started_s = self._clock() if restored else 0.0
         logits = self._model.forward(
-            pending_ids(parts),
+            pending_ids(segments, self._running),
             segments,
             cache=self._cache,
             sink=self._sink,
@@ -239,18 +243,7 @@ class Engine:
             self._waiting.remove(request.request_id)
             request.slots = slots
             self._running[request.request_id] = request
-            if request.cuts.conversation is not None:
-                told = request.cuts.conversation
-                request.restoration = told.begin(
-                    request.cuts.cuts,
-                    cache=self._cache,
-                    first_slot=slots.first,
-                    new_tokens=len(request.token_ids) - len(told.token_ids),
-                )
-            elif self._restorer is not None:
-                request.restoration = self._restorer.begin(
-                    request.token_ids, cache=self._cache, first_slot=slots.first
-                )
+            request.begin_restoring(self._restorer, self._cache)
             if request.restoration is None:
                 request.announce(self._sink, 0)
 
@@ -312,7 +305,7 @@ class Engine:
                 step_tokens_max=step_tokens,
             )
         restoration.close()
-        request.is_restored = True
+        request.end_restoring()
         if request.cuts.conversation is not None:
             request.cuts.load(request.cuts.conversation.loaded_cuts)
             make_due_cuts(request, self._model, self._cache)

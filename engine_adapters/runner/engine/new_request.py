@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from engine_adapters.runner.engine.conversing import Conversing, cuts_before
 from engine_adapters.runner.engine.cut_track import CutTrack
-from engine_adapters.runner.engine.request import Ending, Request
+from engine_adapters.runner.engine.linking import Linking, LinkTrack
+from engine_adapters.runner.engine.request import Ending, Request, Times
 from engine_adapters.runner.engine.sampling import Sampler, Sampling
 from engine_adapters.runner.model.errors import RequestError
 from engine_adapters.runner.model.model_config import ModelConfig
@@ -21,6 +22,7 @@ def new_request(
     sampling: Sampling | None,
     stop_token_ids: Sequence[int] | None,
     conversation: Conversing | None,
+    link: Linking | None,
     now_s: float,
 ) -> Request:
     """A request for that model and a cache of so many slots; arguments as ``Engine.add_request``.
@@ -28,6 +30,8 @@ def new_request(
     Raises RequestError for what can never run.
     """
     _check_prompt(prompt, new_tokens_max, config)
+    if conversation is not None and link is not None:
+        raise RequestError("a linked prompt cannot continue a conversation")
     told: Sequence[int] = ()
     cuts: list[Cut] = []
     if conversation is None:
@@ -48,8 +52,9 @@ def new_request(
             token_count_max,
             slot_count=window_tokens if cuts else min(token_count_max, window_tokens),
         ),
-        added_at_s=now_s,
+        times=Times(now_s),
         cuts=CutTrack(conversation, cuts),
+        link=None if link is None else LinkTrack(link),
     )
 
 

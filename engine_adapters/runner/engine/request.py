@@ -1,17 +1,19 @@
 """One request on its way through the engine, and what comes out of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine_adapters.runner.engine.cut_track import CutTrack
 from engine_adapters.runner.engine.layered_prefill import LayeredPrefill
-from engine_adapters.runner.engine.restoration import OpenLayers, Restoration
+from engine_adapters.runner.engine.linking import LinkTrack
+from engine_adapters.runner.engine.restoration import OpenLayers, Restoration, Restorer
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.engine.sampling import Sampler
 from engine_adapters.runner.engine.scheduler import Progress
 from engine_adapters.runner.engine.slot_pool import SlotRange
 from engine_adapters.runner.model.errors import StepError
-from engine_adapters.runner.model.step import StateSink
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.model.step import Segment, StateSink
 from kvstored_contract.keys import Cut
 
 
@@ -60,6 +62,14 @@ class Ending:
         return token_id in self.stop_token_ids or token_count == self.token_count_max
 
 
+@dataclass(slots=True)
+class Times:
+    """When a request was added and had its first token, in seconds of the engine's clock."""
+
+    added_s: float
+    first_token_s: float | None = None
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
     """Mutable state of a request inside the engine.
@@ -67,7 +77,8 @@ class Request:
     Invariant: the cache holds the states of ``token_ids[:computed_count]`` in
     ``slots``, and ``computed_count < len(token_ids)`` until the request is finished. Where it
     continues a conversation, these are all tokens that this ever had; the cache holds what
-    those of its ``cuts`` that are made have left of them.
+    those of its ``cuts`` that are made have left of them. Of a linked prompt the count is 0 until
+    all of its ``link`` is computed.
     """
 
     request_id: int
@@ -75,7 +86,7 @@ class Request:
     token_ids: list[int]
     sampler: Sampler
     ending: Ending
-    added_at_s: float
+    times: Times
     slots: SlotRange = field(default=SlotRange(0, 0))
     computed_count: int = 0
     restoration: Restoration | None = None
@@ -87,8 +98,8 @@ class Request:
     """Those that do."""
     is_announced: bool = False
     """Whether the sink has heard of it."""
-    first_token_at_s: float = 0.0
     cuts: CutTrack = field(default_factory=CutTrack)
+    link: LinkTrack | None = None
 
     @property
     def is_restoring(self) -> bool:
@@ -105,6 +116,7 @@ class Request:
             computed_count=self.computed_count,
             step_tokens_max=self._step_tokens_max,
             dropped_count=self.cuts.dropped_count,
+            groups=() if self.link is None else self.link.groups,
         )
 
     @property
@@ -114,6 +126,37 @@ class Request:
         cut = self.cuts.next
         return None if cut is None else cut.first_token - self.computed_count
 
+    def begin_restoring(self, restorer: Restorer | None, cache: KvCache) -> None:
+        """Begins to load what may be stored of it."""
+        first_slot = self.slots.first
+        if self.link is not None:
+            self.restoration = self.link.linking.begin(cache=cache, first_slot=first_slot)
+        elif self.cuts.conversation is not None:
+            told = self.cuts.conversation
+            self.restoration = told.begin(
+                self.cuts.cuts,
+                cache=cache,
+                first_slot=first_slot,
+                new_tokens=len(self.token_ids) - len(told.token_ids),
+            )
+        elif restorer is not None:
+            self.restoration = restorer.begin(self.token_ids, cache=cache, first_slot=first_slot)
+
+    def end_restoring(self) -> None:
+        """Nothing more of it is loaded."""
+        self.is_restored = True
+        if self.link is not None:
+            self.link.look()
+
+    def advance(self, token_count: int) -> None:
+        """A step has computed so many more tokens of it."""
+        if self.link is None or not self.link.groups:
+            self.computed_count += token_count
+            return
+        self.link.advance(token_count)
+        if not self.link.groups:
+            self.computed_count = self.prompt_tokens
+
     def follow(self, open_layers: OpenLayers | None) -> None:
         """New tokens may follow these from now on; those that followed more of them start over."""
         self.open_layers = open_layers
@@ -121,8 +164,11 @@ class Request:
             self.prefill = None
 
     def announce(self, sink: StateSink, stored_tokens: int) -> None:
-        """Has the sink save what is computed from here on, once."""
-        if self.is_announced:
+        """Has the sink save what is computed from here on, once; nothing of a linked prompt.
+
+        Its states depend on what was linked: under the keys of its tokens they would be wrong.
+        """
+        if self.is_announced or self.link is not None:
             return
         self.is_announced = True
         if self.cuts.conversation is None:
@@ -135,33 +181,39 @@ class Request:
     def accept(self, token_id: int, now_s: float) -> bool:
         """Appends a generated token; True when it was the last one."""
         if len(self.token_ids) == self.prompt_tokens:
-            self.first_token_at_s = now_s
+            self.times.first_token_s = now_s
         self.token_ids.append(token_id)
         return self.ending.is_at(token_id, len(self.token_ids))
 
     def complete(self, now_s: float, *, error: StepError | None = None) -> Completion:
         """The request's result; ``error`` says why it ended early."""
-        has_token = len(self.token_ids) > self.prompt_tokens
+        first_token_s = self.times.first_token_s
         restore = RestoreReport() if self.restoration is None else self.restoration.report()
         told_cuts = 0 if self.cuts.conversation is None else len(self.cuts.conversation.cuts)
-        skipped_tokens = restore.restored_tokens + self.cuts.skipped_count
         return Completion(
             request_id=self.request_id,
             prompt_tokens=self.prompt_tokens,
             token_ids=tuple(self.token_ids),
-            computed_tokens=self.computed_count - skipped_tokens,
+            computed_tokens=self._computed_tokens(restore),
             restore=restore,
-            ttft_s=(self.first_token_at_s if has_token else now_s) - self.added_at_s,
-            duration_s=now_s - self.added_at_s,
+            ttft_s=(now_s if first_token_s is None else first_token_s) - self.times.added_s,
+            duration_s=now_s - self.times.added_s,
             error=error,
             cuts=tuple(self.cuts.cuts[told_cuts:]),
         )
 
+    def _computed_tokens(self, restore: RestoreReport) -> int:
+        if self.link is None:
+            return self.computed_count - restore.restored_tokens - self.cuts.skipped_count
+        decoded_tokens = max(0, self.computed_count - self.prompt_tokens)
+        return self.link.computed_count + decoded_tokens
 
-def pending_ids(requests: Sequence[tuple[Request, int]]) -> list[int]:
-    """The next ``count`` token ids of each (request, count), one after the other."""
+
+def pending_ids(segments: Sequence[Segment], requests: Mapping[int, Request]) -> list[int]:
+    """The token ids of segments, in the order of rows."""
     return [
-        token_id
-        for request, count in requests
-        for token_id in request.token_ids[request.computed_count : request.computed_count + count]
+        requests[part.request_id].token_ids[position + part.dropped_count]
+        for part in segments
+        for positions in part.ranges
+        for position in positions
     ]

@@ -1,9 +1,10 @@
 """Which tokens of which sequences the next step computes. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine_adapters.runner.model.step import Segment
+from engine_adapters.link.rows import RowGroup, split_groups
+from engine_adapters.runner.model.step import ScatteredSegment, Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +15,9 @@ class Progress:
     by loading. ``step_tokens_max`` is the most that it wants to compute in the next step
     (0: nothing, it waits for a chunk); None for as much as there is. Counts are of all tokens
     that it ever had; ``dropped_count`` of the computed ones were cut from its history.
+
+    A linked prompt is computed in ``groups``, in their order: all of them that fit a step are in
+    it. Without any left it goes on as other sequences do.
     """
 
     request_id: int
@@ -23,10 +27,13 @@ class Progress:
     is_restoring: bool = False
     step_tokens_max: int | None = None
     dropped_count: int = 0
+    groups: tuple[RowGroup, ...] = ()
 
     @property
     def pending_count(self) -> int:
         """Tokens still to compute; 1 while decoding, at least 1 always."""
+        if self.groups:
+            return sum(group.token_count for group in self.groups)
         return self.token_count - self.computed_count
 
     @property
@@ -58,15 +65,29 @@ def plan_step(running: Sequence[Progress], *, token_budget: int) -> list[Segment
         token_count = min(progress.wanted_count, token_budget - first_row)
         if token_count == 0:
             continue
-        segments.append(
-            Segment(
-                request_id=progress.request_id,
-                first_row=first_row,
-                token_count=token_count,
-                first_position=progress.computed_count - progress.dropped_count,
-                first_slot=progress.first_slot,
-                dropped_count=progress.dropped_count,
-            )
-        )
+        segments += _segments(progress, token_count, first_row)
         first_row += token_count
     return segments
+
+
+def _segments(progress: Progress, token_count: int, first_row: int) -> Iterator[Segment]:
+    """The next ``token_count`` tokens of a sequence."""
+    if not progress.groups:
+        yield Segment(
+            request_id=progress.request_id,
+            first_row=first_row,
+            token_count=token_count,
+            first_position=progress.computed_count - progress.dropped_count,
+            first_slot=progress.first_slot,
+            dropped_count=progress.dropped_count,
+        )
+        return
+    for group in split_groups(progress.groups, token_count)[0]:
+        yield ScatteredSegment.of(
+            group.ranges,
+            request_id=progress.request_id,
+            first_row=first_row,
+            first_slot=progress.first_slot,
+            first_key=group.first_key,
+        )
+        first_row += group.token_count

@@ -1,17 +1,54 @@
 """One pass over the tokens of a step, layer after layer."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from engine_adapters.runner.model.attention import attend, causal_mask
+from engine_adapters.runner.model.attention import attend, causal_mask, scattered_mask
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model_config import ModelConfig
 from engine_adapters.runner.model.model_weights import LayerWeights, ModelWeights
 from engine_adapters.runner.model.rotary import Angles, rotate
-from engine_adapters.runner.model.step import Segment, StateSink
+from engine_adapters.runner.model.step import ScatteredSegment, Segment, StateSink
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A segment: the slots of its tokens, the first slot that they see, how many, and the mask."""
+
+    rows: slice
+    slots: Tensor | None
+    """None for those that follow each other, up to the last one that they see."""
+    first_slot: int
+    key_count: int
+    mask: Tensor | None
+
+    @classmethod
+    def of(cls, segment: Segment, positions: Tensor) -> "_Part":
+        """``positions`` are those of its tokens."""
+        stop = segment.stop_position
+        if not isinstance(segment, ScatteredSegment):
+            mask = causal_mask(segment.token_count, stop, positions.device)
+            return cls(segment.rows, None, segment.first_slot, stop, mask)
+        first_key = segment.first_key
+        return cls(
+            segment.rows,
+            segment.first_slot + positions,
+            segment.first_slot + first_key,
+            stop - first_key,
+            scattered_mask(positions, first_key, stop),
+        )
+
+    def write(self, cache: KvCache, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Its keys and values of a layer go into the cache."""
+        if self.slots is None:
+            first_slot = self.first_slot + self.key_count - len(keys)
+            cache.write(layer, first_slot, keys, values)
+        else:
+            cache.scatter(layer, self.slots, keys, values)
 
 
 class ForwardPass:
@@ -28,20 +65,18 @@ class ForwardPass:
         hidden: Tensor,
         segments: Sequence[Segment],
         *,
+        positions: Tensor,
         angles: Angles | None,
         cache: KvCache,
         sink: StateSink,
     ) -> None:
-        """``hidden`` [rows, hidden_size] are the embedded tokens of ``segments``."""
+        """``hidden`` [rows, hidden_size] are the tokens of ``segments``, at ``positions``."""
         self.next_layer = 0
         """The first layer that was not run."""
         self._config = config
         self._weights = weights
         self._hidden = hidden
-        self._segments = segments
-        self._masks = [
-            causal_mask(part.token_count, part.stop_position, hidden.device) for part in segments
-        ]
+        self._parts = [_Part.of(segment, positions[segment.rows]) for segment in segments]
         self._angles = angles
         self._cache = cache
         self._sink = sink
@@ -74,10 +109,8 @@ class ForwardPass:
             queries = rotate(queries, self._angles)
             keys = rotate(keys, self._angles)
         output = torch.empty_like(queries, memory_format=torch.contiguous_format)
-        for part, mask in zip(self._segments, self._masks, strict=True):
-            self._cache.write(
-                index, part.first_slot + part.first_position, keys[part.rows], values[part.rows]
-            )
-            history = self._cache.history(index, part.first_slot, part.stop_position)
-            output[part.rows] = attend(queries[part.rows], *history, mask)
+        for part in self._parts:
+            part.write(self._cache, index, keys[part.rows], values[part.rows])
+            history = self._cache.history(index, part.first_slot, part.key_count)
+            output[part.rows] = attend(queries[part.rows], *history, part.mask)
         return layer.attention_output.apply(output.flatten(1))

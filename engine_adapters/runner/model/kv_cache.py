@@ -32,6 +32,11 @@ class KvCache:
         self.keys[layer, first_slot:stop_slot] = keys
         self.values[layer, first_slot:stop_slot] = values
 
+    def scatter(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Puts rotated keys and values [tokens, kv_heads, head_dim] into ``slots`` [tokens]."""
+        self.keys[layer, slots] = keys
+        self.values[layer, slots] = values
+
     def history(self, layer: int, first_slot: int, token_count: int) -> tuple[Tensor, Tensor]:
         """Views of ``token_count`` keys and values: [tokens, kv_heads, head_dim] each."""
         slots = slice(first_slot, first_slot + token_count)

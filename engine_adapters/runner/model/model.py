@@ -15,7 +15,7 @@ from engine_adapters.runner.model.kv_projection import KvProjection
 from engine_adapters.runner.model.model_config import ModelConfig
 from engine_adapters.runner.model.model_weights import ModelWeights
 from engine_adapters.runner.model.rotary import RotaryTable
-from engine_adapters.runner.model.step import Segment, StateSink
+from engine_adapters.runner.model.step import ScatteredSegment, Segment, StateSink
 from engine_adapters.runner.model.weights import load_weights
 
 
@@ -75,18 +75,20 @@ class Model:
         """A pass over the tokens that has computed no layer yet; tells the sink that it begins.
 
         ``token_ids`` are those of all segments in row order. Before a layer is run, the states
-        of everything before each segment must lie in that layer of the cache.
+        of everything before each segment must lie in that layer of the cache, and of scattered
+        ones everything that they see between their own tokens.
         """
         positions = torch.cat(
-            [torch.arange(part.first_position, part.stop_position) for part in segments]
+            [torch.arange(one.start, one.stop) for part in segments for one in part.ranges]
         ).to(self.device)
         hidden = self._embed(token_ids, positions)
-        sink.begin_step(segments)
+        sink.begin_step([part for part in segments if not isinstance(part, ScatteredSegment)])
         return ForwardPass(
             self.config,
             self._weights,
             hidden,
             segments,
+            positions=positions,
             angles=None if self.rotary is None else self.rotary.at(positions),
             cache=cache,
             sink=sink,

@@ -1,4 +1,4 @@
-"""What one forward pass computes: tokens of several sequences, one segment each."""
+"""What one forward pass computes: tokens of several sequences, in segments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +39,57 @@ class Segment:
         """Number of the token after its last one, among all that the sequence ever had."""
         return self.stop_position + self.dropped_count
 
+    @property
+    def ranges(self) -> tuple[range, ...]:
+        """The positions of its tokens, in the order of rows."""
+        return (range(self.first_position, self.stop_position),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScatteredSegment(Segment):
+    """Tokens of one sequence at the positions in ``scattered``, which ascend and lie apart.
+
+    In each layer all of them go into the cache first. Then each attends to the keys from position
+    ``first_key`` up to its own, whichever pass wrote them. Several such segments of one sequence
+    may be in a step: each attends before the next one is written.
+
+    No sink sees these tokens: their states depend on more than the tokens before them.
+    """
+
+    scattered: tuple[range, ...]
+    first_key: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        scattered: tuple[range, ...],
+        *,
+        request_id: int,
+        first_row: int,
+        first_slot: int,
+        first_key: int = 0,
+    ) -> "ScatteredSegment":
+        """The segment of at least one position."""
+        return cls(
+            request_id=request_id,
+            first_row=first_row,
+            token_count=sum(map(len, scattered)),
+            first_position=scattered[0].start,
+            first_slot=first_slot,
+            scattered=scattered,
+            first_key=first_key,
+        )
+
+    @property
+    def stop_position(self) -> int:
+        """Position after its last token."""
+        return self.scattered[-1].stop
+
+    @property
+    def ranges(self) -> tuple[range, ...]:
+        """As ``Segment``."""
+        return self.scattered
+
 
 class StateSink(Protocol):
     """Sees the states of every step as they are computed; called from one thread only.
@@ -55,7 +106,7 @@ class StateSink(Protocol):
         """
 
     def begin_step(self, segments: Sequence[Segment]) -> None:
-        """Announces which tokens the next tensors belong to."""
+        """Announces which tokens the next tensors belong to; other rows are nobody's."""
 
     def take(self, layer: int, hidden: Tensor, keys: Tensor, values: Tensor) -> None:
         """The input of one layer, before its norm, and the keys and values made from it.

@@ -3,7 +3,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine_adapters.link.rows import RowGroup
 from engine_adapters.runner.engine.scheduler import Progress, plan_step
+from engine_adapters.runner.model.step import ScatteredSegment
 
 
 def progress(request_id: int, token_count: int, computed_count: int) -> Progress:
@@ -111,3 +113,35 @@ def test_a_restoration_never_takes_a_token_from_another_sequence(
     counts = {part.request_id: part.token_count for part in segments}
     assert sum(counts.values()) == min(token_budget, sum(item.wanted_count for item in running))
     assert all(counts.get(item.request_id, 0) <= item.wanted_count for item in running)
+
+
+def linked(request_id: int, *groups: RowGroup) -> Progress:
+    return replace(progress(request_id, 100, 0), groups=groups)
+
+
+FILL = RowGroup(20, (range(20, 23),))
+LINK = RowGroup(0, (range(8, 12), range(40, 42), range(95, 100)))
+
+
+def test_all_ranges_of_a_linked_prompt_that_fit_are_in_one_step() -> None:
+    first, second = plan_step([linked(3, FILL, LINK)], token_budget=50)
+    assert isinstance(first, ScatteredSegment)
+    assert isinstance(second, ScatteredSegment)
+    assert (first.ranges, first.first_key, first.rows) == (FILL.ranges, 20, slice(0, 3))
+    assert (second.ranges, second.first_key, second.rows) == (LINK.ranges, 0, slice(3, 14))
+    assert second.stop_token == 100
+    assert second.first_slot == 3000
+
+
+def test_ranges_that_do_not_fit_wait_in_order() -> None:
+    running = [linked(0, FILL, LINK), progress(1, 51, 50)]
+    decode, first, second = plan_step(running, token_budget=8)
+    assert decode.request_id == 1
+    assert first.ranges == FILL.ranges
+    assert second.ranges == (range(8, 12),)
+    assert second.first_row == 4
+
+
+def test_a_linked_prompt_whose_entries_are_loaded_waits() -> None:
+    waiting = replace(linked(0, LINK), is_restoring=True, step_tokens_max=0)
+    assert plan_step([waiting], token_budget=8) == []

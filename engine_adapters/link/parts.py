@@ -1,0 +1,21 @@
+"""What a linked prompt is made of. Pure."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPart:
+    """An entry by its id; its ``token_count`` tokens have states of their own. May be empty."""
+
+    entry_id: str
+    token_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewPart:
+    """Tokens that have no states yet. May be empty."""
+
+    token_count: int
+
+
+Part = EntryPart | NewPart

@@ -1,0 +1,43 @@
+"""What the engine asks of a linked prompt, and how far it is."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from engine_adapters.link.rows import RowGroup, split_groups
+from engine_adapters.runner.engine.restoration import Restoration
+from engine_adapters.runner.model.kv_cache import KvCache
+
+
+class Linking(Protocol):
+    """A prompt of which entries are stored (EPIC). The engine's thread only; nothing waits."""
+
+    @property
+    def groups(self) -> tuple[RowGroup, ...]:
+        """What there is to compute by what is in the cache; at least the last token of it."""
+
+    def begin(self, *, cache: KvCache, first_slot: int) -> Restoration | None:
+        """Begins to load entries, each to its place; None where there is nothing to load.
+
+        The ``position`` of its state stays 0: nothing is computed before it is over.
+        """
+
+
+@dataclass(slots=True)
+class LinkTrack:
+    """The ``groups`` that are left to compute; ``computed_count`` tokens were."""
+
+    linking: Linking
+    groups: tuple[RowGroup, ...] = field(init=False)
+    computed_count: int = 0
+
+    def __post_init__(self) -> None:
+        self.look()
+
+    def look(self) -> None:
+        """Learns what there is to compute, before any of it was."""
+        self.groups = self.linking.groups
+
+    def advance(self, token_count: int) -> None:
+        """So many tokens of the groups were computed."""
+        _, self.groups = split_groups(self.groups, token_count)
+        self.computed_count += token_count

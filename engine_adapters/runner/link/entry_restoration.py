@@ -1,0 +1,189 @@
+"""Loads the stored chunks of entries to their places in a prompt, layer after layer."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from engine_adapters.link.rows import RowGroup, distinct, row_groups
+from engine_adapters.reading.span import Span
+from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.restore import Verdict
+from engine_adapters.restore.ranges import true_ranges
+from engine_adapters.runner.engine.restoration import PIECE_TOKENS, RestorationState
+from engine_adapters.runner.engine.restore_report import RestoreReport
+from engine_adapters.runner.link.stored_entries import EntryFinder
+from engine_adapters.runner.restore.layer_loader import LayerLoader
+from engine_adapters.runner.restore.loading_limit import LoadingLimit
+from engine_adapters.runner.restore.patience import Patience
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+from engine_adapters.runner.restore.target import Target
+from engine_adapters.runner.states.state_format import StateFormat
+
+
+class EntryRestoration:
+    """As ``Restoration``; no chunk depends on another one.
+
+    Keys are rotated at the positions that tokens have in the prompt, and hidden states are
+    projected there. A chunk that is lost, or too late by what ``limit`` says, is left out, and the
+    others go on. The engine's thread only.
+    """
+
+    def __init__(
+        self,
+        reader: SpanReader,
+        finder: EntryFinder,
+        loader: LayerLoader,
+        state_format: StateFormat,
+        target: Target,
+        limit: LoadingLimit,
+        options: RestoreOptions,
+    ) -> None:
+        self._reader = reader
+        self._finder = finder
+        self._loader = loader
+        self._format = state_format
+        self._target = target
+        self._limit = limit
+        self._patience = Patience(options.timeout_s, options.clock)
+        self._clock = options.clock
+        self._started_s = self._ended_s = self._clock()
+        self._wait: Callable[[float], object] = reader.wait_news
+        self._is_over = False
+        self._loaded: set[tuple[int, int]] = set()
+        self._work = self._run()
+
+    @property
+    def groups(self) -> tuple[RowGroup, ...]:
+        """What there is to compute by what is in the cache."""
+        plan = self._finder.plan
+        loaded = [
+            frozenset(chunk for number, chunk in self._loaded if number == entry)
+            for entry in range(len(plan.entries))
+        ]
+        return row_groups(plan, loaded, chunk_tokens=self._format.layout.chunk_tokens)
+
+    @property
+    def state(self) -> RestorationState:
+        """As ``Restoration``; ``position`` stays 0."""
+        return RestorationState(
+            position=0,
+            is_over=self._is_over,
+            is_loading=not self._is_over,
+            is_waiting=self._patience.is_waiting,
+        )
+
+    def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
+        """As ``Restoration``; asks for no tokens before it is over."""
+        del token_budget
+        self._limit.begin_look(self._reader, was_waiting=self._patience.is_waiting)
+        room = piece_tokens * self._format.layout.layer_count
+        work: int | None = 1
+        while work is not None and work > 0 and room > 0:
+            work = next(self._work, None)
+            room -= work or 0
+        self._limit.end_look()
+        if work == 0:
+            self._patience.begin_wait()
+        else:
+            self._patience.end_wait()
+        if work is None and not self._is_over:
+            self._loader.finish()
+            self._ended_s = self._clock()
+            self._is_over = True
+        return 0
+
+    def first_unstored(self) -> int:
+        """As ``Restoration``; nothing of a linked prompt is saved."""
+        return 0
+
+    def begin_step(self, token_count: int) -> None:
+        """As ``Restoration``."""
+
+    def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
+        """As ``Restoration``."""
+
+    def wait(self, timeout_s: float) -> None:
+        """As ``Restoration``, no longer than the store may still be waited for."""
+        self._wait(min(timeout_s, self._patience.remaining_s(), self._limit.wait_s_max))
+
+    def report(self) -> RestoreReport:
+        """As ``Restoration``; ``restored_tokens`` are those that keep their stored states."""
+        device_bytes, dram_bytes = self._reader.read_bytes()
+        return RestoreReport(
+            restored_tokens=self._finder.plan.token_count - len(distinct(self.groups)),
+            device_bytes=device_bytes,
+            dram_bytes=dram_bytes,
+            waited_s=self._patience.waited_s,
+            decode_s=self._reader.decode_s(),
+            duration_s=(self._ended_s if self._is_over else self._clock()) - self._started_s,
+        )
+
+    def close(self) -> None:
+        """As ``Restoration``."""
+        self._reader.close()
+
+    def _run(self) -> Iterator[int]:
+        """Yields the tokens that a layer took; 0 when there is nothing to do."""
+        reader, position = self._reader, 0
+        while True:
+            self._wait = reader.wait_news
+            span = reader.first()
+            if span is None:
+                if reader.is_over or not self._may_wait(self._limit.opening(position)):
+                    return
+                yield 0
+                continue
+            stop = position + sum(piece.token_count for piece in span.pieces)
+            for layer in range(self._format.layout.layer_count):
+                while span.is_current and not span.is_layer_settled(layer):
+                    verdict = self._limit.judge(span, position, stop)
+                    if not (span.is_finished or self._may_wait(verdict)):
+                        return
+                    self._wait = partial(self._wait_for, span, layer)
+                    yield 0
+                if not span.is_current:
+                    return
+                yield self._load(span, layer)
+            self._end(span)
+            self._limit.gain(position, stop)
+            position = stop
+            reader.give_back(span)
+
+    def _may_wait(self, verdict: Verdict) -> bool:
+        return verdict is Verdict.WAIT and self._patience.remaining_s() > 0
+
+    def _wait_for(self, span: Span, layer: int, timeout_s: float) -> None:
+        if span.reads.read_of(layer) is None:
+            self._reader.wait_news(timeout_s)
+        else:
+            span.wait_layer(layer, timeout_s)
+
+    def _load(self, span: Span, layer: int) -> int:
+        """Takes a layer of what is not lost of a span; how many tokens."""
+        token_count = 0
+        whole = [not span.is_lost(chunk) for chunk in range(span.chunk_count)]
+        for chunks in true_ranges(whole):
+            self._loader.load_pieces(span, layer, chunks, self._target)
+            token_count += sum(span.pieces[chunk].token_count for chunk in chunks)
+            for chunk in chunks:
+                token_count += self._load_again(span, layer, chunk)
+        return token_count
+
+    def _load_again(self, span: Span, layer: int, chunk: int) -> int:
+        """Takes a layer of a chunk to all of its places but the first."""
+        places = self._finder.places[span.first_chunk + chunk][1:]
+        for place in places:
+            self._loader.load(
+                layer,
+                span.states(layer, 1, first_chunk=chunk),
+                cache=self._target.cache,
+                first_slot=self._target.first_slot + place.first_position,
+                first_position=place.first_position,
+            )
+        return len(places) * span.pieces[chunk].token_count
+
+    def _end(self, span: Span) -> None:
+        """All layers were taken of what is still not lost."""
+        for chunk in range(span.chunk_count):
+            if not span.is_lost(chunk):
+                for place in self._finder.places[span.first_chunk + chunk]:
+                    self._loaded.add((place.entry, place.chunk))

@@ -1,0 +1,173 @@
+"""A prompt of entries and new tokens, as a request of the engine computes it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from engine_adapters.link.errors import LinkError
+from engine_adapters.link.method import LinkMethod
+from engine_adapters.link.parts import EntryPart, NewPart, Part
+from engine_adapters.link.plan import LinkPlan, plan_link
+from engine_adapters.link.rows import RowGroup, loaded_chunks, row_groups
+from engine_adapters.reading.arena_share import ArenaShare
+from engine_adapters.reading.read_options import ReadOptions
+from engine_adapters.reading.span_reader import SpanReader
+from engine_adapters.restore import Rates
+from engine_adapters.runner.link.entry_restoration import EntryRestoration
+from engine_adapters.runner.link.stored_entries import EntryFinder
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.layer_loader import LayerLoader
+from engine_adapters.runner.restore.loading_limit import LoadingLimit
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+from engine_adapters.runner.restore.target import Target
+from engine_adapters.runner.states.state_format import StateFormat
+from kvstored_client import Client, Order, Rotary
+
+DEFAULTS = RestoreOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class EntryName:
+    """A part of a prompt: the entry of that id."""
+
+    entry_id: str
+
+
+PromptPart = EntryName | Sequence[int]
+"""An entry by its id, or new token ids."""
+
+
+class LinkStore:
+    """What all linked prompts of an engine share: the client, the loader, a share of the arena.
+
+    Raises LinkError for states that cannot move to other positions. One thread only.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        state_format: StateFormat,
+        model: Model,
+        *,
+        options: RestoreOptions = DEFAULTS,
+        rates: Rates | None = None,
+    ) -> None:
+        """``options`` as a restorer has them, of which the way and the order do not count.
+
+        ``rates`` are those of the engine's restorer, if there is one.
+        """
+        _check_movable(state_format)
+        self.client = client
+        self.state_format = state_format
+        self.options = replace(options, layer_rates=None)
+        self.loader = LayerLoader(model, state_format)
+        self.share = ArenaShare.of_client(client)
+        self._rates = rates or Rates(None, token_budget=options.step_tokens)
+        self._is_on_cpu = model.device.type == "cpu"
+        self.read_options = ReadOptions(
+            order=Order.LAYER_FIRST,
+            span_chunks=options.span_chunks(state_format),
+            first_chunks=options.first_chunks(state_format),
+        )
+
+    def limit(self, token_count: int) -> LoadingLimit:
+        """Of loading entries of a prompt with so many tokens."""
+        return LoadingLimit.of_options(
+            self.state_format,
+            token_count,
+            self.options,
+            rates=self._rates,
+            is_on_cpu=self._is_on_cpu,
+        )
+
+    def prompt(
+        self,
+        parts: Sequence[PromptPart],
+        entries: Mapping[str, Sequence[int]],
+        method: LinkMethod,
+    ) -> "LinkedPrompt":
+        """A prompt of these parts in this order, for one request.
+
+        ``entries`` has the token ids of each entry by its id. Raises ValueError for a prompt
+        without tokens.
+        """
+        sizes: list[Part] = []
+        token_ids: list[int] = []
+        for part in parts:
+            if isinstance(part, EntryName):
+                ids = entries[part.entry_id]
+                sizes.append(EntryPart(part.entry_id, len(ids)))
+            else:
+                ids = part
+                sizes.append(NewPart(len(ids)))
+            token_ids += ids
+        return LinkedPrompt(self, plan_link(sizes, method), tuple(token_ids))
+
+    def close(self) -> None:
+        """Ends all restorations and waits until they hold nothing any more."""
+        self.share.close()
+
+
+class LinkedPrompt:
+    """As ``Linking``; for one request."""
+
+    def __init__(self, store: LinkStore, plan: LinkPlan, token_ids: tuple[int, ...]) -> None:
+        self.plan = plan
+        self.token_ids = token_ids
+        self._store = store
+        self._chunk_tokens = store.state_format.layout.chunk_tokens
+        self._restoration: EntryRestoration | None = None
+
+    @property
+    def groups(self) -> tuple[RowGroup, ...]:
+        """As ``Linking``."""
+        if self._restoration is not None:
+            return self._restoration.groups
+        nothing = [frozenset[int]()] * len(self.plan.entries)
+        return row_groups(self.plan, nothing, chunk_tokens=self._chunk_tokens)
+
+    def begin(self, *, cache: KvCache, first_slot: int) -> EntryRestoration | None:
+        """As ``Linking``."""
+        plan, store = self.plan, self._store
+        if not any(loaded_chunks(plan, entry, self._chunk_tokens) for entry in plan.entries):
+            return None
+        timeout_s = store.options.timeout_s
+        finder = EntryFinder(
+            store.client,
+            store.state_format.layout,
+            plan,
+            self.token_ids,
+            lease_ms=int(timeout_s * 1000),
+        )
+        reader = SpanReader(
+            store.client,
+            store.state_format,
+            finder,
+            store.read_options,
+            remaining_s=lambda: timeout_s,
+            share=store.share,
+        )
+        store.share.begin(reader.start(room_timeout_s=timeout_s))
+        self._restoration = EntryRestoration(
+            reader,
+            finder,
+            store.loader,
+            store.state_format,
+            Target(token_ids=self.token_ids, cache=cache, first_slot=first_slot),
+            store.limit(plan.token_count),
+            store.options,
+        )
+        return self._restoration
+
+
+def _check_movable(state_format: StateFormat) -> None:
+    if state_format.layout.rotary is not Rotary.UNROTATED:
+        raise LinkError(
+            "this model cannot link entries, because its keys hold the positions at which they "
+            "were computed (learned absolute positions)"
+        )
+    if state_format.recomputed_layers:
+        raise LinkError(
+            f"this layout recomputes {state_format.recomputed_layers} layers, and entries need "
+            "all of them stored, as the modes kv and hidden do"
+        )

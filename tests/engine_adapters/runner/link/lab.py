@@ -1,0 +1,141 @@
+"""Prompts that the runner links, and the same ones computed densely."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.link.link_runner import LinkRequest, LinkRunner
+from engine_adapters.runner.link.linked_prompt import EntryName, PromptPart
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.states.state_format import StateFormat
+from kvstored_client.testing import MemoryClient, MemoryStore
+from tests.engine_adapters.runner.link.reference import DenseLlama, ReferencePart, boundary_tokens
+from tests.engine_adapters.runner.memory import check_released, make_store
+
+CHUNK_TOKENS = 4
+POSITIONS = 1024
+CACHE_TOKENS = 800
+SKIPPED_SLOTS = 9
+LOGITS_EXACT = 1e-4
+NEW_TOKENS = 3
+
+
+@dataclass
+class Linked:
+    """What the runner made of a prompt; ``steps`` are the tokens of each forward pass."""
+
+    completion: Completion
+    logits: list[Tensor]
+    steps: list[int]
+
+
+@dataclass
+class LinkLab:
+    """Entries in a store, and the prompts that name them."""
+
+    model: Model
+    state_format: StateFormat
+    dense: DenseLlama
+    store: MemoryStore = field(default_factory=make_store)
+
+    def runner(self, client: MemoryClient, *, token_budget: int = 512) -> LinkRunner:
+        runner = LinkRunner(
+            self.model,
+            client,
+            self.state_format,
+            cache_tokens=CACHE_TOKENS,
+            token_budget=token_budget,
+        )
+        # A slot that is not 0, so that positions and slots differ.
+        runner._engine._pool.reserve(SKIPPED_SLOTS)
+        return runner
+
+    def generate(self, chunks: Sequence[Sequence[int]]) -> list[str]:
+        with MemoryClient(self.store) as client, self.runner(client) as runner:
+            ids = runner.generate_context_cache(chunks)
+        check_released(self.store)
+        return ids
+
+    def link(self, parts: Sequence[PromptPart], method: str, *, token_budget: int = 512) -> Linked:
+        """A new process with nothing but the store."""
+        logits: list[Tensor] = []
+        steps: list[int] = []
+        forward = self.model.forward
+
+        def watched(token_ids: Sequence[int], *arguments: Any, **options: Any) -> Tensor:
+            made = forward(token_ids, *arguments, **options)
+            logits.extend(made)
+            steps.append(len(token_ids))
+            return made
+
+        with (
+            MemoryClient(self.store) as client,
+            self.runner(client, token_budget=token_budget) as runner,
+        ):
+            self.model.forward = watched  # type: ignore[method-assign]
+            try:
+                completion = runner.link(
+                    LinkRequest(parts=parts, new_tokens_max=NEW_TOKENS, method=method)
+                )
+            finally:
+                self.model.forward = forward  # type: ignore[method-assign]
+        check_released(self.store)
+        return Linked(completion, logits, steps)
+
+    def check(
+        self,
+        parts: Sequence[ReferencePart],
+        method: str,
+        *,
+        token_budget: int = 512,
+        named: Sequence[PromptPart] | None = None,
+    ) -> Linked:
+        """Links the parts and compares the logits of each new token with the reference."""
+        named = self.named(parts) if named is None else named
+        linked = self.link(named, method, token_budget=token_budget)
+        new_ids: list[int] = []
+        for ours, token_id in zip(linked.logits, linked.completion.generated_ids, strict=True):
+            theirs = self.expected(parts, method, new_ids)
+            assert (ours - theirs).abs().max() < LOGITS_EXACT
+            new_ids.append(token_id)
+        assert len(new_ids) == NEW_TOKENS
+        return linked
+
+    def named(self, parts: Sequence[ReferencePart]) -> list[PromptPart]:
+        """The same parts, with entries made of those that are."""
+        entries = [part for part in parts if part.is_entry]
+        ids = iter(self.generate([part.token_ids for part in entries]))
+        return [EntryName(next(ids)) if part.is_entry else part.token_ids for part in parts]
+
+    def expected(
+        self, parts: Sequence[ReferencePart], method: str, new_ids: Sequence[int]
+    ) -> Tensor:
+        if method == "full":
+            every = [token_id for part in parts for token_id in part.token_ids]
+            return self.dense.plain([*every, *new_ids])
+        if method == "naive" and not parts[-1].is_entry:
+            return self.dense.block_diagonal(parts, new_ids)
+        k = 0 if method == "naive" else int(method.removeprefix("attnlink-"))
+        return self.dense.linked(parts, boundary_tokens(parts, k), new_ids)
+
+    def lose(self, numbers: Sequence[int]) -> None:
+        """Evicts these of the chunks of states, in the order in which they were stored."""
+        layout_id = self.state_format.layout.layout_id
+        keys = [key for key, one in self.store.chunks.items() if one.layout_id == layout_id]
+        for number in numbers:
+            self.store.chunks.pop(keys[number % len(keys)], None)
+
+
+def entry(count: int, seed: int = 1) -> ReferencePart:
+    return ReferencePart(ids(count, seed), True)
+
+
+def new(count: int, seed: int = 50) -> ReferencePart:
+    return ReferencePart(ids(count, seed), False)
+
+
+def ids(count: int, seed: int) -> tuple[int, ...]:
+    return tuple((7 * n * n + 11 * n + 5 * seed) % 97 for n in range(count))

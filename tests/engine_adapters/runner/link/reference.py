@@ -1,0 +1,156 @@
+"""A Llama that is computed densely with explicit masks, for prompts that are linked.
+
+Shares no code with the runner nor with its plans: weights come from transformers, and each pass
+has all keys of all its tokens and a mask that says who sees whom.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+
+@dataclass
+class Pass:
+    """``logits`` [tokens, vocab]; ``keys`` (unrotated) and ``values`` of each layer."""
+
+    logits: Tensor
+    keys: list[Tensor]
+    values: list[Tensor]
+
+
+class DenseLlama:
+    """Float32, one sequence, nothing kept between calls."""
+
+    def __init__(self, model: LlamaForCausalLM) -> None:
+        self._model = model
+        config = model.config
+        self._heads = config.num_attention_heads
+        self._kv_heads = config.num_key_value_heads or self._heads
+        self._head_dim = config.hidden_size // config.num_attention_heads
+        halves = torch.arange(0, self._head_dim, 2).float() / self._head_dim
+        self._speeds = 1.0 / (10_000.0**halves)
+
+    @torch.no_grad()
+    def run(
+        self,
+        token_ids: Sequence[int],
+        mask: Tensor,
+        *,
+        given: dict[int, tuple[Pass, int]] | None = None,
+    ) -> Pass:
+        """One pass; ``mask`` [tokens, tokens] is true where a row sees a column.
+
+        Keys and values of the positions in ``given`` are those of a row of another pass.
+        """
+        inner, count = self._model.model, len(token_ids)
+        hidden = inner.embed_tokens.weight[torch.tensor(token_ids)]
+        kept_keys, kept_values = [], []
+        for number, layer in enumerate(inner.layers):
+            attention = layer.self_attn
+            normed = layer.input_layernorm(hidden)
+            queries = attention.q_proj(normed).view(count, self._heads, -1)
+            keys = attention.k_proj(normed).view(count, self._kv_heads, -1)
+            values = attention.v_proj(normed).view(count, self._kv_heads, -1)
+            for position, (other, row) in (given or {}).items():
+                keys[position] = other.keys[number][row]
+                values[position] = other.values[number][row]
+            kept_keys.append(keys)
+            kept_values.append(values)
+            shared = self._heads // self._kv_heads
+            turned = self._rotated(keys).repeat_interleave(shared, dim=1)
+            scores = torch.einsum("qhd,khd->hqk", self._rotated(queries), turned)
+            scores = (scores / self._head_dim**0.5).masked_fill(~mask, -torch.inf)
+            mixed = torch.einsum(
+                "hqk,khd->qhd", scores.softmax(-1), values.repeat_interleave(shared, dim=1)
+            )
+            hidden = hidden + attention.o_proj(mixed.reshape(count, -1))
+            hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        return Pass(self._model.lm_head(inner.norm(hidden)), kept_keys, kept_values)
+
+    def plain(self, token_ids: Sequence[int]) -> Tensor:
+        """Logits after the last token of an ordinary prefill."""
+        return self.run(token_ids, causal(len(token_ids))).logits[-1]
+
+    def block_diagonal(self, parts: Sequence["ReferencePart"], new_ids: Sequence[int]) -> Tensor:
+        """Logits where tokens of an entry see nothing but their entry, and others all before them.
+
+        ``new_ids`` follow the parts. The last token sees all.
+        """
+        token_ids = [*ids_of(parts), *new_ids]
+        mask = causal(len(token_ids))
+        for part, positions in placed(parts):
+            if part.is_entry:
+                mask[positions.start : positions.stop, : positions.start] = False
+        mask[-1] = True
+        return self.run(token_ids, mask).logits[-1]
+
+    def linked(
+        self, parts: Sequence["ReferencePart"], computed: set[int], new_ids: Sequence[int] = ()
+    ) -> Tensor:
+        """Logits by definition (EPIC, section 4.2.1).
+
+        Tokens of entries that are not ``computed`` have the keys and values of a pass over their
+        entry alone. All others, ``new_ids`` after the parts among them, see all before them.
+        """
+        given: dict[int, tuple[Pass, int]] = {}
+        for part, positions in placed(parts):
+            if part.is_entry and part.token_ids:
+                alone = self.run(part.token_ids, causal(len(part.token_ids)))
+                for row, position in enumerate(positions):
+                    if position not in computed:
+                        given[position] = (alone, row)
+        token_ids = [*ids_of(parts), *new_ids]
+        return self.run(token_ids, causal(len(token_ids)), given=given).logits[-1]
+
+    def _rotated(self, vectors: Tensor) -> Tensor:
+        """Row r of [tokens, heads, dim] at position r."""
+        angles = torch.outer(torch.arange(len(vectors)).float(), self._speeds)
+        angles = torch.cat([angles, angles], dim=1)[:, None]
+        half = self._head_dim // 2
+        turned = torch.cat([-vectors[..., half:], vectors[..., :half]], dim=-1)
+        return vectors * angles.cos() + turned * angles.sin()
+
+
+@dataclass(frozen=True)
+class ReferencePart:
+    """An entry, or new tokens."""
+
+    token_ids: tuple[int, ...]
+    is_entry: bool
+
+
+def causal(count: int) -> Tensor:
+    return torch.ones(count, count, dtype=torch.bool).tril()
+
+
+def ids_of(parts: Sequence[ReferencePart]) -> list[int]:
+    return [token_id for part in parts for token_id in part.token_ids]
+
+
+def placed(parts: Sequence[ReferencePart]) -> list[tuple[ReferencePart, range]]:
+    """Each part with the positions of its tokens."""
+    found, first = [], 0
+    for part in parts:
+        found.append((part, range(first, first + len(part.token_ids))))
+        first += len(part.token_ids)
+    return found
+
+
+def boundary_tokens(parts: Sequence[ReferencePart], k: int) -> set[int]:
+    """What attnlink-k computes: half of k on both sides of where two parts meet, and what is new.
+
+    And the last token of all.
+    """
+    filled = [(part, positions) for part, positions in placed(parts) if positions]
+    found = {filled[-1][1][-1]}
+    for number, (part, positions) in enumerate(filled):
+        for place, position in enumerate(positions):
+            after = len(positions) - 1 - place
+            is_head = number > 0 and place < k // 2
+            is_tail = number + 1 < len(filled) and after < k // 2
+            if is_head or is_tail or not part.is_entry:
+                found.add(position)
+    return found

@@ -1,0 +1,258 @@
+"""Linked prompts against a dense computation with explicit masks."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine_adapters.link.errors import ExpiredError, LinkError
+from engine_adapters.restore import Source
+from engine_adapters.runner.link.link_runner import LinkRequest
+from engine_adapters.runner.link.linked_prompt import EntryName
+from engine_adapters.runner.model.errors import RequestError
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.states.state_format import StateFormat
+from kvstored_client.testing import MemoryClient
+from tests.engine_adapters.runner.checkpoints import write_opt
+from tests.engine_adapters.runner.link.lab import (
+    CACHE_TOKENS,
+    CHUNK_TOKENS,
+    NEW_TOKENS,
+    LinkLab,
+    entry,
+    ids,
+    new,
+)
+from tests.engine_adapters.runner.link.reference import ReferencePart
+
+METHODS = ["naive", "full", "attnlink-2", "attnlink-6", "attnlink-16"]
+SOURCES = {"kv": Source.KV, "hidden": Source.HIDDEN}
+THREE = [entry(13, 1), entry(10, 2), entry(9, 3), new(5)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_answers_are_those_of_the_reference(make_lab: Any, source: Source, method: str) -> None:
+    lab: LinkLab = make_lab(source)
+    linked = lab.check(THREE, method)
+    report = linked.completion.restore
+    # Everything else was loaded, and no token was computed twice.
+    assert report.restored_tokens + linked.steps[0] == 37
+    assert linked.completion.computed_tokens == linked.steps[0] + NEW_TOKENS - 1
+
+
+@pytest.mark.parametrize("codec", ["zstd"])
+def test_entries_are_encoded(make_lab: Any, codec: str) -> None:
+    lab: LinkLab = make_lab(codec=codec)
+    lab.check(THREE, "attnlink-6")
+
+
+def test_new_tokens_anywhere_and_an_entry_at_the_end(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    parts = [new(3, 7), entry(13, 1), new(1, 8), entry(0), entry(10, 2), entry(13, 1)]
+    for method in METHODS:
+        lab.check(parts, method)
+
+
+def test_an_entry_that_comes_several_times_is_read_once(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    parts = [entry(12, 1), entry(5, 2), entry(12, 1), entry(12, 1), new(4)]
+    linked = lab.check(parts, "naive")
+    assert linked.completion.restore.restored_tokens == 41
+    chunk_bytes = lab.state_format.layout.chunk_bytes()
+    assert linked.completion.restore.device_bytes < 5.5 * chunk_bytes
+
+
+def test_boundaries_of_sixteen_entries_take_one_step(make_lab: Any) -> None:
+    """16 entries of 32 tokens at a boundary each fit a budget of 512 with their question."""
+    lab: LinkLab = make_lab()
+    parts = [*(entry(40, seed) for seed in range(16)), new(16)]
+    linked = lab.check(parts, "attnlink-32", token_budget=512)
+    # 15 boundaries between entries, and half of one before the question.
+    assert linked.steps == [15 * 32 + 16 + 16, 1, 1]
+
+
+def test_ranges_that_exceed_the_budget_take_several_steps(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    linked = lab.check(THREE, "attnlink-6", token_budget=7)
+    assert linked.steps[:-2] == [7, 7, 6]
+
+
+def test_nothing_of_a_linked_prompt_is_saved(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    named = lab.named(THREE)
+    before = set(lab.store.chunks)
+    for method in METHODS:
+        lab.link(named, method)
+    assert set(lab.store.chunks) == before
+
+
+def test_an_entry_shares_chunks_with_a_prompt_that_begins_with_it(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    lab.generate([ids(12, 1)])
+    count = len(lab.store.chunks)
+    layout = lab.state_format.layout
+    with MemoryClient(lab.store) as client:
+        keys = client.prefix_keys(layout, ids(12, 1))
+    assert len(keys) == 3
+    assert set(keys) <= set(lab.store.chunks)
+    # A longer one that begins alike adds two chunks of states, and its words.
+    lab.generate([ids(18, 1)])
+    assert len(lab.store.chunks) == count + 2 + 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_chunks_that_are_lost_are_computed_in_place(make_lab: Any, method: str) -> None:
+    lab: LinkLab = make_lab()
+    named = lab.named(THREE)
+    whole = dict(lab.store.chunks)
+    for lost in ([0], [1, 2], [3], [4], [5, 6, 9], list(range(12))):
+        lab.store.chunks.clear()
+        lab.store.chunks.update(whole)
+        lab.lose(lost)
+        linked = lab.check(THREE, method, named=named)
+        # What was lost and what is linked are computed in one step.
+        assert len(linked.steps) == NEW_TOKENS
+
+
+def test_lost_chunks_that_exceed_the_budget(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    named = lab.named(THREE)
+    lab.lose(range(12))
+    linked = lab.check(THREE, "attnlink-6", named=named, token_budget=5)
+    assert max(linked.steps) == 5
+
+
+def test_a_damaged_slice_costs_its_chunk_only(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    named = lab.named(THREE)
+    layout_id = lab.state_format.layout.layout_id
+    keys = [key for key, one in lab.store.chunks.items() if one.layout_id == layout_id]
+    lab.store.faults.lost_slices.add((keys[5], 1))
+    linked = lab.check(THREE, "naive", named=named)
+    assert linked.completion.restore.restored_tokens == 32 - CHUNK_TOKENS
+
+
+def test_without_a_store_an_id_cannot_be_told(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    named = lab.named(THREE)
+    lab.store.kill()
+    with pytest.raises(LinkError):
+        lab.link(named, "naive")
+
+
+def test_an_id_that_is_over_is_an_error_that_names_it(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    named = lab.named(THREE)
+    name = named[1]
+    assert isinstance(name, EntryName)
+    with MemoryClient(lab.store) as client, lab.runner(client) as runner:
+        assert runner.entries.expire(name.entry_id)
+        assert not runner.entries.expire(name.entry_id)
+        with pytest.raises(ExpiredError, match=name.entry_id):
+            runner.link(LinkRequest(parts=named, new_tokens_max=1))
+        # Those that remain can be linked.
+        runner.link(LinkRequest(parts=[named[0], [5]], new_tokens_max=1))
+
+
+def test_the_same_tokens_have_one_id_and_are_computed_once(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    first = lab.generate([ids(9, 1), ids(5, 2), ids(9, 1), ()])
+    assert first[0] == first[2]
+    assert len(set(first)) == 3
+    puts = len(lab.store.chunks)
+    assert lab.generate([ids(5, 2), (), ids(9, 1)]) == [first[1], first[3], first[0]]
+    assert len(lab.store.chunks) == puts
+
+
+def test_states_that_are_gone_are_made_again(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    before = lab.generate([ids(9, 1)])
+    lab.lose([0, 1, 2])
+    assert lab.generate([ids(9, 1)]) == before
+    linked = lab.check([entry(9, 1), new(2)], "naive")
+    assert linked.completion.restore.restored_tokens == 9
+
+
+def test_no_sequence_of_states_stays(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    lab.generate([ids(9, 1), ids(5, 2)])
+    with MemoryClient(lab.store) as client:
+        assert all(name.endswith("/context-cache") for name in client.sequences.list())
+
+
+def test_prompts_run_together(make_lab: Any) -> None:
+    lab: LinkLab = make_lab()
+    named = lab.named(THREE)
+    requests = [
+        LinkRequest(parts=named, new_tokens_max=NEW_TOKENS, method=method) for method in METHODS
+    ]
+    with MemoryClient(lab.store) as client, lab.runner(client, token_budget=30) as runner:
+        together = [completion.generated_ids for completion in runner.answer(requests)]
+    alone = [lab.link(named, method).completion.generated_ids for method in METHODS]
+    assert together == alone
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [([()], "at least one token"), ([ids(CACHE_TOKENS, 1)], "exceed"), ([(97,)], "token id")],
+)
+def test_what_can_never_run_leaves_nothing_in_the_engine(
+    make_lab: Any, parts: list[tuple[int, ...]], message: str
+) -> None:
+    lab: LinkLab = make_lab()
+    good = LinkRequest(parts=[ids(4, 1)], new_tokens_max=1)
+    bad = LinkRequest(parts=parts, new_tokens_max=1)
+    with MemoryClient(lab.store) as client, lab.runner(client) as runner:
+        with pytest.raises(RequestError, match=message):
+            runner.answer([good, bad])
+        if any(parts):
+            with pytest.raises(RequestError, match=message):
+                runner.generate_context_cache([ids(4, 1), *parts])
+        assert runner._engine.is_idle
+        with pytest.raises(ValueError, match="naive, full"):
+            runner.link(LinkRequest(parts=[ids(4, 1)], new_tokens_max=1, method="best"))
+
+
+def test_states_that_cannot_move_are_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("opt")
+    write_opt(directory)
+    model = Model.from_directory(directory)
+    states = StateFormat.of_model(model, "learned", chunk_tokens=CHUNK_TOKENS)
+    lab = LinkLab(model, states, None)  # type: ignore[arg-type]
+    with MemoryClient(lab.store) as client, pytest.raises(LinkError, match="learned"):
+        lab.runner(client)
+
+
+LENGTHS = st.integers(0, 11)
+DRAWN_PARTS = st.lists(
+    st.one_of(
+        st.builds(entry, LENGTHS, st.integers(1, 3)), st.builds(new, LENGTHS, st.integers(4, 6))
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    DRAWN_PARTS.filter(lambda parts: any(part.token_ids for part in parts)),
+    st.sampled_from([*METHODS, "attnlink-22"]),
+    st.sampled_from([3, 8, 512]),
+    st.lists(st.integers(0, 40), max_size=4),
+)
+def test_any_prompt(
+    make_lab: Any, parts: list[ReferencePart], method: str, token_budget: int, lost: list[int]
+) -> None:
+    lab: LinkLab = make_lab()
+    named = lab.named(parts)
+    if any(one.layout_id == lab.state_format.layout.layout_id for one in lab.store.chunks.values()):
+        lab.lose(lost)
+    linked = lab.check(parts, method, named=named, token_budget=token_budget)
+    if method == "attnlink-22":
+        # Twice the longest entry: nothing is left but what a plain prompt has as well.
+        every = [token_id for part in parts for token_id in part.token_ids]
+        assert (linked.logits[0] - lab.dense.plain(every)).abs().max() < 1e-4
