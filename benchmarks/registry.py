@@ -11,6 +11,7 @@ from benchmarks.benchmark import Benchmark
 MODULES = {
     "cake": "benchmarks.cake",
     "conversation": "benchmarks.conversation",
+    "conversations": "benchmarks.conversations",
     "decode": "benchmarks.decode",
     "engines": "benchmarks.engines",
     "index_scale": "benchmarks.index_scale",
@@ -62,6 +63,7 @@ CODE = {
         "benchmarks/conversation.py",
         *(*_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
     ),
+    "conversations": ("benchmarks/conversations", *_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
     "decode": ("benchmarks/decode", *_TEXT, *_KIT, *_RUNNER, *_STORE),
     "engines": (
         *("benchmarks/engines.py", "benchmarks/scratch.py", *_ROUNDS, *_DEVICES),

@@ -49,6 +49,8 @@ class DaemonOptions:
     """Largest read that merges neighbouring slices; None is the daemon's own."""
     depth_per_device: int | None = None
     """Transfers in flight at once; None is the daemon's own."""
+    retention: str | None = None
+    """What keeps chunks in DRAM and on devices (``lru``); None is the daemon's own."""
     run_module: str = "kvstored"
     """What serves: a module that takes ``run --config FILE`` as kvstored does."""
     is_formatted: bool = False
@@ -73,6 +75,7 @@ class DaemonOptions:
     def document(self) -> str:
         """The configuration as TOML; its paths are relative to the folder."""
         devices = ", ".join(f'"device{index}"' for index in range(self.device_count))
+        keeps = [] if self.retention is None else [f'retention = "{self.retention}"']
         limit, merged = self.device_bytes_per_s_max, self.read_bytes_max
         depth = self.depth_per_device
         return "\n".join(
@@ -83,8 +86,10 @@ class DaemonOptions:
                 f"slab_bytes = {self.slab_bytes}",
                 'index = "index"',
                 f"index_map_bytes = {self.index_map_bytes}",
+                *keeps,
                 "[dram]",
                 f"capacity_bytes = {self.dram_bytes}",
+                *keeps,
                 "[io]",
                 *([] if limit is None else [f"device_bytes_per_s_max = {limit}"]),
                 *([] if merged is None else [f"read_bytes_max = {merged}"]),

@@ -1,0 +1,248 @@
+"""Conversations that wait for each other: AttentionStore, LRU without hints, and recomputing.
+
+Figures 14 to 17. DRAM holds an eighth of the working set, and the device is as slow as computing
+the new tokens of a turn.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.benchmark import Settings
+from benchmarks.conversations.costs import Costs
+from benchmarks.conversations.scale import Scale
+from benchmarks.conversations.talking import Forgetting, Keeping, TurnTaken, take_turns
+from benchmarks.interleave import Alternative, Measured, interleave, ratios
+from benchmarks.kit.daemon_process import DaemonOptions, served
+from benchmarks.report import Series, Summary
+from benchmarks.scratch import scratch_folder
+from engine_adapters.restore import Preload
+from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.restore_options import RestoreOptions
+
+MIB = 1024 * 1024
+DRAM_PART = 8
+"""One part in so many of the working set fits DRAM."""
+DEVICE_SPARE = 3
+"""Times the working set that a device has: slabs are never full."""
+ARENA_BYTES = 256 * MIB
+OURS, LRU, RECOMPUTE = "ours", "lru", "recompute"
+FIGURES = (
+    "ttft_vs_recompute_x",
+    "ttft_vs_lru_x",
+    "prefill_tokens_per_s_x",
+    "dram_hit_share",
+    "tokens_equal",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """All turns after the first ones; ``duration_s`` of the engine, its GPU time."""
+
+    turns: tuple[TurnTaken, ...]
+    duration_s: float
+
+    @property
+    def ttft_s(self) -> float:
+        """The mean of all turns."""
+        return sum(turn.ttft_s for turn in self.turns) / len(self.turns)
+
+    @property
+    def prefill_tokens_per_s(self) -> float:
+        """Tokens of histories and prompts, in the time until first tokens."""
+        tokens = sum(turn.completion.prompt_tokens for turn in self.turns)
+        return tokens / sum(turn.ttft_s for turn in self.turns)
+
+    @property
+    def dram_share(self) -> float:
+        """Of the bytes that came, those from DRAM."""
+        reports = [turn.completion.restore for turn in self.turns]
+        dram = sum(report.dram_bytes for report in reports)
+        return dram / max(1, dram + sum(report.device_bytes for report in reports))
+
+    @property
+    def by_layers_share(self) -> float:
+        """Turns whose window came layer by layer."""
+        return sum(turn.completion.restore.is_by_layers for turn in self.turns) / len(self.turns)
+
+    @property
+    def restored_share(self) -> float:
+        """Of the tokens of histories, those that were restored."""
+        restored = sum(turn.completion.restore.restored_tokens for turn in self.turns)
+        prompts = sum(turn.completion.prompt_tokens for turn in self.turns)
+        return restored / prompts
+
+    def answers(self) -> dict[str, list[tuple[int, ...]]]:
+        """What was said in each conversation, turn by turn."""
+        said: dict[str, list[tuple[int, ...]]] = {}
+        for turn in self.turns:
+            said.setdefault(turn.name, []).append(turn.completion.generated_ids)
+        return said
+
+
+class TurnsLab:
+    """The same conversations in three ways, each on daemons and devices of its own."""
+
+    def __init__(self, settings: Settings, scale: Scale, model: Model, folder: Path) -> None:
+        self._settings = settings
+        self._scale = scale
+        self._workload = scale.workload
+        self._model = model
+        self._folder = folder
+        self._costs = Costs(model)
+        work = scale.workload
+        history = work.first_tokens + work.turns * (work.turn_tokens + work.answer_tokens) // 2
+        self.bytes_per_s = self._costs.bytes_per_s(history, work.turn_tokens, load_share=1.0)
+        self.working_bytes = work.count * work.tokens_max * self._costs.token_bytes
+        self._round = 0
+        self._served: dict[str, Served] = {}
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """All three; a round of them has the same conversations in the same order."""
+        return tuple(Alternative(run=self._runner(way)) for way in (OURS, LRU, RECOMPUTE))
+
+    def begin_round(self) -> None:
+        """The next conversations."""
+        self._round += 1
+        self._served = {}
+
+    def _runner(self, way: str) -> Callable[[], Measured]:
+        def run() -> Measured:
+            with self._talks(way) as talks:
+                served_turns = self._serve(talks)
+            self._served[way] = served_turns
+            equal = all(
+                other.answers() == served_turns.answers() for other in self._served.values()
+            )
+            return {
+                f"{way}_ttft_s": served_turns.ttft_s,
+                f"{way}_gpu_s": served_turns.duration_s,
+                f"{way}_prefill_tokens_per_s": served_turns.prefill_tokens_per_s,
+                f"{way}_dram_share": served_turns.dram_share,
+                f"{way}_restored_share": served_turns.restored_share,
+                f"{way}_by_layers_share": served_turns.by_layers_share,
+                f"{way}_equal": float(equal),
+            }
+
+        return run
+
+    @contextmanager
+    def _talks(self, way: str) -> Iterator[Forgetting | Keeping]:
+        if way == RECOMPUTE:
+            yield Forgetting()
+            return
+        is_ours = way == OURS
+        with ExitStack() as stack:
+            place = stack.enter_context(scratch_folder(self._folder, 0))
+            slab_bytes = self._costs.slab_bytes
+            options = DaemonOptions(
+                folder=place,
+                device_bytes=self._costs.slabs_bytes(DEVICE_SPARE * self.working_bytes),
+                dram_bytes=max(self._costs.slabs_bytes(0), self.working_bytes // DRAM_PART),
+                arena_bytes_max=ARENA_BYTES,
+                device_count=1,
+                slab_bytes=slab_bytes,
+                device_bytes_per_s_max=int(self.bytes_per_s),
+                retention=None if is_ours else "lru",
+            )
+            _, client = stack.enter_context(served(options, name="conversations"))
+            talks = Keeping(
+                client,
+                self._model,
+                RestoreOptions(
+                    compute=self._costs.compute,
+                    preload=Preload.AUTO if is_ours else Preload.SPANS,
+                    window_rates=self._costs.rates(self.bytes_per_s),
+                    least_wait_s=self._scale.least_wait_s,
+                ),
+                tells_queue=is_ours,
+            )
+            stack.callback(talks.close)
+            yield talks
+
+    def _serve(self, talks: Forgetting | Keeping) -> Served:
+        work, dice = self._workload, random.Random(f"{self._settings.seed} {self._round}")
+        names = [f"talk {self._round} {number}" for number in range(work.count)]
+        vocabulary = self._model.config.vocab_size
+        turns: list[TurnTaken] = []
+        duration_s = 0.0
+        for number in range(work.turns + 1):
+            count = work.turn_tokens if number else work.first_tokens
+            asked = [(name, _tokens(dice, count, vocabulary)) for name in names]
+            dice.shuffle(asked)
+            wave = take_turns(
+                self._model,
+                talks,
+                asked,
+                answer_tokens=work.answer_tokens,
+                cache_tokens=2 * work.tokens_max,
+            )
+            if number:
+                turns += wave.turns
+                duration_s += wave.duration_s
+        return Served(turns=tuple(turns), duration_s=duration_s)
+
+
+def _tokens(dice: random.Random, count: int, vocabulary: int) -> list[int]:
+    return [dice.randrange(vocabulary) for _ in range(count)]
+
+
+def measure(settings: Settings, scale: Scale, model: Model, folder: Path) -> tuple[Series, ...]:
+    """Whole workloads in each way, round by round; raises BenchmarkError."""
+    lab = TurnsLab(settings, scale, model, folder)
+    with settings.console.status("conversations") as status:
+        samples = interleave(
+            [lab.alternatives()],
+            rounds=scale.turn_rounds,
+            generator=settings.random(),
+            announce=lambda text: status.update(f"conversations: {text}"),
+            prepare=lab.begin_round,
+        )
+    return (*_figures(samples), *_details(samples, lab))
+
+
+def _figures(samples: dict[str, tuple[float, ...]]) -> tuple[Series, ...]:
+    ours = samples["ours_ttft_s"]
+    equal = tuple(value for way in (OURS, LRU, RECOMPUTE) for value in samples[f"{way}_equal"])
+    return (
+        _figure("ttft_vs_recompute_x", "x", ratios(samples["recompute_ttft_s"], ours)),
+        _figure("ttft_vs_lru_x", "x", ratios(samples["lru_ttft_s"], ours)),
+        _figure(
+            "prefill_tokens_per_s_x",
+            "x",
+            ratios(samples["ours_prefill_tokens_per_s"], samples["recompute_prefill_tokens_per_s"]),
+        ),
+        _figure("dram_hit_share", "x", samples["ours_dram_share"]),
+        Series(
+            key="tokens_equal",
+            unit="1 or 0",
+            samples=equal,
+            summary=Summary.LEAST,
+            is_figure=True,
+        ),
+    )
+
+
+def _details(samples: dict[str, tuple[float, ...]], lab: TurnsLab) -> tuple[Series, ...]:
+    units = {"ttft_s": "s", "gpu_s": "s", "prefill_tokens_per_s": "tokens/s"}
+    details = [
+        Series(
+            key=f"turns_{key}",
+            unit=next((unit for end, unit in units.items() if key.endswith(end)), "x"),
+            samples=values,
+        )
+        for key, values in samples.items()
+        if not key.endswith("equal")
+    ]
+    return (
+        *details,
+        Series(key="turns_working_set", unit="MB", samples=(lab.working_bytes / 1e6,)),
+        Series(key="turns_device_limit", unit="MB/s", samples=(lab.bytes_per_s / 1e6,)),
+    )
+
+
+def _figure(key: str, unit: str, samples: tuple[float, ...]) -> Series:
+    return Series(key=key, unit=unit, samples=samples, is_figure=True)
