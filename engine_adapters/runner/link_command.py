@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,14 @@ import torch
 
 from engine_adapters.codecs.registry import CODEC_NAMES
 from engine_adapters.link.errors import LinkError
-from engine_adapters.link.split import paragraphs, passages, sentences, split_fixed, split_text
+from engine_adapters.link.split import (
+    Splitter,
+    paragraphs,
+    passages,
+    sentences,
+    split_fixed,
+    split_text,
+)
 from engine_adapters.restore import Mode
 from engine_adapters.runner.engine.engine import TOKEN_BUDGET
 from engine_adapters.runner.link.link_runner import LinkRequest
@@ -72,7 +79,7 @@ def chunks_of(text: str, split: str, tokenizer: Tokenizer, *, split_tokens: int)
     encode = partial(tokenizer.encode, is_continuation=True)
     if split == "fixed":
         return split_fixed(encode(text), split_tokens)
-    splitters: dict[str, Callable[[str], Iterable[str]]] = {
+    splitters: dict[str, Splitter] = {
         WHOLE: lambda whole: [whole],
         "sentence": sentences,
         "paragraph": paragraphs,

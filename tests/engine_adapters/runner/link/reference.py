@@ -28,7 +28,7 @@ class DenseLlama:
         self._model = model
         config = model.config
         self._heads = config.num_attention_heads
-        self._kv_heads = config.num_key_value_heads or self._heads
+        self._kv_heads: int = config.num_key_value_heads or config.num_attention_heads
         self._head_dim = config.hidden_size // config.num_attention_heads
         halves = torch.arange(0, self._head_dim, 2).float() / self._head_dim
         self._speeds = 1.0 / (10_000.0**halves)
