@@ -71,12 +71,12 @@ QUICK = Scale(
     shape=RandomModelShape(
         hidden_size=256, intermediate_size=512, layer_count=20, head_count=4, kv_head_count=2
     ),
-    workload=Workload(count=16, turns=2, first_tokens=768, turn_tokens=96, answer_tokens=8),
+    workload=Workload(count=12, turns=1, first_tokens=640, turn_tokens=96, answer_tokens=8),
     histories=(paper.HISTORIES[0], paper.HISTORIES[-1]),
     buffers=paper.BUFFERS,
     window=1024,
-    overflow_turns=8,
+    overflow_turns=6,
     saved_prompts=(1000,),
     turn_rounds=Rounds(count=1, count_min=1, time_limit_s=0.0),
-    rounds=Rounds(count=3, count_min=3, time_limit_s=30.0),
+    rounds=Rounds(count=2, count_min=2, time_limit_s=0.0),
 )

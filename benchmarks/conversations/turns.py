@@ -5,22 +5,30 @@ the new tokens of a turn.
 """
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.benchmark import Settings
 from benchmarks.conversations.costs import Costs
 from benchmarks.conversations.scale import Scale
-from benchmarks.conversations.talking import Forgetting, Keeping, TurnTaken, take_turns
+from benchmarks.conversations.talking import (
+    Forgetting,
+    Keeping,
+    TurnTaken,
+    Wave,
+    take_turns,
+)
 from benchmarks.interleave import Alternative, Measured, interleave, ratios
-from benchmarks.kit.daemon_process import DaemonOptions, served
+from benchmarks.kit.daemon_process import DaemonOptions
+from benchmarks.kit.slow_machine import SlowMachine
 from benchmarks.report import Series, Summary
 from benchmarks.scratch import scratch_folder
 from engine_adapters.restore import Preload
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.restore_options import RestoreOptions
+from kvstored_client import Client
 
 MIB = 1024 * 1024
 DRAM_PART = 8
@@ -89,7 +97,6 @@ class TurnsLab:
     def __init__(self, settings: Settings, scale: Scale, model: Model, folder: Path) -> None:
         self._settings = settings
         self._scale = scale
-        self._workload = scale.workload
         self._model = model
         self._folder = folder
         self._costs = Costs(model)
@@ -111,8 +118,7 @@ class TurnsLab:
 
     def _runner(self, way: str) -> Callable[[], Measured]:
         def run() -> Measured:
-            with self._talks(way) as talks:
-                served_turns = self._serve(talks)
+            served_turns = self._serve(way)
             self._served[way] = served_turns
             equal = all(
                 other.answers() == served_turns.answers() for other in self._served.values()
@@ -129,61 +135,73 @@ class TurnsLab:
 
         return run
 
-    @contextmanager
-    def _talks(self, way: str) -> Iterator[Forgetting | Keeping]:
+    def _serve(self, way: str) -> Served:
+        """First turns at full speed, and all later ones on the slow device, in a new process."""
+        waves = self._waves()
         if way == RECOMPUTE:
-            yield Forgetting()
-            return
-        is_ours = way == OURS
-        with ExitStack() as stack:
-            place = stack.enter_context(scratch_folder(self._folder, 0))
-            slab_bytes = self._costs.slab_bytes
-            options = DaemonOptions(
-                folder=place,
-                device_bytes=self._costs.slabs_bytes(DEVICE_SPARE * self.working_bytes),
-                dram_bytes=max(self._costs.slabs_bytes(0), self.working_bytes // DRAM_PART),
-                arena_bytes_max=ARENA_BYTES,
-                device_count=1,
-                slab_bytes=slab_bytes,
-                device_bytes_per_s_max=int(self.bytes_per_s),
-                retention=None if is_ours else "lru",
-            )
-            _, client = stack.enter_context(served(options, name="conversations"))
-            talks = Keeping(
-                client,
-                self._model,
-                RestoreOptions(
-                    compute=self._costs.compute,
-                    preload=Preload.AUTO if is_ours else Preload.SPANS,
-                    window_rates=self._costs.rates(self.bytes_per_s),
-                    least_wait_s=self._scale.least_wait_s,
+            forgetting = Forgetting()
+            return _served([self._take(forgetting, asked) for asked in waves][1:])
+        with scratch_folder(self._folder, 0) as place:
+            machine = SlowMachine(
+                DaemonOptions(
+                    folder=place,
+                    device_bytes=self._costs.slabs_bytes(DEVICE_SPARE * self.working_bytes),
+                    dram_bytes=self._costs.slabs_bytes(self.working_bytes),
+                    arena_bytes_max=ARENA_BYTES,
+                    device_count=1,
+                    slab_bytes=self._costs.slab_bytes,
+                    retention=None if way == OURS else "lru",
                 ),
-                tells_queue=is_ours,
+                restoring_dram_bytes=max(
+                    self._costs.slabs_bytes(0), self.working_bytes // DRAM_PART
+                ),
+                name="conversations",
             )
-            stack.callback(talks.close)
-            yield talks
+            with machine.saving() as client, closing(self._keeping(client, way)) as talks:
+                self._take(talks, next(waves))
+            with (
+                machine.restoring(self.bytes_per_s) as device,
+                closing(self._keeping(device.client, way)) as talks,
+            ):
+                return _served([self._take(talks, asked) for asked in waves])
 
-    def _serve(self, talks: Forgetting | Keeping) -> Served:
-        work, dice = self._workload, random.Random(f"{self._settings.seed} {self._round}")
+    def _keeping(self, client: Client, way: str) -> Keeping:
+        is_ours = way == OURS
+        options = RestoreOptions(
+            compute=self._costs.compute,
+            preload=Preload.AUTO if is_ours else Preload.SPANS,
+            window_rates=self._costs.rates(self.bytes_per_s),
+            least_wait_s=self._scale.least_wait_s,
+        )
+        return Keeping(client, self._model, options, tells_queue=is_ours)
+
+    def _take(self, talks: Forgetting | Keeping, asked: list[tuple[str, list[int]]]) -> Wave:
+        work = self._scale.workload
+        return take_turns(
+            self._model,
+            talks,
+            asked,
+            answer_tokens=work.answer_tokens,
+            cache_tokens=2 * work.tokens_max,
+        )
+
+    def _waves(self) -> Iterator[list[tuple[str, list[int]]]]:
+        """What all conversations of the round are asked, turn by turn."""
+        work, dice = self._scale.workload, random.Random(f"{self._settings.seed} {self._round}")
         names = [f"talk {self._round} {number}" for number in range(work.count)]
         vocabulary = self._model.config.vocab_size
-        turns: list[TurnTaken] = []
-        duration_s = 0.0
         for number in range(work.turns + 1):
             count = work.turn_tokens if number else work.first_tokens
             asked = [(name, _tokens(dice, count, vocabulary)) for name in names]
             dice.shuffle(asked)
-            wave = take_turns(
-                self._model,
-                talks,
-                asked,
-                answer_tokens=work.answer_tokens,
-                cache_tokens=2 * work.tokens_max,
-            )
-            if number:
-                turns += wave.turns
-                duration_s += wave.duration_s
-        return Served(turns=tuple(turns), duration_s=duration_s)
+            yield asked
+
+
+def _served(waves: Sequence[Wave]) -> Served:
+    return Served(
+        turns=tuple(turn for wave in waves for turn in wave.turns),
+        duration_s=sum(wave.duration_s for wave in waves),
+    )
 
 
 def _tokens(dice: random.Random, count: int, vocabulary: int) -> list[int]:
