@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from engine_adapters.conversation.history import dropped, overflow_cut
+from engine_adapters.reading.span import Span
 from engine_adapters.restore import ComputeCost
 from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.runner.conversation.continued import ConversationStore
@@ -86,6 +87,22 @@ def test_a_conversation_whose_store_falls_silent_costs_what_came_before_and_a_st
 def test_a_conversation_that_comes_as_fast_as_it_is_asked_for_is_restored(slow: SlowStore) -> None:
     restoration = slow.restored(deliver=lambda: True)
     assert restoration.usable.cut_count == len(slow.talk.cuts) > 0
+    assert restoration.usable.next_token == slow.talk.conversation.computed_tokens
+
+
+def test_the_last_chunk_that_came_between_two_looks_ended_the_turn(
+    slow: SlowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: it was asked whether the chunk after it was lost, and there is none (IndexError)."""
+    look = Span.arrived_chunks
+
+    def look_and_deliver(span: Span, layer: int) -> int:
+        arrived = look(span, layer)
+        slow.client.store.deliver()
+        return arrived
+
+    monkeypatch.setattr(Span, "arrived_chunks", look_and_deliver)
+    restoration = slow.restored(deliver=lambda: False)
     assert restoration.usable.next_token == slow.talk.conversation.computed_tokens
 
 
