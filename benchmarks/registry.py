@@ -49,7 +49,12 @@ _READING = (
     "engine_adapters/reading",
     "engine_adapters/restore",
 )
-_RUNNER = (*_READING, "engine_adapters/conversation", "engine_adapters/runner")
+_RUNNER = (
+    *_READING,
+    "engine_adapters/conversation",
+    "engine_adapters/link",
+    "engine_adapters/runner",
+)
 _PLANNER = ("engine_adapters/restore", "protos/kvstored_contract")
 _TESTS = ("tests", "benchmarks", "examples", "engine_adapters", *_STORE)
 
@@ -82,7 +87,7 @@ CODE = {
         *("benchmarks/storage", "benchmarks/store_session.py", "benchmarks/memcpy.py"),
         *(*_ROUNDS, *_DEVICES, *_KIT, *_STORE),
     ),
-    "tiering": ("benchmarks/tiering", "kvstored/tiers/policy"),
+    "tiering": ("benchmarks/tiering", "kvstored/tiers/policy", "protos/kvstored_contract"),
     "vllm": (
         *("benchmarks/vllm", "benchmarks/cake/traces.py", "engine_adapters/vllm"),
         *(*_ROUNDS, *_KIT, *_READING, *_STORE),
@@ -95,7 +100,7 @@ CODE = {
     "tests.faults.index": ("tests/faults/index", "kvstored", "protos"),
     "tests.faults.kill": ("tests/faults/kill", *_STORE),
     "tests.faults.media": ("tests/faults/media", "kvstored", "protos"),
-    "tests.faults.memory": ("tests/faults/memory", *_STORE),
+    "tests.faults.memory": ("tests/faults/memory", *_RUNNER, *_STORE),
     "tests.faults.power": ("tests/faults/power", "kvstored", "protos"),
     "tests.stages": _TESTS,
     ".ci/run": (".ci/run", "Makefile", *_TESTS),

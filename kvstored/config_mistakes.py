@@ -1,9 +1,9 @@
 """What is wrong with a configuration, one sentence for each mistake. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -62,8 +62,7 @@ def _sentence(
 def _hint(model: type[BaseModel], place: Place) -> str:
     """The known key that an unknown one is most like."""
     *folder, name = place
-    known = _model_at(model, folder)
-    close = get_close_matches(str(name), known.model_fields, n=1) if known else []
+    close = get_close_matches(str(name), _model_at(model, folder).model_fields, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 
@@ -74,20 +73,11 @@ def _known_part(place: Place) -> Place:
     return place
 
 
-def _model_at(model: type[BaseModel], place: Place | list[int | str]) -> type[BaseModel] | None:
-    """The table that lies at ``place``; None where there is none."""
-    found: type[BaseModel] | None = model
+def _model_at(model: type[BaseModel], place: Iterable[int | str]) -> type[BaseModel]:
+    """The table that lies at ``place``, which leads to one."""
     for part in place:
-        if isinstance(part, int):
-            continue
-        if found is None or part not in found.model_fields:
-            return None
-        found = next(_models_in(found.model_fields[part].annotation), None)
-    return found
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models_in(argument)
+        if isinstance(part, str):
+            annotation = model.model_fields[part].annotation
+            # Of a list of tables each is of the same kind.
+            model = next(iter(get_args(annotation)), annotation)
+    return model

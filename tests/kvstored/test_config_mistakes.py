@@ -17,10 +17,15 @@ class Table(BaseModel):
     names: tuple[str | int, ...] = ()
 
 
+class Named(BaseModel):
+    name: str
+
+
 class Rows(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     rows: tuple[Table, ...] = ()
+    named: tuple[Named, ...] = ()
     weights: dict[str, float] = {}
 
 
@@ -80,6 +85,8 @@ def test_missing() -> None:
     assert mistakes({}) == [
         "kvstored.toml: the section [table] is missing; docs/install.md shows one"
     ]
+    (found,) = mistakes({"table": {}, "rows": {"named": [{}]}})
+    assert "the key rows.named.0.name is missing" in found
 
 
 def test_what_does_not_fit_together() -> None:

@@ -10,13 +10,22 @@ from typing import Any, Self
 
 from transformers import LlamaForCausalLM
 
-from kvstored_client import Client
+from kvstored_client import (
+    Ack,
+    Client,
+    LayerState,
+    NewChunk,
+    Placement,
+    StateKind,
+    StateLayout,
+)
+from kvstored_contract.limits import KEY_BYTES
 from tests.engine_adapters.runner.conversation.hand_cut import HandCutConversation
 from tests.support.daemon import MIB, DaemonProcess, Overrides
 from tests.support.template import ForkedProcess, Template
 from tests.support.waiting import SOON_S, wait_until
 from tests.system.spoken import Foreseen, Spoken, Turn
-from tests.system.talking import BATCH, TALKER, WINDOW, Message, Voice
+from tests.system.talking import BATCH, CHUNK_TOKENS, TALKER, WINDOW, Message, Voice
 
 VOCABULARY = 97
 PROMPT_MAX = 20
@@ -27,23 +36,41 @@ FORK_SHARE = 0.3
 """Of the conversations: they begin as another one is."""
 LOSS_SHARE = 0.3
 """Of the rounds: behind them states of a conversation are deleted."""
-ARENA_BYTES = "1MiB"
+ARENA_BYTES = "8MiB"
 LATE = 1.2
 """Kills come within so many times what a round takes, so some come after its end."""
 SLAB_BYTES = MIB
-TALK_BYTES = 768 * 1024
-"""Thrice what a window, with its tail and its token ids, takes of the devices."""
-SLABS_MIN = 4
+DEVICE_SLABS = 64
+"""A slab of token ids that has free places counts as little here as on a real device: where it is
+more than 2 % of the devices, states take it, and with it token ids that were just used."""
+TALK_DRAM_BYTES = 32 * 1024
+"""An eighth of what a window takes."""
+FILLING_MAX = 256
+"""Chunks of others in a round."""
+FILLER = StateLayout(
+    model="filler",
+    dtype="float32",
+    layers=(LayerState(StateKind.KV, 256),) * 3,
+    chunk_tokens=CHUNK_TOKENS,
+)
+"""Its chunks have the size of those of the talker's states."""
+FILLER_BYTES = 16 * 1024
 LOST_WORDS = "has lost token ids"
 
 
 def overrides_for(talk_count: int) -> Overrides:
-    """Devices that hold the windows, but not all that was said, and DRAM that holds an eighth."""
-    slabs = max(SLABS_MIN, talk_count * TALK_BYTES // (2 * SLAB_BYTES))
+    """Devices that hold all windows and DRAM that holds an eighth of them."""
+    dram_slabs = max(2, talk_count * TALK_DRAM_BYTES // SLAB_BYTES)
     return {
-        "store": {"device_bytes": (slabs + 2) * SLAB_BYTES, "slab_bytes": SLAB_BYTES},
-        "dram": {"capacity_bytes": max(2 * SLAB_BYTES, slabs * SLAB_BYTES // 4)},
+        "store": {"device_bytes": (DEVICE_SLABS + 2) * SLAB_BYTES, "slab_bytes": SLAB_BYTES},
+        "dram": {"capacity_bytes": dram_slabs * SLAB_BYTES},
     }
+
+
+def filling_of(round_count: int) -> int:
+    """Chunks of others in each round, so that all rounds together fill the devices twice."""
+    wanted = 2 * 2 * DEVICE_SLABS * SLAB_BYTES // FILLER_BYTES // round_count
+    return min(wanted, FILLING_MAX)
 
 
 class Killed(StrEnum):
@@ -119,6 +146,7 @@ class TalksLab:
             self._round(names, self._choices.choice(list(Killed)) if number in killed else None)
             if self._choices.random() < LOSS_SHARE:
                 self._lose_states()
+            self._fill(filling_of(len(rounds)))
 
     def evicted_chunks(self) -> int:
         """Those that the daemon has evicted from its devices since its start."""
@@ -235,6 +263,17 @@ class TalksLab:
             return
         keys = [*info.keys, *filter(None, [info.tail_key])]
         self._client.delete(self._choices.sample(keys, self._choices.randint(0, len(keys))))
+
+    def _fill(self, count: int) -> None:
+        """Chunks of others come, so that the oldest of all go."""
+        region = self._client.allocate(Placement.contiguous_bytes(FILLER, count))
+        assert region is not None
+        with region:
+            chunks = [
+                NewChunk(key=self._choices.randbytes(KEY_BYTES), token_count=CHUNK_TOKENS)
+                for _ in range(count)
+            ]
+            self._client.put(FILLER, chunks, Placement.contiguous(region, FILLER), ack=Ack.DURABLE)
 
     def _say(self, turns: Sequence[Turn]) -> None:
         said = [

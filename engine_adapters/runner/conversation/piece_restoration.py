@@ -155,8 +155,10 @@ class PieceRestoration:
     def _may_come(self, span: Span, layer: int) -> bool:
         """Whether the rest of a layer is there or on its way."""
         arrived = span.arrived_chunks(layer)
-        is_lost = not span.is_current or span.is_lost(arrived, layer)
-        return arrived == span.chunk_count or not is_lost
+        # The last one may have come since the look before.
+        if arrived == span.chunk_count:
+            return True
+        return span.is_current and not span.is_lost(arrived, layer)
 
     def _may_wait(self, verdict: Verdict) -> bool:
         return verdict is Verdict.WAIT and self._patience.remaining_s() > 0

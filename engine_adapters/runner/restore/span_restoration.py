@@ -251,7 +251,7 @@ class SpanRestoration:
             yield from self._waiting(
                 partial(_is_settled, span),
                 partial(self._wait_more, span, layer_count - 1),
-                partial(self._limit.judge, span, self._position),
+                partial(self._limit.judge, span, self._position, span.stop_token),
             )
         )
 

@@ -26,6 +26,12 @@ def test_a_gate_opens_when_all_pieces_have_its_layer() -> None:
     assert (gate.kept, gate.stop_token) == (3, 25)
 
 
+def test_lost_pieces_count_among_all() -> None:
+    gate = gate_of()
+    gate.lose(1)
+    assert (gate.piece_count, gate.kept) == (3, 1)
+
+
 def test_a_later_layer_opens_no_gate_before_its_own() -> None:
     gate = gate_of()
     gate.note(1, range(3))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from engine_adapters.conversation.history import dropped, overflow_cut
+from engine_adapters.reading.span import Span
 from engine_adapters.restore import ComputeCost, Preload
 from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.runner.conversation.continued import ConversationStore
@@ -145,6 +146,22 @@ def test_what_is_missing_after_the_last_cut_was_waited_for_as_if_all_were_lost(
     assert 0 < rest < WINDOW
     assert restoration.report().restored_tokens > 0
     assert slow.clock.now_s - came_s <= 1.001 * rest * TOKEN_S
+
+
+def test_the_last_chunk_that_came_between_two_looks_ended_the_turn(
+    slow: SlowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: it was asked whether the chunk after it was lost, and there is none (IndexError)."""
+    look = Span.arrived_chunks
+
+    def look_and_deliver(span: Span, layer: int) -> int:
+        arrived = look(span, layer)
+        slow.client.store.deliver()
+        return arrived
+
+    monkeypatch.setattr(Span, "arrived_chunks", look_and_deliver)
+    slow.restored(deliver=lambda: False)
+    assert slow.talk.usable.next_token == slow.talk.conversation.computed_tokens
 
 
 def test_a_prompt_that_leaves_nothing_of_the_window_raised(slow: SlowStore) -> None:

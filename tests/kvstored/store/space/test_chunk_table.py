@@ -256,3 +256,17 @@ def test_a_chunk_that_was_used_since_is_not_removed() -> None:
     assert table.slab(chunk_id(1)) is not None
     assert table.remove(chunk_id(1), time=11)
     assert table.slab(chunk_id(1)) is None
+
+
+def test_chunks_of_a_sequence_are_put_together_without_a_use() -> None:
+    table = ChunkTable(GEOMETRY, generator=np.random.default_rng(1))
+    for number in range(3):
+        table.insert(chunk_id(number), extent_of(number))
+    before, identities = table.clock, [chunk_id(number).encode() for number in (0, 1, 9)]
+    table.put_together([chunk_id(9).encode()])
+    table.put_together(identities)
+    assert table.clock == before
+    table.touch(identities[:1])
+    rows = table.rows([chunk_id(number).encode() for number in range(3)])
+    # A use of one is one of both, and the third goes by itself.
+    assert min(table.times.of(row) for row in rows[:2]) > table.times.of(rows[2])
