@@ -79,5 +79,8 @@ def _model_at(model: type[BaseModel], place: Iterable[int | str]) -> type[BaseMo
         if isinstance(part, str):
             annotation = model.model_fields[part].annotation
             # Of a list of tables each is of the same kind.
-            model = next(iter(get_args(annotation)), annotation)
+            table = next(iter(get_args(annotation)), annotation)
+            assert isinstance(table, type)
+            assert issubclass(table, BaseModel)
+            model = table
     return model
