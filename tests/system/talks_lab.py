@@ -85,7 +85,7 @@ class Killed(StrEnum):
 class Tally:
     """What a run has come by.
 
-    ``lost`` conversations were said to have lost their token ids; ``unheard`` turns had happened
+    ``lost`` conversations have lost their token ids and said so; ``unheard`` turns had happened
     although a kill swallowed the answer, ``retaken`` ones had not.
     """
 

@@ -160,7 +160,7 @@ class ConversationMachine(RuleBasedStateMachine):
     @WITH_TALKS
     @rule(dice=DICE)
     def lose_token_ids(self, dice: int) -> None:
-        """Nothing can compute them again, so the caller hears of it; then they are back."""
+        """Nothing can compute them again, so opening raises; then they are back."""
         name = self.some_talk(random.Random(dice))
         tail = self.store.sequences[name + NAME_SUFFIX, 0].durable_tail
         if tail is None:
