@@ -213,8 +213,9 @@ class TalksLab:
                 continue
             self._heard(one, answer["answer"], answer["cuts"])
             self.tally.restored_tokens += answer["restored"]
-            self.tally.recomputed_tokens += (
-                answer["computed"] - len(one.turn.prompt) - len(one.answer)
+            # The last token of an answer is computed with the next turn, so a first one lacks one.
+            self.tally.recomputed_tokens += max(
+                0, answer["computed"] - len(one.turn.prompt) - len(one.answer)
             )
         if not doubtful:
             return []

@@ -54,8 +54,9 @@ def test_kills_at_any_moment(
     assert tally.turns + tally.lost == talks * turns
     assert tally.cuts > tally.turns // 10
     assert tally.restored_tokens > 10 * tally.turns
-    assert tally.recomputed_tokens > 0
     assert tally.lost == 0
+    # So few turns may find everything.
     if scale is not Scale.SMOKE:
+        assert tally.recomputed_tokens > 0
         assert evicted > 0
         assert tally.unheard + tally.retaken > 0
