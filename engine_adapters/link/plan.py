@@ -1,7 +1,7 @@
 """Where the tokens of a linked prompt go, and which of them are computed. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.link.parts import EntryPart, Part
@@ -74,6 +74,20 @@ def plan_link(parts: Sequence[Part], method: LinkMethod) -> LinkPlan:
     return LinkPlan(
         token_count=token_count, entries=tuple(entries), computed=tuple(joined(computed))
     )
+
+
+def with_computed(plan: LinkPlan, positions: Iterable[int]) -> LinkPlan:
+    """The same plan with more tokens that are computed."""
+    more = [range(position, position + 1) for position in positions]
+    ranges = sorted([*plan.computed, *more], key=lambda one: one.start)
+    return replace(plan, computed=tuple(joined(ranges)))
+
+
+def deviating_count(plan: LinkPlan, method: LinkMethod) -> int:
+    """How many more tokens of entries the method computes: its share of all, rounded up."""
+    entry_tokens = sum(entry.token_count for entry in plan.entries)
+    wanted = -(-entry_tokens * method.deviating_percent // 100)
+    return min(wanted, plan.token_count - plan.computed_count)
 
 
 def _recomputed(positions: range, method: LinkMethod, token_count: int) -> Iterator[range]:

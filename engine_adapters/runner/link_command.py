@@ -59,7 +59,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--split-tokens", type=at_least_one, default=SPLIT_TOKENS)
     parser.add_argument(
-        "--method", default="attnlink-16", help="naive, full or attnlink-K (default: %(default)s)"
+        "--method",
+        default="attnlink-16",
+        help="naive, full, attnlink-K or cacheblend-R (default: %(default)s)",
     )
     parser.add_argument("--max-new-tokens", type=at_least_one, default=64)
     parser.add_argument("--ttl", type=at_least_one, metavar="SECONDS", help="of new entries")

@@ -107,9 +107,16 @@ class EntryRestoration:
 
     def report(self) -> RestoreReport:
         """As ``Restoration``; ``restored_tokens`` are those that keep their stored states."""
+        return self.report_of(self.groups)
+
+    def report_of(
+        self, groups: tuple[RowGroup, ...], *, recomputed_layer_tokens: int = 0
+    ) -> RestoreReport:
+        """The report where these groups are computed."""
         device_bytes, dram_bytes = self._reader.read_bytes()
         return RestoreReport(
-            restored_tokens=self._finder.plan.token_count - len(distinct(self.groups)),
+            restored_tokens=self._finder.plan.token_count - len(distinct(groups)),
+            recomputed_layer_tokens=recomputed_layer_tokens,
             device_bytes=device_bytes,
             dram_bytes=dram_bytes,
             waited_s=self._patience.waited_s,

@@ -6,12 +6,16 @@ from dataclasses import dataclass, replace
 from engine_adapters.link.errors import LinkError
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.link.parts import EntryPart, NewPart, Part
-from engine_adapters.link.plan import LinkPlan, plan_link
+from engine_adapters.link.plan import LinkPlan, deviating_count, plan_link
 from engine_adapters.link.rows import RowGroup, loaded_chunks, row_groups
 from engine_adapters.reading.arena_share import ArenaShare
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import Rates
+from engine_adapters.runner.link.deviation_restoration import (
+    PROBED_LAYER,
+    DeviationRestoration,
+)
 from engine_adapters.runner.link.entry_restoration import EntryRestoration
 from engine_adapters.runner.link.stored_entries import EntryFinder
 from engine_adapters.runner.model.kv_cache import KvCache
@@ -60,6 +64,7 @@ class LinkStore:
         self.client = client
         self.state_format = state_format
         self.options = replace(options, layer_rates=None)
+        self.model = model
         self.loader = LayerLoader(model, state_format)
         self.share = ArenaShare.of_client(client)
         self._rates = rates or Rates(None, token_budget=options.step_tokens)
@@ -89,8 +94,10 @@ class LinkStore:
         """A prompt of these parts in this order, for one request.
 
         ``entries`` has the token ids of each entry by its id. Raises ValueError for a prompt
-        without tokens.
+        without tokens, and LinkError for a model of one layer with a method that compares states.
         """
+        if method.deviating_percent and self.model.config.layer_count <= PROBED_LAYER:
+            raise LinkError(f"{method} compares states of a layer that this model does not have")
         sizes: list[Part] = []
         token_ids: list[int] = []
         for part in parts:
@@ -101,7 +108,9 @@ class LinkStore:
                 ids = part
                 sizes.append(NewPart(len(ids)))
             token_ids += ids
-        return LinkedPrompt(self, plan_link(sizes, method), tuple(token_ids))
+        plan = plan_link(sizes, method)
+        chosen_count = deviating_count(plan, method)
+        return LinkedPrompt(self, plan, tuple(token_ids), chosen_count=chosen_count)
 
     def close(self) -> None:
         """Ends all restorations and waits until they hold nothing any more."""
@@ -111,12 +120,16 @@ class LinkStore:
 class LinkedPrompt:
     """As ``Linking``; for one request."""
 
-    def __init__(self, store: LinkStore, plan: LinkPlan, token_ids: tuple[int, ...]) -> None:
+    def __init__(
+        self, store: LinkStore, plan: LinkPlan, token_ids: tuple[int, ...], *, chosen_count: int
+    ) -> None:
+        """``chosen_count`` more tokens than the plan says are computed: those that deviate most."""
         self.plan = plan
+        self._chosen_count = chosen_count
         self.token_ids = token_ids
         self._store = store
         self._chunk_tokens = store.state_format.layout.chunk_tokens
-        self._restoration: EntryRestoration | None = None
+        self._restoration: EntryRestoration | DeviationRestoration | None = None
 
     @property
     def groups(self) -> tuple[RowGroup, ...]:
@@ -126,7 +139,9 @@ class LinkedPrompt:
         nothing = [frozenset[int]()] * len(self.plan.entries)
         return row_groups(self.plan, nothing, chunk_tokens=self._chunk_tokens)
 
-    def begin(self, *, cache: KvCache, first_slot: int) -> EntryRestoration | None:
+    def begin(
+        self, *, cache: KvCache, first_slot: int
+    ) -> EntryRestoration | DeviationRestoration | None:
         """As ``Linking``."""
         plan, store = self.plan, self._store
         if not any(loaded_chunks(plan, entry, self._chunk_tokens) for entry in plan.entries):
@@ -148,14 +163,25 @@ class LinkedPrompt:
             share=store.share,
         )
         store.share.begin(reader.start(room_timeout_s=timeout_s))
-        self._restoration = EntryRestoration(
+        target = Target(token_ids=self.token_ids, cache=cache, first_slot=first_slot)
+        entries = self._restoration = EntryRestoration(
             reader,
             finder,
             store.loader,
             store.state_format,
-            Target(token_ids=self.token_ids, cache=cache, first_slot=first_slot),
+            target,
             store.limit(plan.token_count),
             store.options,
+        )
+        if not self._chosen_count:
+            return entries
+        self._restoration = DeviationRestoration(
+            entries,
+            store.model,
+            plan,
+            target,
+            chosen_count=self._chosen_count,
+            step_tokens=store.options.step_tokens,
         )
         return self._restoration
 

@@ -81,6 +81,11 @@ class ForwardPass:
         self._cache = cache
         self._sink = sink
 
+    @property
+    def hidden(self) -> Tensor:
+        """The inputs of ``next_layer``: [rows, hidden_size]."""
+        return self._hidden
+
     @torch.inference_mode()
     def run(self, layer_stop: int) -> None:
         """Runs the layers before ``layer_stop`` that were not run, and shows each to the sink."""

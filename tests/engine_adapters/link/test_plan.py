@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.link.parts import EntryPart, NewPart, Part
-from engine_adapters.link.plan import LinkedEntry, LinkPlan, joined, plan_link
+from engine_adapters.link.plan import (
+    LinkedEntry,
+    LinkPlan,
+    deviating_count,
+    joined,
+    plan_link,
+    with_computed,
+)
 from tests.engine_adapters.link.drawn_prompts import METHODS, plans, prompts
 
 A, B, SHORT, EMPTY = (
@@ -70,6 +77,19 @@ def test_an_entry_may_come_several_times() -> None:
 def test_refuses_a_prompt_without_tokens(parts: tuple[Part, ...]) -> None:
     with pytest.raises(ValueError, match="at least one token"):
         planned("naive", *parts)
+
+
+def test_more_tokens_are_computed() -> None:
+    plan = with_computed(planned("naive", A, NewPart(3)), [7, 0, 19, 6])
+    assert plan.computed == (range(1), range(6, 8), range(19, 23))
+
+
+@pytest.mark.parametrize(("percent", "count"), [(1, 1), (10, 3), (11, 4), (90, 27), (100, 29)])
+def test_a_share_of_entries_is_rounded_up(percent: int, count: int) -> None:
+    # 30 tokens in entries, the last of which is computed in any case.
+    method = LinkMethod.named(f"cacheblend-{percent}")
+    assert deviating_count(plan_link([NewPart(9), A, B], method), method) == count
+    assert deviating_count(planned("naive", A), LinkMethod.named("naive")) == 0
 
 
 @given(plans)

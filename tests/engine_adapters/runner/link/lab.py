@@ -116,8 +116,13 @@ class LinkLab:
         if method == "full":
             every = [token_id for part in parts for token_id in part.token_ids]
             return self.dense.plain([*every, *new_ids])
-        if method == "naive" and not parts[-1].is_entry:
+        # The last token of a prompt is computed, and one of an entry has other states after that.
+        ends_new = not [part for part in parts if part.token_ids][-1].is_entry
+        if method == "naive" and ends_new:
             return self.dense.block_diagonal(parts, new_ids)
+        if method.startswith("cacheblend-"):
+            chosen = self.dense.deviating(parts, int(method.removeprefix("cacheblend-")))
+            return self.dense.linked(parts, chosen, new_ids)
         k = 0 if method == "naive" else int(method.removeprefix("attnlink-"))
         return self.dense.linked(parts, boundary_tokens(parts, k), new_ids)
 

@@ -105,6 +105,26 @@ class DenseLlama:
         token_ids = [*ids_of(parts), *new_ids]
         return self.run(token_ids, causal(len(token_ids)), given=given).logits[-1]
 
+    def deviating(self, parts: Sequence["ReferencePart"], percent: int) -> set[int]:
+        """What cacheblend computes: a share of entries' tokens, what is new, and the last token."""
+        every = self.run(ids_of(parts), causal(len(ids_of(parts))))
+        computed, deviations, entry_tokens = {len(ids_of(parts)) - 1}, {}, 0
+        for part, positions in placed(parts):
+            if not part.is_entry:
+                computed.update(positions)
+                continue
+            if not part.token_ids:
+                continue
+            alone = self.run(part.token_ids, causal(len(part.token_ids)))
+            entry_tokens += len(positions)
+            for row, position in enumerate(positions):
+                keys = every.keys[1][position] - alone.keys[1][row]
+                values = every.values[1][position] - alone.values[1][row]
+                deviations[position] = float(keys.square().sum() + values.square().sum())
+        wanted = -(-entry_tokens * percent // 100)
+        ranked = sorted(deviations.keys() - computed, key=lambda one: -deviations[one])
+        return computed | set(ranked[:wanted])
+
     def _rotated(self, vectors: Tensor) -> Tensor:
         """Row r of [tokens, heads, dim] at position r."""
         angles = torch.outer(torch.arange(len(vectors)).float(), self._speeds)

@@ -86,7 +86,7 @@ def test_full_answers_as_a_plain_turn(
     ("arguments", "message"),
     [
         (["--entry", "cc-none"], "no context cache 'cc-none'"),
-        (["--method", "best"], "naive, full, or attnlink-k"),
+        (["--method", "best"], "naive, full, attnlink-k"),
         (["--document", "nowhere.txt"], "cannot read a document"),
     ],
 )

@@ -14,7 +14,7 @@ from engine_adapters.runner.model.errors import RequestError
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client.testing import MemoryClient
-from tests.engine_adapters.runner.checkpoints import write_opt
+from tests.engine_adapters.runner.checkpoints import write_llama, write_opt
 from tests.engine_adapters.runner.link.lab import (
     CACHE_TOKENS,
     CHUNK_TOKENS,
@@ -26,7 +26,7 @@ from tests.engine_adapters.runner.link.lab import (
 )
 from tests.engine_adapters.runner.link.reference import ReferencePart
 
-METHODS = ["naive", "full", "attnlink-2", "attnlink-6", "attnlink-16"]
+METHODS = ["naive", "full", "attnlink-2", "attnlink-6", "attnlink-16", "cacheblend-20"]
 SOURCES = {"kv": Source.KV, "hidden": Source.HIDDEN}
 THREE = [entry(13, 1), entry(10, 2), entry(9, 3), new(5)]
 
@@ -40,6 +40,8 @@ def test_answers_are_those_of_the_reference(make_lab: Any, source: Source, metho
     # Everything else was loaded, and no token was computed twice.
     assert report.restored_tokens + linked.steps[0] == 37
     assert linked.completion.computed_tokens == linked.steps[0] + NEW_TOKENS - 1
+    # Where states are compared, the first layer of all tokens was computed.
+    assert report.recomputed_layer_tokens == (37 if method == "cacheblend-20" else 0)
 
 
 @pytest.mark.parametrize("codec", ["zstd"])
@@ -112,8 +114,9 @@ def test_chunks_that_are_lost_are_computed_in_place(make_lab: Any, method: str) 
         lab.store.chunks.update(whole)
         lab.lose(lost)
         linked = lab.check(THREE, method, named=named)
-        # What was lost and what is linked are computed in one step.
-        assert len(linked.steps) == NEW_TOKENS
+        # What was lost and what is linked are computed in one step, unless states are compared
+        # between them.
+        assert len(linked.steps) == NEW_TOKENS + method.startswith("cacheblend")
 
 
 def test_lost_chunks_that_exceed_the_budget(make_lab: Any) -> None:
@@ -225,6 +228,20 @@ def test_states_that_cannot_move_are_refused(tmp_path_factory: pytest.TempPathFa
         lab.runner(client)
 
 
+def test_a_model_of_one_layer_has_no_states_to_compare(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    directory = tmp_path_factory.mktemp("one")
+    write_llama(directory, num_hidden_layers=1)
+    model = Model.from_directory(directory)
+    states = StateFormat.of_model(model, "one layer", chunk_tokens=CHUNK_TOKENS)
+    lab = LinkLab(model, states, None)  # type: ignore[arg-type]
+    (name,) = lab.generate([ids(9, 1)])
+    with pytest.raises(LinkError, match="cacheblend-15 compares"):
+        lab.link([EntryName(name), ids(2, 2)], "cacheblend-15")
+    assert lab.link([EntryName(name), ids(2, 2)], "naive").steps[0] == 2
+
+
 LENGTHS = st.integers(0, 11)
 DRAWN_PARTS = st.lists(
     st.one_of(
@@ -240,7 +257,7 @@ DRAWN_PARTS = st.lists(
 )
 @given(
     DRAWN_PARTS.filter(lambda parts: any(part.token_ids for part in parts)),
-    st.sampled_from([*METHODS, "attnlink-22"]),
+    st.sampled_from([*METHODS, "attnlink-22", "cacheblend-50", "cacheblend-100"]),
     st.sampled_from([3, 8, 512]),
     st.lists(st.integers(0, 40), max_size=4),
 )

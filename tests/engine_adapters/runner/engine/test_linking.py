@@ -1,0 +1,69 @@
+"""Requests whose prompts are linked, as the engine sees them."""
+
+from collections.abc import Callable
+from unittest.mock import Mock
+
+import pytest
+
+from engine_adapters.link.rows import RowGroup
+from engine_adapters.runner.engine.engine import Engine
+from engine_adapters.runner.engine.linking import LinkTrack
+from engine_adapters.runner.engine.restoration import Restoration
+from engine_adapters.runner.model.errors import RequestError
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.model.model import Model
+from tests.engine_adapters.runner.step_log import StepLog
+
+COUNT = 12
+
+
+class AllNew:
+    """A prompt of which nothing is stored; ``groups`` as given."""
+
+    def __init__(self, *groups: RowGroup) -> None:
+        self.groups = groups
+
+    def begin(self, *, cache: KvCache, first_slot: int) -> Restoration | None:
+        return None
+
+
+def test_a_track_loses_what_is_computed() -> None:
+    track = LinkTrack(AllNew(RowGroup(3, (range(3, 5),)), RowGroup(0, (range(4), range(7, 9)))))
+    track.advance(4)
+    assert track.groups == (RowGroup(0, (range(2, 4), range(7, 9))),)
+    track.look()
+    assert track.computed_count == 4
+    assert len(track.groups) == 2
+
+
+def test_no_sink_hears_of_a_linked_request(
+    model: Model, make_tokens: Callable[[int, int], list[int]]
+) -> None:
+    """Its states would have the keys of a plain prompt, and are others."""
+    log = StepLog()
+    prompt = make_tokens(COUNT, 1)
+    engine = Engine(model, cache_tokens=100, sink=log)
+    linked = engine.add_request(prompt, new_tokens_max=3, link=AllNew(RowGroup(0, (range(COUNT),))))
+    plain = engine.add_request(prompt, new_tokens_max=3)
+    found = {completion.request_id: completion for completion in engine.run()}
+    assert found[linked].generated_ids == found[plain].generated_ids
+    assert found[linked].computed_tokens == found[plain].computed_tokens == COUNT + 2
+    assert log.announced == {plain: 0}
+
+
+def test_a_linked_request_that_is_aborted_gives_its_slots_back(model: Model) -> None:
+    engine = Engine(model, cache_tokens=20, token_budget=4, requests_max=1)
+    number = engine.add_request(
+        [1] * COUNT, new_tokens_max=3, link=AllNew(RowGroup(0, (range(COUNT),)))
+    )
+    engine.step()
+    assert engine.abort(number)
+    assert engine.is_idle
+    assert engine._pool.free_count == 20
+
+
+def test_a_linked_prompt_continues_no_conversation(model: Model) -> None:
+    with pytest.raises(RequestError, match="cannot continue a conversation"):
+        Engine(model, cache_tokens=20).add_request(
+            [1], new_tokens_max=1, link=AllNew(), conversation=Mock()
+        )
