@@ -138,7 +138,7 @@ class BreakableChild(EngineChild):
                 side.begin_step = begin
                 deadline_s = time.monotonic() + HELD_S
                 while not condition() and time.monotonic() < deadline_s:
-                    side._turn.serve()
+                    side._between.serve()
                     time.sleep(POLL_S)
 
         side.begin_step = hooked
