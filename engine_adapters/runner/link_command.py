@@ -19,7 +19,7 @@ from engine_adapters.link.split import (
     split_fixed,
     split_text,
 )
-from engine_adapters.restore import Mode
+from engine_adapters.restore import LEAST_WAIT_S, Mode
 from engine_adapters.runner.engine.engine import TOKEN_BUDGET
 from engine_adapters.runner.link.link_runner import LinkRequest
 from engine_adapters.runner.link.linked_prompt import EntryName, PromptPart
@@ -27,7 +27,7 @@ from engine_adapters.runner.linking import open_linking
 from engine_adapters.runner.model.errors import RequestError
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.tokenizer import Tokenizer
-from engine_adapters.runner.options import at_least_one
+from engine_adapters.runner.options import at_least_one, seconds
 from engine_adapters.runner.states.state_format import CHUNK_TOKENS
 from engine_adapters.runner.turn import StoreOptions
 from kvstored_client import RAW
@@ -70,6 +70,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--chunk-tokens", type=at_least_one, default=CHUNK_TOKENS)
     parser.add_argument("--mode", choices=[Mode.KV.value, Mode.HIDDEN.value], default=Mode.KV.value)
     parser.add_argument("--codec", choices=CODEC_NAMES, default=RAW)
+    parser.add_argument(
+        "--least-wait",
+        type=seconds,
+        default=LEAST_WAIT_S,
+        metavar="SECONDS",
+        help="how long the store is waited for at least (default: %(default)s)",
+    )
     parser.add_argument("--token-budget", type=at_least_one, default=TOKEN_BUDGET)
     parser.add_argument("--threads", type=at_least_one, help="CPU threads of torch")
     parser.add_argument("--json", action="store_true", help="report as one JSON object")
@@ -112,6 +119,7 @@ def run(arguments: Sequence[str]) -> None:
         chunk_tokens=options.chunk_tokens,
         mode=Mode(options.mode),
         codec=options.codec,
+        least_wait_s=options.least_wait,
     )
     with open_linking(model, options.model, store, token_budget=options.token_budget) as runner:
         try:

@@ -32,7 +32,9 @@ def linked(
     *arguments: object,
 ) -> dict[str, object]:
     common = ["link", "--model", model, "--max-new-tokens", 9, "--json", "--prompt", QUESTION]
-    assert call(monkeypatch, *common, "--chunk-tokens", 16, *arguments) == 0
+    # On a busy machine a store in memory may seem slow.
+    waits = ["--least-wait", 60, "--chunk-tokens", 16]
+    assert call(monkeypatch, *common, *waits, *arguments) == 0
     check_released(CliClient.store_of_test)
     report: dict[str, object] = json.loads(capsys.readouterr().out)
     return report
