@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+import gc
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -26,6 +27,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """Hypothesis draws from the seed of the run, unless ``--hypothesis-seed`` names another."""
     if config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = str(seeds.drawn())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays: no collection of cycles looks through it, ever."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -102,6 +102,8 @@ def steps(suite: Suite) -> list[Step]:
     ]
 
 
+TIDY = ("tests/tidy", "tests/test_tidy.py", "tests/benchmarks/test_registry.py")
+"""Tests of the repository's text: syntax trees of all of it would slow a process of other tests."""
 SMALL = "not quick and not long and not alone"
 SMALL_ALONE = "alone and not quick and not long"
 QUICK = "quick"
@@ -117,11 +119,12 @@ def test_steps() -> list[Step]:
             Stage("format", "layout of the code", tool("ruff", "format", "--check", ".")),
             Stage("imports", "who may import whom", tool("lint-imports")),
             Stage("types", "types of products and tests", tool("mypy")),
+            tests("tidy", "how the repository is written", "-m", SMALL, *TIDY),
             two_workers(
                 "tests",
                 "behaviour, and each lab at its smallest size",
                 *("-m", SMALL),
-                *(f"--ignore={path}" for path in pure),
+                *(f"--ignore={path}" for path in (*TIDY, *pure)),
             ),
         ),
         (two_workers("pure", "pure parts, every branch of them", *("-m", SMALL), *pure, "--cov"),),

@@ -2,35 +2,33 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.support import labs
-from tests.tidy.sources import ROOT, functions, product_files, python_files
+from tests.tidy.sources import ROOT, functions, product_files, python_files, text_of, tree_of
 
 
 @pytest.mark.parametrize("module", ["pickle", "marshal", "shelve"])
 def test_nothing_is_deserialised_into_code(module: str) -> None:
     for path in product_files():
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            assert module not in names, path
+        assert module not in imported_modules(path), path
 
 
 def test_no_path_of_one_machine_is_in_the_repository() -> None:
     private = [re.compile(rf"/{name}/") for name in ("work", "root", "farm")]
     for path in python_files() + sorted(ROOT.glob("docs/*.md")) + [ROOT / "README.md"]:
-        text = path.read_text()
+        text = text_of(path)
         assert not any(pattern.search(text) for pattern in private), path
 
 
+@cache
 def imported_modules(path: Path) -> set[str]:
     """Every module that a file names in an import, with those that it imports from."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

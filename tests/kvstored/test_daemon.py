@@ -50,22 +50,32 @@ def refusal(daemon: DaemonProcess) -> str:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[DaemonProcess]:
+def from_command() -> bool:
+    """Whether daemon and verbs are what a user starts, instead of forks."""
+    return False
+
+
+AS_A_USER = pytest.mark.parametrize("from_command", [True])
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, *, from_command: bool) -> Iterator[DaemonProcess]:
     """Configured, neither formatted nor started."""
     folder = tmp_path / "fresh"
     folder.mkdir()
-    process = DaemonProcess(folder, from_command=True)
+    process = DaemonProcess(folder, from_command=from_command)
     yield process
     process.close()
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
-    """Formatted and started as a user does it."""
-    with DaemonProcess(tmp_path, from_command=True) as process:
+def daemon(tmp_path: Path, *, from_command: bool) -> Iterator[DaemonProcess]:
+    """Formatted and started."""
+    with DaemonProcess(tmp_path, from_command=from_command) as process:
         yield process
 
 
+@AS_A_USER
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_drains_and_exits_with_0(daemon: DaemonProcess, number: signal.Signals) -> None:
     assert daemon.process is not None
@@ -131,6 +141,7 @@ def test_a_second_daemon_on_the_same_socket_is_refused(
     assert ping(daemon)["epoch"] == 1
 
 
+@AS_A_USER
 def test_devices_that_were_never_formatted(fresh: DaemonProcess) -> None:
     assert "No such file" in refusal(fresh)
 
@@ -174,6 +185,7 @@ def test_tenants_may_be_named(fresh: DaemonProcess) -> None:
     assert ping(fresh)["namespace"] == "mine"
 
 
+@AS_A_USER
 def test_systemd_hears_of_readiness_pulse_and_end(fresh: DaemonProcess) -> None:
     fresh.format()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

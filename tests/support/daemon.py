@@ -14,7 +14,9 @@ from typing import Any, Self
 
 from kvstored.cli.main import main
 from tests.support.template import DAEMON, ForkedProcess, Template
-from tests.support.waiting import PATIENCE_S, POLL_S
+from tests.support.verbs import MODULE as VERBS
+from tests.support.verbs import VERB
+from tests.support.waiting import PATIENCE_S, POLL_S, wait_until
 
 MIB = 1024 * 1024
 
@@ -24,7 +26,7 @@ Overrides = dict[str, dict[str, Any]]
 @cache
 def template() -> Template:
     """The process that daemons of tests are forked from; it ends with this one."""
-    return Template()
+    return Template(VERBS)
 
 
 class DaemonProcess:
@@ -34,9 +36,9 @@ class DaemonProcess:
     short path of their own, because their length is limited. As a context manager it
     formats, starts, and in the end kills the daemon and removes its sockets.
 
-    It is forked from a process that has imported everything, which takes a tenth of the CPU time
-    of a start. With ``from_command`` it is what a user starts, ``kvstored run``: for tests of
-    that start and of the process's memory.
+    It and its verbs are forked from a process that has imported everything, which takes a tenth of
+    the CPU time of a start. With ``from_command`` they are what a user starts, ``kvstored run``:
+    for tests of that start and of the process's memory.
     """
 
     def __init__(
@@ -97,18 +99,28 @@ class DaemonProcess:
         verb, *rest = arguments
         return [sys.executable, "-m", "kvstored", verb, "--config", str(self.config_path), *rest]
 
-    def run_verb(
-        self, *arguments: str, environment: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
+    def run_verb(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a verb to its end."""
+        command = self.command(*arguments)
+        if not self._from_command:
+            return self._forked_verb(command)
         return subprocess.run(
-            self.command(*arguments),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-            env={**os.environ, **(environment or {})},
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
+
+    def _forked_verb(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        words = command[command.index("kvstored") + 1 :]
+        with tempfile.TemporaryDirectory() as folder:
+            output, errors = (Path(folder, name) for name in ("output", "errors"))
+            # What the template itself says of a job goes where errors go.
+            process = template().fork(VERB, errors, words=words, output=str(output))
+            try:
+                wait_until(lambda: process.poll() is not None, within_s=PATIENCE_S)
+            finally:
+                process.kill()
+            return subprocess.CompletedProcess(
+                command, process.wait(), output.read_text(), errors.read_text()
+            )
 
     def format(self) -> None:
         """Formats the devices, in this process: it takes a tenth of the time of another one."""

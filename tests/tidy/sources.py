@@ -24,9 +24,15 @@ def product_files() -> list[Path]:
 
 
 @cache
+def text_of(path: Path) -> str:
+    """What a file says."""
+    return path.read_text()
+
+
+@cache
 def tree_of(path: Path) -> ast.Module:
     """The syntax tree of a file."""
-    return ast.parse(path.read_text())
+    return ast.parse(text_of(path))
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

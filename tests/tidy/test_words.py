@@ -7,7 +7,7 @@ import pytest
 from tests.tidy import exceptions
 from tests.tidy.sentences import WORDS_MAX, long_sentences, sentences, word_count
 from tests.tidy.shrinking import faults
-from tests.tidy.sources import ROOT, product_files
+from tests.tidy.sources import ROOT, product_files, text_of
 from tests.tidy.words import AVOIDED, count, documents
 
 NEVER = {
@@ -23,7 +23,7 @@ def test_vocabulary(pattern: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in product_files()
-        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        for number, line in enumerate(text_of(path).splitlines(), start=1)
         if re.search(pattern, line)
     ]
     assert found == [], NEVER[pattern]

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from tests.tidy.sources import ROOT, python_files, tree_of
+from tests.tidy.sources import ROOT, python_files, text_of, tree_of
 
 TIMES = (
     "answer|append|body|boot|burst|call|change|commit|copy|crash|deadline|death|end|failure|flush"
@@ -35,10 +35,10 @@ AVOIDED = {
 def texts() -> list[tuple[str, str]]:
     """Texts with the place that they count for: code, messages, docstrings of tests, docs."""
     whole = [*documents(), *sorted((ROOT / "protos").rglob("*.proto"))]
-    found = [(str(path.relative_to(ROOT)), path.read_text()) for path in whole]
+    found = [(str(path.relative_to(ROOT)), text_of(path)) for path in whole]
     for path in python_files():
         is_test = path.relative_to(ROOT).parts[0] == "tests"
-        found.append((place_of(path), docstrings(path) if is_test else path.read_text()))
+        found.append((place_of(path), docstrings(path) if is_test else text_of(path)))
     return found
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import LayoutError, Order, SliceState, StateKind
-from kvstored_client.testing import Delivery, MemoryClient, Wait
+from kvstored_client.testing import Delivery, MemoryClient, StoredChunk, Wait
 from kvstored_protos.v1.store_pb2 import ReadRequest
 from tests.engine_adapters.runner.checkpoints import write_llama, write_opt
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
@@ -101,16 +102,41 @@ def run(
     return completion, engine
 
 
+@dataclass(frozen=True, slots=True)
+class FirstTurn:
+    """A first turn, and what was saved of it."""
+
+    completion: Completion
+    engine: Engine
+    chunks: dict[bytes, StoredChunk]
+
+
+@pytest.fixture(scope="module")
+def first_turns() -> dict[tuple[Model, LayerSchedule], FirstTurn]:
+    """Those that a test has had."""
+    return {}
+
+
 @pytest.fixture
 def computed(
-    model: Model, state_format: StateFormat, client: MemoryClient, prompt: list[int]
+    model: Model,
+    schedule: LayerSchedule,
+    state_format: StateFormat,
+    client: MemoryClient,
+    prompt: list[int],
+    first_turns: dict[tuple[Model, LayerSchedule], FirstTurn],
 ) -> tuple[Completion, Engine]:
-    """A first turn, computed and saved."""
-    saver = StateSaver(client, state_format)
-    completion, engine = run(model, prompt, saver=saver)
-    assert saver.finish().dropped_tokens == 0
-    saver.close()
-    return completion, engine
+    """A first turn, computed and saved; what the store has of it is the test's own."""
+    turn = first_turns.get((model, schedule))
+    if turn is None:
+        saver = StateSaver(client, state_format)
+        completion, engine = run(model, prompt, saver=saver)
+        assert saver.finish().dropped_tokens == 0
+        saver.close()
+        turn = FirstTurn(completion, engine, dict(client.store.chunks))
+        first_turns[model, schedule] = turn
+    client.store.chunks.update(turn.chunks)
+    return turn.completion, turn.engine
 
 
 def check_restored(
