@@ -43,9 +43,10 @@ def results_folder(document: Path) -> Path:
 
 
 def table(results: dict[str, Any], age: str, patterns: list[str]) -> str:
-    """Command and age, and what ``patterns`` choose."""
+    """Command and age, whether the run was quick, and what ``patterns`` choose."""
     chosen = suite_tables if "suite" in results else _series
-    return f"\nMade by `{results['command']}`, {age}:\n\n{chosen(results, patterns)}\n"
+    size = ", quick" if results.get("quick") else ""
+    return f"\nMade by `{results['command']}`, {age}{size}:\n\n{chosen(results, patterns)}\n"
 
 
 def _series(results: dict[str, Any], patterns: list[str]) -> str:

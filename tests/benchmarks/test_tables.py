@@ -40,3 +40,9 @@ def test_a_link_to_a_result_says_what_it_measured(tmp_path: Path) -> None:
     assert "Made by `python -m benchmarks one`, commit 0123456789ab, not clean:" in text
     main([str(document)])
     assert document.read_text() == text
+
+
+def test_a_quick_run_is_told(tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(json.dumps({**RESULTS, "quick": True}))
+    text = filled("<!-- results one -->\n<!-- end -->\n", tmp_path)
+    assert "Made by `python -m benchmarks one`, commit unknown, quick:" in text
