@@ -68,7 +68,6 @@ WITHOUT_PROVENANCE = {
     "decode.json",
     "engines.json",
     "index_scale.json",
-    "power.json",
     "storage.json",
     "vllm.json",
     "vllm_server.json",
