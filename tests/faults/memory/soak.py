@@ -59,7 +59,8 @@ class SoakReport:
         return (
             f"{self.step_count} steps, {self.turn_count} of them turns of conversations: "
             f"resident {first.resident_bytes / MIB:.1f} MiB after the warm-up, "
-            f"{last.resident_bytes / MIB:.1f} MiB at the end ({self.growth:+.2%}); "
+            f"{last.resident_bytes / MIB:.1f} MiB at the end ({self.growth:+.2%}), in phases "
+            f"{' '.join(f'{state.resident_bytes / MIB:.1f}' for state in self.states)}; "
             f"threads {first.threads} and {last.threads}, "
             f"descriptors {first.descriptors} and {last.descriptors}; {self.append_rows} rows "
             f"appended, {self.tails} of {TAILS} tails can be opened"
