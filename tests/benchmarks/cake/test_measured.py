@@ -58,7 +58,7 @@ def settings(folder: Path) -> Settings:
     )
 
 
-@labs.CAKE_PARTS.first("part", ["disturbed"], name=str)
+@labs.CAKE_PARTS.first("part", ["check"], name=str)
 def test_a_part_alone_measures_its_figures(part: str, tmp_path: Path) -> None:
     series = measure(settings(tmp_path), TINY, (part,))
     assert {one.key for one in series if one.is_figure} == set(PARTS[part])

@@ -6,7 +6,7 @@ from engine_adapters.restore import LayerCosts
 
 seconds = st.floats(1e-6, 10.0)
 """Down to a microsecond a layer, so that both channels can be the slower one by far."""
-layer_counts = st.integers(1, 96)
+layer_counts = st.integers(1, 40)
 load_shares = st.floats(0.0, 0.99)
 """Of projecting, which ends with the same copy and rotation."""
 

@@ -27,7 +27,7 @@ POLICY = SchedulePolicy(
 
 def shares(*clients: Client, speed: Speed, is_shared: bool) -> dict[Traffic, float]:
     """The part of the device's time that each class got, over some thousand requests."""
-    duration_s = 4.0 / speed.factor(0.0)
+    duration_s = 2.0 / speed.factor(0.0)
     return simulate(POLICY, *clients, speed=speed, is_shared=is_shared, duration_s=duration_s)
 
 
@@ -87,7 +87,7 @@ class TestSimulated:
                 scrub,
                 speed=speed,
                 is_shared=is_shared,
-                duration_s=4.0 / speed.factor(0.0),
+                duration_s=2.0 / speed.factor(0.0),
             )
             assert got[Background.PROMOTION] == pytest.approx(0.06, abs=0.02)
             assert got[Background.SCRUB] == pytest.approx(0.04, abs=0.02)
