@@ -34,7 +34,7 @@ def make_model(folder: Path, *, seed: int = 0, **changes: Any) -> Path:
         models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>")
     )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers has no types here
+    PreTrainedTokenizerFast(  # transformers has no types here
         tokenizer_object=tokenizer,
         bos_token="<s>",
         eos_token="</s>",
