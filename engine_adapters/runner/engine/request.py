@@ -9,8 +9,7 @@ from engine_adapters.runner.engine.linking import LinkTrack
 from engine_adapters.runner.engine.restoration import OpenLayers, Restoration, Restorer
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.engine.sampling import Sampler
-from engine_adapters.runner.engine.scheduler import Progress
-from engine_adapters.runner.engine.slot_pool import SlotRange
+from engine_adapters.runner.engine.scheduler import Progress, SlotRange
 from engine_adapters.runner.model.errors import StepError
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.step import Segment, StateSink
