@@ -1,51 +1,17 @@
-"""One pass over the tokens of a step, layer after layer: attention, then the MLP."""
+"""One pass over the tokens of a step, layer after layer, with its attention."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, relu, scaled_dot_product_attention, silu
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model_config import ModelConfig
 from engine_adapters.runner.model.model_weights import LayerWeights, ModelWeights
-from engine_adapters.runner.model.projection import Projection
 from engine_adapters.runner.model.rotary import Angles, rotate
 from engine_adapters.runner.model.step import ScatteredSegment, Segment, StateSink
-
-
-class Mlp(Protocol):
-    """What follows the attention of a layer."""
-
-    def apply(self, normed: Tensor) -> Tensor:
-        """What is added to the hidden states: [rows, hidden_size], as ``normed``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatedMlp:
-    """Llama's: ``gate_up`` holds both projections into the inner size."""
-
-    gate_up: Projection
-    down: Projection
-
-    def apply(self, normed: Tensor) -> Tensor:
-        """See Mlp."""
-        gate, up = self.gate_up.apply(normed).chunk(2, dim=-1)
-        return self.down.apply(silu(gate) * up)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReluMlp:
-    """OPT's."""
-
-    up: Projection
-    down: Projection
-
-    def apply(self, normed: Tensor) -> Tensor:
-        """See Mlp."""
-        return self.down.apply(relu(self.up.apply(normed)))
 
 
 def causal_mask(query_count: int, key_count: int, device: torch.device) -> Tensor | None:

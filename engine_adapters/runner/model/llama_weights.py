@@ -1,6 +1,6 @@
 """Where the parts of a Llama model are in its files."""
 
-from engine_adapters.runner.model.forward_pass import GatedMlp
+from engine_adapters.runner.model.mlp import GatedMlp
 from engine_adapters.runner.model.model_config import ModelConfig
 from engine_adapters.runner.model.model_weights import LayerWeights, ModelWeights
 from engine_adapters.runner.model.norm import RmsNorm

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine_adapters.runner.model.forward_pass import Mlp
+from engine_adapters.runner.model.mlp import Mlp
 from engine_adapters.runner.model.norm import Norm
 from engine_adapters.runner.model.projection import Projection
 
