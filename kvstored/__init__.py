@@ -6,9 +6,9 @@ asks (``metrics``). The daemon is put together in ``daemon``, as ``config`` says
 ``config_tenants``, made of ``config_values``; ``config_mistakes`` says what is wrong), and is
 operated by the command (``cli``, also started as a module), which also looks at the machine
 (``doctor``). Beside them: counts of what happened (``counters``) and how long calls took
-(``call_times``, ``latencies``), moments until which is waited (``deadlines``), how threads let the
-event loop pass (``turnstile``), the C library's settings (``c_library``), and where a measurement
-comes from (``evidence``).
+(``call_times``), moments until which is waited (``deadlines``), how threads let the event loop pass
+(``turnstile``), the C library's settings (``c_library``), and where a measurement comes from
+(``evidence``).
 """
 
 

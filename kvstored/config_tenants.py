@@ -6,7 +6,7 @@ from pydantic import ByteSize, Field, model_validator
 
 from kvstored.config_values import Account, Bytes, Section, Size
 from kvstored.server.access import DEFAULT_NAMESPACE
-from kvstored.tiers.policy.quota import Quota
+from kvstored.tiers.policy.shares import Quota
 
 TTL_S_MIN = 0.1
 TTL_S_MAX = 10 * 366 * 24 * 3600

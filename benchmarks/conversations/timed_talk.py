@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
+from engine_adapters.conversation.words import Told
 from engine_adapters.runner.engine.conversing import Conversing
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.engine.restoration import Restoration
@@ -22,13 +23,9 @@ class ForgottenTalk:
     loaded_cuts = 0
 
     def __init__(self, token_ids: Sequence[int]) -> None:
-        self.token_ids = token_ids
-        self.cuts: Sequence[Cut] = ()
+        self.told = Told(tuple(token_ids))
 
-    def enter_queue(self, place: int) -> None:
-        """As ``Conversing``."""
-
-    def leave_queue(self) -> None:
+    def queue(self, place: int | None) -> None:
         """As ``Conversing``."""
 
     def begin(
@@ -57,14 +54,9 @@ class TimedTalk:
         self.begun_s = 0.0
 
     @property
-    def token_ids(self) -> Sequence[int]:
+    def told(self) -> Told:
         """As ``Conversing``."""
-        return self._inner.token_ids
-
-    @property
-    def cuts(self) -> Sequence[Cut]:
-        """As ``Conversing``."""
-        return self._inner.cuts
+        return self._inner.told
 
     @property
     def sink_tokens(self) -> int:
@@ -76,13 +68,9 @@ class TimedTalk:
         """As ``Conversing``."""
         return self._inner.loaded_cuts
 
-    def enter_queue(self, place: int) -> None:
+    def queue(self, place: int | None) -> None:
         """As ``Conversing``."""
-        self._inner.enter_queue(place)
-
-    def leave_queue(self) -> None:
-        """As ``Conversing``."""
-        self._inner.leave_queue()
+        self._inner.queue(place)
 
     def begin(
         self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int, new_tokens: int

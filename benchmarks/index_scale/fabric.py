@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from benchmarks.workload import CHUNK_TOKENS, GIB, KIB, MIB
 from kvstored.format.checksum import checksum
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
 from kvstored.format.extent_header import ExtentHeader, SliceSum
-from kvstored.format.geometry import HEADER_BYTES, class_bytes
+from kvstored.format.geometry import HEADER_BYTES, Extent, class_bytes
 from kvstored.format.identity import ChunkId, namespace_id
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.format.slab_header import SLAB_HEADER_BYTES, SlabHeader

@@ -1,12 +1,22 @@
-"""The reads that bring one span, one for each section."""
+"""The reads that bring one span, one for each section, and where its slices lie in the arena."""
 
 import threading
 from collections.abc import Sequence
 
 from engine_adapters.reading.piece import Piece
 from engine_adapters.reading.section import Section
-from engine_adapters.reading.section_place import placement_of
-from kvstored_client import Client, Order, Read, Region, StateLayout
+from kvstored_client import Client, Order, Placement, Read, Region, StateLayout
+
+
+def placement_of(section: Section, region: Region, offset: int, chunk_count: int) -> Placement:
+    """Where a call with ``chunk_count`` chunks has them: from byte ``offset`` of ``region`` on."""
+    return Placement(
+        regions=(region,),
+        base=region.offset + offset,
+        layer_stride=chunk_count * section.slice_stride,
+        chunk_stride=section.slice_stride,
+    )
+
 
 LAYERS_AHEAD = 2
 """A read with no more layers to come is nearly over: then the next one keeps the devices busy.

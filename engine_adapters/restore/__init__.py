@@ -10,11 +10,11 @@ through times in ``least_squares``); by layers, what each one comes from and how
 what there is (``ranges``), which chunks are loaded in which order (``cake``), what is decided
 before every step (``pointers``, which answers with a ``decision``; with ``meeting`` for where to
 stop and ``arrivals`` for when the rest will be there), and what restorations learn for the next
-ones (``rates``, by ``recent_mean`` and ``doubt``). While a history is loaded by layers, how long
-the store is waited for (``stake``, with ``read_pace`` for how fast it is) and how many layers are
-recomputed meanwhile (``layer_rates``). Where new tokens follow a history layer by layer, whether
-that is worth it and how long a layer is waited for (``layered``). While nothing is computed, how
-long a load is waited for (``load_limit``), by what steps of the engine take (``step_costs``).
+ones (``rates``, by what was ``recent``). While a history is loaded by layers, how long the store is
+waited for (``stake``, with ``read_pace`` for how fast it is) and how many layers are recomputed
+meanwhile (``layer_rates``). Where new tokens follow a history layer by layer, whether that is worth
+it and how long a layer is waited for (``layered``). While nothing is computed, how long a load is
+waited for (``load_limit``), by what steps of the engine take (``step_costs``).
 
 A clock of its own for tests, and the best meeting point in hindsight: ``testing``.
 """
@@ -28,7 +28,6 @@ from engine_adapters.restore.cost_profile import (
     ProfileError,
 )
 from engine_adapters.restore.decision import Action, Decision
-from engine_adapters.restore.doubt import Doubt
 from engine_adapters.restore.layer_costs import LayerCosts
 from engine_adapters.restore.layer_rates import (
     LayerRates,
@@ -56,7 +55,7 @@ from engine_adapters.restore.profile_file import load_profile, save_profile
 from engine_adapters.restore.ranges import History, TokenRange
 from engine_adapters.restore.rates import Rates
 from engine_adapters.restore.read_pace import ReadPace
-from engine_adapters.restore.recent_mean import RecentMean
+from engine_adapters.restore.recent import Doubt, RecentMean
 from engine_adapters.restore.source import Source
 from engine_adapters.restore.stake import LEAST_WAIT_S, Stake, Verdict, first_span_chunks
 from engine_adapters.restore.step_costs import StepCosts

@@ -3,7 +3,7 @@
 from engine_adapters.restore.layer_costs import LayerCosts
 from engine_adapters.restore.layer_schedule import LayerSchedule
 from engine_adapters.restore.prediction import predict_s
-from engine_adapters.restore.recent_mean import RecentMean
+from engine_adapters.restore.recent import RecentMean
 from engine_adapters.restore.source import Source
 
 FASTER = 1.5

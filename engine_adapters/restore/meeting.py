@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
-from engine_adapters.restore.doubt import NO_DOUBT
 from engine_adapters.restore.ranges import History
+from engine_adapters.restore.recent import NO_DOUBT
 
 
 def compute_stop(

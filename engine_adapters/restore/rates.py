@@ -4,9 +4,8 @@ import math
 from dataclasses import replace
 
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
-from engine_adapters.restore.doubt import DOUBT_MOST, NO_DOUBT, Doubt
 from engine_adapters.restore.ranges import TokenRange
-from engine_adapters.restore.recent_mean import RecentMean
+from engine_adapters.restore.recent import DOUBT_MOST, NO_DOUBT, Doubt, RecentMean
 
 CHUNKS_REMEMBERED = 8
 """Arrivals that tell how fast chunks come."""

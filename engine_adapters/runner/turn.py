@@ -147,7 +147,7 @@ def take_turn(
         continued: ContinuedConversation | None = None
         if conversation is not None:
             continued = _continue(stack, model, opened, conversation)
-            prompt = prompt if continued.token_ids else conversation.opening
+            prompt = prompt if continued.told.token_ids else conversation.opening
         engine = Engine(
             model,
             cache_tokens=_cache_tokens(model, len(prompt) + new_tokens_max, continued),
@@ -180,7 +180,7 @@ def _cache_tokens(model: Model, token_count: int, continued: ContinuedConversati
     if continued is None:
         return token_count
     # A longer one is cut: it never has more than the model's positions.
-    return min(token_count + len(continued.token_ids), model.config.position_count)
+    return min(token_count + len(continued.told.token_ids), model.config.position_count)
 
 
 def _continue(

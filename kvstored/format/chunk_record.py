@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kvstored.format.checksum import checksum
 from kvstored.format.errors import FormatError
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 
 _RECORD = struct.Struct("<HHIQQ32sQQQ")

@@ -1,10 +1,25 @@
-"""Where the slices of a chunk lie inside its extent."""
+"""Where a chunk lies (its extent), and where its slices lie in there."""
 
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import le
 
 from kvstored_contract.layout import StateLayout, align_up
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A stretch of one device that belongs to one chunk."""
+
+    device_index: int
+    offset: int
+    byte_count: int
+
+    @property
+    def end(self) -> int:
+        """First byte behind the extent."""
+        return self.offset + self.byte_count
+
 
 HEADER_BYTES = 4096
 CLASS_STEPS = 8

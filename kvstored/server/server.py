@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvstored.c_library import return_free_memory
-from kvstored.latencies import Latencies
 from kvstored.server.access import AccessRules
-from kvstored.server.calls import CallsInProgress, Services
+from kvstored.server.calls import CallsInProgress, Latencies, Services
 from kvstored.server.grpc_server import grpc_target, start_grpc_server
 from kvstored.server.listen import SocketPermissions, bound_listener, passed_listener
 from kvstored.server.notify import Notifier

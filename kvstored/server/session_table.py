@@ -16,7 +16,7 @@ from kvstored.server.held.arena import Arena
 from kvstored.server.held.bell import Bell
 from kvstored.server.held.leases import Lease
 from kvstored.server.session import CALLS_PER_SESSION_MAX, Session, SessionIdentity
-from kvstored.server.slices import SLICE_ITEMS
+from kvstored.server.waits import SLICE_ITEMS
 from kvstored.store.read.read_stream import ReadStream
 from kvstored.turnstile import TURNSTILE
 from kvstored_contract.layout import align_up

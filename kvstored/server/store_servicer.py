@@ -14,9 +14,8 @@ from kvstored.server.errors import RefusedError, refuse
 from kvstored.server.held.leases import Lease
 from kvstored.server.pinned import Pinned, matched_chunks, pinned_chunks
 from kvstored.server.session import Session
-from kvstored.server.slices import in_slices
 from kvstored.server.store_requests import append_request, put_request, read_request
-from kvstored.server.waits import all_settled, deadline_in, is_done_by, outcome
+from kvstored.server.waits import all_settled, deadline_in, in_slices, is_done_by, outcome
 from kvstored.store.read.read_stream import ReadStream
 from kvstored.tiers.chunks.requests import (
     AppendOutcome,

@@ -1,9 +1,12 @@
-"""Waits of the event loop for what threads do, each with a deadline of the monotonic clock."""
+"""Waits of the event loop for what threads do, each with a deadline; its long work in slices.
+
+Deadlines are on the monotonic clock.
+"""
 
 import asyncio
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -78,3 +81,17 @@ def all_settled(outcomes: "Iterable[Future[Any]]") -> "Future[None]":
     if not pending:
         settled.set_result(None)
     return settled
+
+
+SLICE_ITEMS = 256
+"""Some hundred microseconds of what is done for each chunk of a call."""
+
+ItemT = TypeVar("ItemT")
+
+
+async def in_slices(items: Sequence[ItemT]) -> AsyncIterator[Sequence[ItemT]]:
+    """Stretches of the items, between which everybody else has a turn."""
+    for start in range(0, len(items), SLICE_ITEMS):
+        if start:
+            await asyncio.sleep(0)
+        yield items[start : start + SLICE_ITEMS]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kvstored.format.identity import namespace_id
 from kvstored.tiers.policy.lifetimes import Lifetimes
-from kvstored.tiers.policy.quota import NO_QUOTA, Quota
+from kvstored.tiers.policy.shares import NO_QUOTA, Quota
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import pytest
 from kvstored.config import ConfigError, load_config
 from kvstored.daemon import tier_limits
 from kvstored.tiers.namespaces import NamespaceLimits
-from kvstored.tiers.policy.quota import Quota
+from kvstored.tiers.policy.shares import Quota
 from kvstored.tiers.tiered_store import TierLimits
 
 MINIMAL = """

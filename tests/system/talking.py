@@ -129,7 +129,7 @@ class Talker:
             return {"error": str(error)}
         return {
             "answer": completion.generated_ids,
-            "cuts": len(talk.cuts) + len(completion.cuts),
+            "cuts": len(talk.told.cuts) + len(completion.cuts),
             "restored": completion.restore.restored_tokens,
             "computed": completion.computed_tokens,
         }

@@ -27,7 +27,6 @@ PARAMETERS = {
 """Of constructors; vLLM sets those of the tier."""
 
 SEAM_MEMBERS = {
-    "engine_adapters.runner.engine.conversing.Conversing": 8,
     "engine_adapters.runner.engine.restoration.Restoration": 8,
 }
 

@@ -15,8 +15,8 @@ from engine_adapters.restore import Source
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.awaited_chunks import Patience
 from engine_adapters.runner.restore.layer_loader import LayerLoader
-from engine_adapters.runner.restore.patience import Patience
 from engine_adapters.runner.restore.restore_options import (
     SPAN_BYTES,
     SPAN_TOKENS,

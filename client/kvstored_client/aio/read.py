@@ -6,8 +6,7 @@ from typing import Self
 
 from kvstored_client.aio.transport import AioSignal, uninterrupted
 from kvstored_client.values import ReadReport
-from kvstored_client.verbs.progress import ReadProgress
-from kvstored_client.verbs.read_base import ReadBase
+from kvstored_client.verbs.progress import ReadBase, ReadProgress
 from kvstored_contract.board import Watch
 
 

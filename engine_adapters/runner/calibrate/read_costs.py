@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from engine_adapters.reading.section import sections_of
-from engine_adapters.reading.section_place import placement_of
+from engine_adapters.reading.section_reads import placement_of
 from engine_adapters.restore import Sample
 from engine_adapters.runner.calibrate.compute_costs import spread_of
 from kvstored_client import (

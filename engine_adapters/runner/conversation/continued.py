@@ -94,14 +94,9 @@ class ContinuedConversation:
         self._found: PieceFinder | None = None
 
     @property
-    def token_ids(self) -> Sequence[int]:
+    def told(self) -> Told:
         """As ``Conversing``."""
-        return self.conversation.token_ids
-
-    @property
-    def cuts(self) -> Sequence[Cut]:
-        """As ``Conversing``."""
-        return self.conversation.cuts
+        return self.conversation.told
 
     @property
     def usable(self) -> UsableStates:
@@ -113,14 +108,12 @@ class ContinuedConversation:
         """As ``Conversing``."""
         return self.usable.cut_count
 
-    def enter_queue(self, place: int) -> None:
+    def queue(self, place: int | None) -> None:
         """As ``Conversing``."""
-        if self.conversation.computed_tokens and self._store.tells_queue:
+        if place is None:
+            self._store.teller.leave(self.conversation.name)
+        elif self.conversation.computed_tokens and self._store.tells_queue:
             self._store.teller.enter(QueueEntry(name=self.conversation.name, place=place))
-
-    def leave_queue(self) -> None:
-        """As ``Conversing``."""
-        self._store.teller.leave(self.conversation.name)
 
     def begin(
         self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int, new_tokens: int

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from engine_adapters.conversation.errors import ConversationError
 from engine_adapters.conversation.history import overflow_cut
+from engine_adapters.conversation.words import Told
 from engine_adapters.runner.engine.restoration import Restoration
 from engine_adapters.runner.model.errors import RequestError
 from engine_adapters.runner.model.kv_cache import KvCache
@@ -16,12 +17,8 @@ class Conversing(Protocol):
     """A conversation with its states in a store. The engine's thread only; nothing waits."""
 
     @property
-    def token_ids(self) -> Sequence[int]:
-        """All tokens that it had before this turn, those that cuts have dropped included."""
-
-    @property
-    def cuts(self) -> Sequence[Cut]:
-        """The cuts before this turn."""
+    def told(self) -> Told:
+        """Its tokens and cuts before this turn, those that cuts have dropped included."""
 
     @property
     def sink_tokens(self) -> int:
@@ -31,11 +28,8 @@ class Conversing(Protocol):
     def loaded_cuts(self) -> int:
         """Cuts that are made in what the restoration has brought, once it is over."""
 
-    def enter_queue(self, place: int) -> None:
-        """It waits, and the smallest place runs first; returns at once."""
-
-    def leave_queue(self) -> None:
-        """It waits no more; returns at once."""
+    def queue(self, place: int | None) -> None:
+        """It waits, and the smallest place runs first; None: no more. Returns at once."""
 
     def begin(
         self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int, new_tokens: int
@@ -58,8 +52,8 @@ def cuts_before(
 
     Raises RequestError for a turn that never fits, and for a model whose histories cannot be cut.
     """
-    cuts = list(conversation.cuts)
-    told = len(conversation.token_ids)
+    cuts = list(conversation.told.cuts)
+    told = len(conversation.told.token_ids)
     # The last token was only sampled: it is computed with those of the new turn.
     computed = max(0, told - 1)
     try:

@@ -17,8 +17,7 @@ from engine_adapters.runner.engine.new_request import new_request
 from engine_adapters.runner.engine.request import Completion, Request, pending_ids
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, Restoration, Restorer
 from engine_adapters.runner.engine.sampling import Sampling
-from engine_adapters.runner.engine.scheduler import Progress, plan_step
-from engine_adapters.runner.engine.slot_pool import SlotPool
+from engine_adapters.runner.engine.scheduler import Progress, SlotPool, plan_step
 from engine_adapters.runner.engine.waiting_line import WaitingLine
 from engine_adapters.runner.model.errors import StepError
 from engine_adapters.runner.model.model import Model

@@ -37,7 +37,7 @@ def new_request(
     if conversation is None:
         _check_length(len(prompt), new_tokens_max, config, slot_count)
     else:
-        told = conversation.token_ids
+        told = conversation.told.token_ids
         cuts = cuts_before(conversation, len(prompt), config, slot_count=slot_count)
     token_count_max = len(told) + len(prompt) + new_tokens_max
     # What was cut, or will be, has had a whole window.

@@ -9,8 +9,7 @@ from engine_adapters.runner.engine.linking import LinkTrack
 from engine_adapters.runner.engine.restoration import OpenLayers, Restoration, Restorer
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.engine.sampling import Sampler
-from engine_adapters.runner.engine.scheduler import Progress
-from engine_adapters.runner.engine.slot_pool import SlotRange
+from engine_adapters.runner.engine.scheduler import Progress, SlotRange
 from engine_adapters.runner.model.errors import StepError
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.step import Segment, StateSink
@@ -132,12 +131,12 @@ class Request:
         if self.link is not None:
             self.restoration = self.link.linking.begin(cache=cache, first_slot=first_slot)
         elif self.cuts.conversation is not None:
-            told = self.cuts.conversation
-            self.restoration = told.begin(
+            conversation = self.cuts.conversation
+            self.restoration = conversation.begin(
                 self.cuts.cuts,
                 cache=cache,
                 first_slot=first_slot,
-                new_tokens=len(self.token_ids) - len(told.token_ids),
+                new_tokens=len(self.token_ids) - len(conversation.told.token_ids),
             )
         elif restorer is not None:
             self.restoration = restorer.begin(self.token_ids, cache=cache, first_slot=first_slot)
@@ -189,7 +188,7 @@ class Request:
         """The request's result; ``error`` says why it ended early."""
         first_token_s = self.times.first_token_s
         restore = RestoreReport() if self.restoration is None else self.restoration.report()
-        told_cuts = 0 if self.cuts.conversation is None else len(self.cuts.conversation.cuts)
+        told_cuts = 0 if self.cuts.conversation is None else len(self.cuts.conversation.told.cuts)
         return Completion(
             request_id=self.request_id,
             prompt_tokens=self.prompt_tokens,

@@ -39,7 +39,7 @@ class WaitingLine:
             return False
         conversation = self._told.pop(request_id, None)
         if conversation is not None:
-            conversation.leave_queue()
+            conversation.queue(None)
         return True
 
     def tell(self) -> None:
@@ -49,4 +49,4 @@ class WaitingLine:
             conversation = request.cuts.conversation
             if request.request_id in self._requests and conversation is not None:
                 self._told[request.request_id] = conversation
-                conversation.enter_queue(request.request_id)
+                conversation.queue(request.request_id)

@@ -2,8 +2,8 @@
 
 In reading order: where a history goes (``target``), the way to the device that computes
 (``staging``) and into the cache (``layer_loader``); how long the store is waited for
-(``patience``, ``loading_limit``); how histories are restored (``restore_options``), and one of
-them by spans (``span_restoration``), from both ends (``cake_restoration``, with
-``awaited_chunks`` and ``pointer_sample``) and by layers (``layerwise_restoration``, of a
+(``loading_limit``); how histories are restored (``restore_options``), and one of them by spans
+(``span_restoration``), from both ends (``cake_restoration``, with what is on its way,
+``awaited_chunks``, and ``pointer_sample``) and by layers (``layerwise_restoration``, of a
 ``layered_history``); who begins them (``restorer``).
 """

@@ -19,9 +19,8 @@ from engine_adapters.restore import (
 from engine_adapters.restore.source import SOURCE_OF
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, RestorationState
 from engine_adapters.runner.engine.restore_report import RestoreReport
-from engine_adapters.runner.restore.awaited_chunks import AwaitedChunks
+from engine_adapters.runner.restore.awaited_chunks import AwaitedChunks, Patience
 from engine_adapters.runner.restore.layer_loader import LayerLoader
-from engine_adapters.runner.restore.patience import Patience
 from engine_adapters.runner.restore.pointer_sample import PointerSample
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.restore.target import Target

@@ -12,9 +12,9 @@ from engine_adapters.restore import ComputeCost, LayerwiseLimit, Rates, ReadMete
 from engine_adapters.restore.source import SOURCE_OF
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, OpenLayers, RestorationState
 from engine_adapters.runner.engine.restore_report import RestoreReport
+from engine_adapters.runner.restore.awaited_chunks import Patience
 from engine_adapters.runner.restore.layer_loader import LayerLoader
 from engine_adapters.runner.restore.layered_history import LayeredHistory, Reached
-from engine_adapters.runner.restore.patience import Patience
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.states.state_format import StateFormat
 

@@ -10,9 +10,9 @@ from engine_adapters.runner.engine.restoration import PIECE_TOKENS, RestorationS
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, Segment
+from engine_adapters.runner.restore.awaited_chunks import Patience
 from engine_adapters.runner.restore.layer_loader import LayerLoader
 from engine_adapters.runner.restore.loading_limit import LoadingLimit
-from engine_adapters.runner.restore.patience import Patience
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine_adapters.reading.section import whole_section
-from engine_adapters.reading.section_place import placement_of
+from engine_adapters.reading.section_reads import placement_of
 from engine_adapters.vllm.blocks.block_rows import BlockRows
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.blocks.projection_check import ProjectionCheck

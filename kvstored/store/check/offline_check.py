@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.errors import FormatError
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.format.superblock import SUPERBLOCK_BYTES, Superblock
 from kvstored.io.device import DeviceError

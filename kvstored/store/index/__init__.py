@@ -1,10 +1,10 @@
 """The index: which chunks, sequences and layouts are stored, in LMDB.
 
-In reading order: keys and values of its tables (``entry``, ``decoding``) and what it knows of
-itself (``meta``). A change is a value (``change``) that one transaction carries out
-(``transaction``), if there is room for it (``room``, by what there is, ``usage``). ``index`` looks
-up and applies changes, ``walks`` goes over whole tables (in parts, ``batches``); both share the
-opened ``tables``.
+In reading order: keys and values of its tables (``entry``) and what it knows of itself (``meta``).
+A change is a value (``change``) that one transaction carries out (``transaction``), if there is
+room for it (``room``, by what there is, ``usage``). ``index`` looks up and applies changes,
+``walks`` goes over whole tables (in parts, ``batches``); both share the opened ``tables``, and how
+their entries are decoded.
 
 Opening it: the ``environment`` of LMDB in its ``directory``, as a ``service`` with its clean mark
 and its ``snapshot``. How it fails: ``failure``, ``health``, the mark of damage that outlives the

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.format.slice_lengths import SliceLengths

@@ -11,7 +11,7 @@ from enum import Enum
 from kvstored.format import layout_record
 from kvstored.format.chunk_record import RECORD_BYTES, ChunkRecord
 from kvstored.format.errors import FormatError
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import CHUNK_ID_BYTES, NAMESPACE_ID_BYTES, ChunkId
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.format.slice_lengths import PART_BYTES, PART_KEY_BYTES, decode_part

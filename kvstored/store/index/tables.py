@@ -1,17 +1,70 @@
-"""The opened tables of an index: what look-ups, walks and changes of it share."""
+"""The opened tables of an index, their entries decoded: what look-ups, walks and changes share."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import lmdb
 
-from kvstored.store.index.decoding import IndexDecoding
+from kvstored.format.chunk_record import ChunkRecord
+from kvstored.format.errors import FormatError
+from kvstored.format.identity import ChunkId
+from kvstored.format.slice_lengths import join_parts
 from kvstored.store.index.entry import Table
 from kvstored.store.index.environment import DATA_FILE, open_tables
 from kvstored.store.index.health import IndexHealth
 from kvstored.store.index.pages import MappedPages
+
+Value = TypeVar("Value")
+
+
+class IndexDecoding:
+    """Decodes values, and counts those that are damaged. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.damaged_count = 0
+
+    def decoded(
+        self, decode: Callable[[bytes, bytes], Value], key: bytes, value: bytes | None
+    ) -> Value | None:
+        """What ``decode`` makes of an entry; None where there is none, or it raises FormatError."""
+        if value is None:
+            return None
+        try:
+            return decode(key, value)
+        except FormatError:
+            self._count_damage()
+            return None
+
+    def record(self, chunk: ChunkId, value: bytes | None) -> ChunkRecord | None:
+        """The record of a chunk; None when there is none, or it is damaged."""
+        if value is None:
+            return None
+        try:
+            return ChunkRecord.decode(chunk, value)
+        except FormatError:
+            self._count_damage()
+            return None
+
+    def lengths(
+        self, chunk: ChunkId, record: ChunkRecord, values: Sequence[bytes]
+    ) -> tuple[int, ...] | None:
+        """Lengths of slices from all parts of a chunk; None where they are not this record's."""
+        if not values:
+            return None
+        try:
+            found = join_parts(chunk, values)
+        except FormatError:
+            self._count_damage()
+            return None
+        return found.lengths if found.header_checksum == record.header_checksum else None
+
+    def _count_damage(self) -> None:
+        with self._lock:
+            self.damaged_count += 1
 
 
 class TableSize(NamedTuple):

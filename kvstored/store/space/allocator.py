@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.store.space.slab_geometry import SlabGeometry
 
 
@@ -227,3 +227,14 @@ class Allocator:
         position = bit.bit_length() - 1
         extent = self.geometry.extent(device_index, slab_index, position, class_bytes)
         return Allocation(extent, opened)
+
+
+def device_for(*, stripe: int, device_count: int) -> int:
+    """Round robin over the devices.
+
+    Consecutive chunks of a sequence have consecutive stripes, so that every reading
+    order keeps all devices busy and one lost device costs 1/``device_count`` of the
+    chunks (HCache, section 4.2). Where a sequence starts is its writer's choice, which
+    spreads sequences that are shorter than a round.
+    """
+    return stripe % device_count

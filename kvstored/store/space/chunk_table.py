@@ -13,7 +13,7 @@ from operator import mul
 import numpy as np
 from numpy.typing import NDArray
 
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import CHUNK_ID_BYTES, ChunkId
 from kvstored.store.space.chunk_columns import (
     HELD,

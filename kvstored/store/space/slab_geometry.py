@@ -11,7 +11,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 
 POSITION_BITS = 32
 _POSITION_MASK = (1 << POSITION_BITS) - 1

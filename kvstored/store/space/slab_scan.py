@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.errors import FormatError
-from kvstored.format.extent import Extent
 from kvstored.format.extent_header import ExtentHeader, page_checksum
-from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
+from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry, Extent
 from kvstored.format.slab_header import SLAB_HEADER_BYTES, SlabHeader
 from kvstored.format.slice_lengths import SliceLengths
 from kvstored.io.device import Device, DeviceError

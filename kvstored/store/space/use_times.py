@@ -4,13 +4,74 @@ A chunk is in the bundle of the sequence that used it last, or alone. So one tha
 sequences share has the best rank of them, and stays while one of them does.
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvstored.store.space.bundle_uses import ALONE, BundleUses
 from kvstored.store.space.chunk_columns import HELD, ROW_BITS, ROW_MASK, ChunkColumns, Segment
+
+ALONE = 0
+"""The number of no bundle: that of a chunk that goes by itself."""
+_FIRST_COUNT = 1024
+
+
+class BundleUses:
+    """Bundles by number, 16 bytes each. The owner serialises the calls.
+
+    ``times`` has the last use of each, 0 for ALONE and for those that are gone: uint64.
+    """
+
+    def __init__(self) -> None:
+        self.times = np.zeros(_FIRST_COUNT, np.uint64)
+        self._counts = np.zeros(_FIRST_COUNT, np.uint32)
+        self._ends = np.zeros(_FIRST_COUNT, np.uint32)
+        self._free = array("I")
+        self._next = ALONE + 1
+
+    @property
+    def count(self) -> int:
+        """Bundles that have chunks."""
+        return self._next - 1 - len(self._free)
+
+    def make(self) -> int:
+        """A bundle without chunks, which must get some."""
+        if self._free:
+            return self._free.pop()
+        number = self._next
+        self._next += 1
+        if number == len(self.times):
+            self.times, self._counts, self._ends = (
+                np.concatenate([column, np.zeros_like(column)])
+                for column in (self.times, self._counts, self._ends)
+            )
+        return number
+
+    def size(self, number: int) -> int:
+        """Chunks of a bundle."""
+        return int(self._counts[number])
+
+    def is_last(self, number: int, position: int) -> bool:
+        """Whether nothing of a bundle comes after this position."""
+        return int(self._ends[number]) == position + 1
+
+    def enter(self, number: int) -> int:
+        """Counts a chunk, and gives it the last position."""
+        position = int(self._ends[number])
+        self._counts[number] += 1
+        self._ends[number] = position + 1
+        return position
+
+    def leave(self, number: int, position: int) -> None:
+        """Hears that the chunk at a position is gone."""
+        if self.is_last(number, position):
+            self._ends[number] = position
+        self._counts[number] -= 1
+        if not self._counts[number]:
+            self.times[number] = self._ends[number] = 0
+            self._free.append(number)
+
 
 POSITION_MAX = (1 << 16) - 1
 """Chunks of a bundle from this position on count as being at it."""

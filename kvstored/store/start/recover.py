@@ -11,8 +11,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from kvstored.format.extent import Extent
-from kvstored.format.geometry import HEADER_BYTES
+from kvstored.format.geometry import HEADER_BYTES, Extent
 from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.format.superblock import DATA_OFFSET

@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.store.write.extents import Extents
 

@@ -12,8 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
-from kvstored.format.geometry import ChunkGeometry
+from kvstored.format.geometry import ChunkGeometry, Extent
 from kvstored.format.identity import ChunkId
 from kvstored.store.index.entry import Table
 from kvstored.store.index.index import IndexChange, IndexFailure
@@ -23,8 +22,7 @@ from kvstored.store.write.chunk_store_parts import ChunkStoreParts
 from kvstored.store.write.chunk_writes import ChunkWrites
 from kvstored.store.write.committer import Commit
 from kvstored.store.write.device_failures import DeviceFailures
-from kvstored.store.write.extents import Extents
-from kvstored.store.write.slab_openings import SlabOpenings
+from kvstored.store.write.extents import Extents, SlabOpenings
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.store.index.index import IndexFailure

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
 from kvstored.format.extent_header import ExtentHeader, SliceSum, page_checksum
-from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
+from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry, Extent
 from kvstored.format.identity import ChunkId
 from kvstored.format.slice_lengths import SliceLengths
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine, IoRequest, Operation
-from kvstored.io.split import submit_split
+from kvstored.io.transfer import submit_split
 from kvstored.store.index.change import IndexChange
 from kvstored.store.read.fragments import copy
 

@@ -10,8 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from kvstored.format.extent import Extent
-from kvstored.format.geometry import ChunkGeometry
+from kvstored.format.geometry import ChunkGeometry, Extent
 from kvstored.format.identity import ChunkId
 from kvstored.tiers.chunks.frame import Claim, Frame, FrameState
 from kvstored.tiers.chunks.frame_ages import FrameAges

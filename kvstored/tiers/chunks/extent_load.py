@@ -1,15 +1,23 @@
-"""Whole extents read into memory that no client can write, and verified there."""
+"""Whole extents read into memory that no client can write, or into frames, and verified there."""
 
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from kvstored.format.checksum import checksum
 from kvstored.format.errors import FormatError
 from kvstored.format.extent_header import ExtentHeader
 from kvstored.format.geometry import HEADER_BYTES
+from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import Background, IoEngine, IoRequest, Operation
-from kvstored.io.split import submit_split
+from kvstored.io.transfer import submit_split
 from kvstored.store.read.chunk_source import StoredChunk, is_header_of
+from kvstored.store.write.chunk_store import ChunkStore
+from kvstored.tiers.chunks.dram import DramTier
+from kvstored.tiers.chunks.frame import Frame, FrameState
+from kvstored_contract.reasons import Reason
 
 
 def load_extent(
@@ -61,3 +69,73 @@ def is_intact(source: StoredChunk, memory: memoryview) -> bool:
         )
         if size
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLoad:
+    """A chunk on its way into a claimed frame; ``end`` must follow."""
+
+    source: StoredChunk
+    frame: Frame
+    landed: Future[DeviceError | None]
+
+
+class FrameLoader:
+    """Loads chunks that the caller keeps pinned in ``store``. Thread-safe."""
+
+    def __init__(
+        self, *, store: ChunkStore, dram: DramTier, engine: IoEngine, background: Background
+    ) -> None:
+        self._store = store
+        self._dram = dram
+        self._engine = engine
+        self._background = background
+
+    def begin(
+        self, source: StoredChunk, *, may_evict: Callable[[ChunkId], bool]
+    ) -> FrameLoad | None:
+        """Claims a frame and begins to read; None when there is no room, or the chunk is there."""
+        claim = self._dram.claim(
+            source.chunk,
+            layout_id=source.record.layout_id,
+            geometry=source.geometry,
+            class_bytes=source.record.extent.byte_count,
+            deadline=time.monotonic(),
+            may_evict=may_evict,
+        )
+        if claim is None or not claim.is_new:
+            return None
+        frame = claim.frame
+        try:
+            # Deleted since it was looked up: nothing is loaded that nobody may read.
+            if self._store.find([source.chunk]) != [source.record]:
+                self._dram.abandon(frame, Reason.NOT_STORED)
+                return None
+            landed = load_extent(self._engine, source, frame.view, background=self._background)
+        except BaseException:
+            self._dram.abandon(frame, Reason.INTERNAL)
+            raise
+        return FrameLoad(source, frame, landed)
+
+    def end(self, load: FrameLoad) -> bool:
+        """Waits for a load and publishes the chunk; False when it is not intact or not read."""
+        frame, source = load.frame, load.source
+        try:
+            reason = self._outcome(load)
+        except BaseException:
+            self._dram.abandon(frame, Reason.INTERNAL)
+            raise
+        if reason is Reason.UNSPECIFIED:
+            self._dram.publish(frame, FrameState.CLEAN)
+            frame.durable.set_result(Reason.UNSPECIFIED)
+            return True
+        self._dram.abandon(frame, reason)
+        if reason is Reason.CHECKSUM:
+            self._store.quarantine(source.chunk, source.record)
+        return False
+
+    def _outcome(self, load: FrameLoad) -> Reason:
+        if load.landed.result() is not None:
+            return Reason.DEVICE_FAILED
+        is_whole = is_intact(load.source, load.frame.view)
+        return Reason.UNSPECIFIED if is_whole else Reason.CHECKSUM

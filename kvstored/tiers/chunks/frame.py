@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
-from kvstored.format.extent import Extent
-from kvstored.format.geometry import ChunkGeometry
+from kvstored.format.geometry import ChunkGeometry, Extent
 from kvstored.format.identity import ChunkId
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason

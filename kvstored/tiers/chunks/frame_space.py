@@ -5,7 +5,7 @@ Memory is reserved and populated at start and never grows. The tier's lock guard
 
 import numpy as np
 
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.io.memory import AlignedMemory
 from kvstored.store.space.allocator import Allocator
 from kvstored.tiers.policy.slab_uses import SlabUses

@@ -7,7 +7,7 @@ from itertools import islice
 
 from kvstored.counters import Counters
 from kvstored.deadlines import remaining_s
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.store.space.chunk_table import ABSENT, ChunkTable
 from kvstored.store.write.chunk_store import ChunkStore

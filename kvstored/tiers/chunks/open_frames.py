@@ -3,8 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from kvstored.format.extent import Extent
-from kvstored.format.geometry import ChunkGeometry, class_bytes
+from kvstored.format.geometry import ChunkGeometry, Extent, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.tiers.chunks.frame import Claim, OpenFrame
 from kvstored.tiers.chunks.frame_space import FrameSpace

@@ -15,7 +15,7 @@ from kvstored.store.read.chunk_source import ChunkSource, StoredChunk
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.chunk_thread import ChunkThread
 from kvstored.tiers.chunks.dram import DramTier
-from kvstored.tiers.chunks.frame_loader import FrameLoader
+from kvstored.tiers.chunks.extent_load import FrameLoader
 from kvstored.tiers.policy.use_counts import UseCounts
 
 COUNTED_CHUNKS_MAX = 65_536

@@ -6,13 +6,17 @@ from collections.abc import Callable, Collection, Sequence
 from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
 from kvstored.store.index.index import IndexFailure
-from kvstored.store.read.chunk_source import ChunkSource, FramedChunk, StoredChunk
+from kvstored.store.read.chunk_source import (
+    ChunkSource,
+    FramedChunk,
+    StoredChunk,
+    stored_geometries,
+)
 from kvstored.store.read.fragments import is_aligned
 from kvstored.store.read.placement import PlacementError
 from kvstored.store.read.read_stream import ReadStream
 from kvstored.store.read.read_task import ReadTarget, ReadTask, StreamOptions
 from kvstored.store.read.reader import Reader
-from kvstored.store.read.stored_geometry import stored_geometries
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.chunks.frame import Frame

@@ -25,7 +25,7 @@ Shorter than clients wait for its answer: one that hears that a chunk found no r
 class NewChunk:
     """A complete chunk to be stored; ``parent_key`` is empty for the first of a prefix.
 
-    ``stripe`` chooses the device (see ``striping``). ``slice_bytes`` are the lengths of
+    ``stripe`` chooses the device (``allocator.device_for``). ``slice_bytes`` are the lengths of
     the slices where the layout has a codec, one for each layer; else it is empty. ``note`` is
     handed on to those who follow the namespace's changes.
     """

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 
 from kvstored.deadlines import remaining_s
 from kvstored.format.checksum import checksum
-from kvstored.format.extent import Extent
 from kvstored.format.extent_header import SliceSum
-from kvstored.format.geometry import ChunkGeometry, class_bytes, class_bytes_for
+from kvstored.format.geometry import ChunkGeometry, Extent, class_bytes, class_bytes_for
 from kvstored.format.identity import ChunkId
-from kvstored.store.space.striping import device_for
+from kvstored.store.space.allocator import device_for
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.store.write.writer import SealedChunk
 from kvstored.tiers.changes.change_feed import ChangeFeed

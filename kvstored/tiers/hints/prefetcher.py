@@ -14,11 +14,10 @@ from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
 from kvstored.io.engine import Background, IoEngine
 from kvstored.store.index.index import IndexFailure
-from kvstored.store.read.chunk_source import StoredChunk
-from kvstored.store.read.stored_geometry import stored_geometries
+from kvstored.store.read.chunk_source import StoredChunk, stored_geometries
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.dram import DramTier
-from kvstored.tiers.chunks.frame_loader import FrameLoad, FrameLoader
+from kvstored.tiers.chunks.extent_load import FrameLoad, FrameLoader
 from kvstored.tiers.policy.prefetch_plan import WaitingSequence, Watermarks, plan_prefetch
 
 LOGGER = logging.getLogger(__name__)

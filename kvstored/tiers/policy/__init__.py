@@ -7,9 +7,9 @@ most uses for its room (``hit_density``), from the ages at which keys are used (
 by a rank (``ranked_keys``), and what waiting requests need (``look_ahead``), from what several
 engines say (``merged_places``), as far as it fits (``queue_head`` on ``queue_places``), in loops
 that let others pass (``pauses``); least recently used for the rows of the table of chunks
-(``table_lru`` on ``use_order``), and what requests need of them (``table_look_ahead``); all by name
-(``retention``); how often chunks were used lately (``use_counts``); which slab of frames another
-size class gets (``slab_uses``); what is fetched before it is asked for (``prefetch_plan``); whose
-room is taken (``quota``), and what goes for whom (``shares``); and what was not used for long
-(``expiry``), by namespace (``lifetimes``).
+(``table_lru`` on ``use_order``), with what requests need of them; all by name (``retention``); how
+often chunks were used lately (``use_counts``); which slab of frames another size class gets
+(``slab_uses``); what is fetched before it is asked for (``prefetch_plan``); what namespaces may
+have, and whose chunks go for whom (``shares``); and what was not used for long (``expiry``), by
+namespace (``lifetimes``).
 """

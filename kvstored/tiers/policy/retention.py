@@ -11,8 +11,7 @@ from kvstored.tiers.policy.look_ahead import LookAheadPolicy
 from kvstored.tiers.policy.lru import LruPolicy
 from kvstored.tiers.policy.protocol import EvictionPolicy
 from kvstored.tiers.policy.s3_fifo import S3FifoPolicy
-from kvstored.tiers.policy.table_look_ahead import TableLookAhead
-from kvstored.tiers.policy.table_lru import TableLru, UsedChunks
+from kvstored.tiers.policy.table_lru import TableLookAhead, TableLru, UsedChunks
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 

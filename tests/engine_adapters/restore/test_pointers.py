@@ -7,10 +7,10 @@ import pytest
 from engine_adapters.restore.cake import plan_cake
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
 from engine_adapters.restore.decision import Action, Decision
-from engine_adapters.restore.doubt import NO_DOUBT
 from engine_adapters.restore.pointers import Pointers
 from engine_adapters.restore.ranges import History, TokenRange
 from engine_adapters.restore.rates import Rates
+from engine_adapters.restore.recent import NO_DOUBT
 from engine_adapters.restore.source import Source
 
 COMPUTE = ComputeCost(step_s=0.0, token_s=1.0, attention_s=0.0)

@@ -2,7 +2,7 @@ import pytest
 
 from engine_adapters.restore.chunk_costs import LoadCost
 from engine_adapters.restore.rates import Rates
-from engine_adapters.restore.recent_mean import RecentMean
+from engine_adapters.restore.recent import RecentMean
 
 
 def test_it_begins_with_the_expectation_and_forgets_it() -> None:

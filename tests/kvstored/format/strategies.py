@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
 from kvstored.format.extent_header import SLICES_MAX, ExtentHeader, SliceSum
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.format.sequence_record import SequenceRecord, SequenceTail
 from kvstored.format.slab_header import SlabHeader

@@ -7,7 +7,7 @@ from hypothesis import given
 from kvstored.format.checksum import checksum
 from kvstored.format.chunk_record import RECORD_BYTES, ChunkRecord
 from kvstored.format.errors import FormatError
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 from tests.kvstored.format.damage import (
     check_every_bit_is_vouched_for,

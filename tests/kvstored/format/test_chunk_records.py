@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvstored.format.chunk_record import RECORD_BYTES, ChunkRecord
 from kvstored.format.chunk_records import decode_many
 from kvstored.format.errors import FormatError
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 
 U64 = st.integers(0, 2**64 - 1)

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstored.format.extent import Extent
 from kvstored.format.geometry import (
     CLASS_STEPS,
     HEADER_BYTES,
     ChunkGeometry,
+    Extent,
     LengthBounds,
     class_bytes,
     class_bytes_for,

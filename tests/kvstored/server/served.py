@@ -12,8 +12,8 @@ from typing import cast
 
 import grpc
 
-from kvstored.latencies import Latencies
 from kvstored.server.access import AccessRules
+from kvstored.server.calls import Latencies
 from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import Notifier
 from kvstored.server.server import Server, ServerOptions

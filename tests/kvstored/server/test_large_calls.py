@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from kvstored.server.slices import SLICE_ITEMS
 from kvstored.server.store_servicer import INLINE_CHUNKS_MAX, INLINE_READ_CHUNKS_MAX
+from kvstored.server.waits import SLICE_ITEMS
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import session_pb2, store_pb2
 from tests.kvstored.server.caller import LAYOUT, Caller, calling, match, told_reason

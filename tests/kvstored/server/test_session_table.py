@@ -17,7 +17,7 @@ from kvstored.server.errors import RefusedError
 from kvstored.server.held.leases import Lease
 from kvstored.server.session import Session
 from kvstored.server.session_table import SessionLimits, SessionTable
-from kvstored.server.slices import SLICE_ITEMS
+from kvstored.server.waits import SLICE_ITEMS
 from kvstored.store.read.read_stream import ReadStream
 from kvstored_contract.reasons import Reason
 from tests.kvstored.server.fake_store import FakeStream

@@ -6,9 +6,8 @@ import numpy as np
 
 from kvstored.format.checksum import checksum
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
 from kvstored.format.extent_header import ExtentHeader, SliceSum, page_checksum
-from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
+from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry, Extent
 from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES, SlabHeader
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES, Superblock

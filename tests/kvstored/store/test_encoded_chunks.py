@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
 from kvstored.format.extent_header import ExtentHeader, SliceSum
-from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
+from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry, Extent
 from kvstored.format.slice_lengths import SliceLengths
 from kvstored.io.device import DeviceError
 from kvstored.io.memory import AlignedMemory

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstored.format.extent import Extent
-from kvstored.format.geometry import HEADER_BYTES
+from kvstored.format.geometry import HEADER_BYTES, Extent
 from kvstored.io.device import Device
 from kvstored.io.passing import PassingDevice
 from kvstored.store.index.index import IndexFailure

@@ -21,8 +21,13 @@ from kvstored.config import StoreSection
 from kvstored.counters import Counters
 from kvstored.deadlines import NO_DEADLINE
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
-from kvstored.format.geometry import CLASS_STEPS, HEADER_BYTES, ChunkGeometry, class_bytes_for
+from kvstored.format.geometry import (
+    CLASS_STEPS,
+    HEADER_BYTES,
+    ChunkGeometry,
+    Extent,
+    class_bytes_for,
+)
 from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.store.space.allocator import Allocator

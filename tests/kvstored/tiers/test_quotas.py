@@ -10,8 +10,7 @@ from kvstored.format.identity import ChunkId, namespace_id
 from kvstored.tiers.chunks import nvme_room
 from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored.tiers.namespaces import NamespaceLimits
-from kvstored.tiers.policy.quota import Quota
-from kvstored.tiers.policy.shares import OTHERS
+from kvstored.tiers.policy.shares import OTHERS, Quota
 from kvstored.tiers.sequences.sequences import Caller
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvstored.format.extent import Extent
-from kvstored.format.geometry import ChunkGeometry, class_bytes
+from kvstored.format.geometry import ChunkGeometry, Extent, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.io.device import Device

@@ -98,7 +98,9 @@ class Lab:
             talks = ConversationStore(client, self.state_format, self.model, options=self.options)
             engine = Engine(self.model, cache_tokens=WINDOW + 9)
             talk = talks.open(NAME)
-            restoration = talk.begin(talk.cuts, cache=engine._cache, first_slot=9, new_tokens=1)
+            restoration = talk.begin(
+                talk.told.cuts, cache=engine._cache, first_slot=9, new_tokens=1
+            )
             assert restoration is not None
             while not restoration.state.is_over:
                 restoration.advance(0)

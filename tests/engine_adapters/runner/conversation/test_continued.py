@@ -158,8 +158,8 @@ def test_a_fresh_prompt_of_what_a_cut_has_left_is_computed(make_lab: Any) -> Non
         lab.turn(prompt_of(number, 12), 12)
     with MemoryClient(lab.store) as client:
         talk = Conversations(client, lab.state_format.layout.model).open(NAME)
-        first = talk.cuts[0].first_token
-        rest = list(talk.token_ids[first:])
+        first = talk.told.cuts[0].first_token
+        rest = list(talk.told.token_ids[first:])
         keys = client.prefix_keys(lab.state_format.layout, rest)
         assert len(keys) > 1
         assert client.match(lab.state_format.layout, keys).chunk_count == 0
@@ -190,7 +190,7 @@ def test_learned_positions_are_refused_when_they_overflow(tmp_path: Path) -> Non
         for number in itertools.count():
             engine = Engine(model, cache_tokens=WINDOW)
             talk = talks.open(NAME)
-            if len(talk.token_ids) + 9 > WINDOW:
+            if len(talk.told.token_ids) + 9 > WINDOW:
                 break
             engine.add_request(prompt_of(number, 5), new_tokens_max=3, conversation=talk)
             (completion,) = engine.run()

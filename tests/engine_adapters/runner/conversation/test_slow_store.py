@@ -55,7 +55,7 @@ class SlowStore:
         self, *, deliver: Callable[[], bool], cuts: Sequence[Cut] | None = None
     ) -> Restoration:
         """What the window came to; all that was asked for arrives where ``deliver`` says so."""
-        cuts = self.talk.cuts if cuts is None else cuts
+        cuts = self.talk.told.cuts if cuts is None else cuts
         restoration = self.talk.begin(cuts, cache=self._cache, first_slot=0, new_tokens=1)
         assert restoration is not None
         for _ in range(LOOKS_MAX):
@@ -84,7 +84,7 @@ def test_a_conversation_was_waited_for_thirty_seconds(slow: SlowStore) -> None:
     """Bug: where the store is silent, whatever computing costs."""
     slow.restored(deliver=lambda: False)
     assert slow.talk.usable.token_count == 0
-    assert 0 < slow.clock.now_s <= BLIND_SHARE * len(slow.talk.token_ids) * TOKEN_S * 1.001
+    assert 0 < slow.clock.now_s <= BLIND_SHARE * len(slow.talk.told.token_ids) * TOKEN_S * 1.001
 
 
 def test_a_conversation_whose_store_falls_silent_costs_what_came_before_and_a_stake(
@@ -92,12 +92,12 @@ def test_a_conversation_whose_store_falls_silent_costs_what_came_before_and_a_st
 ) -> None:
     restoration = slow.restored(deliver=lambda: len(slow.client.store.reads) < 2)
     assert restoration.report().restored_tokens == slow.talk.usable.token_count
-    assert slow.clock.now_s <= (BLIND_SHARE + STAKE_SHARE) * len(slow.talk.token_ids) * TOKEN_S
+    assert slow.clock.now_s <= (BLIND_SHARE + STAKE_SHARE) * len(slow.talk.told.token_ids) * TOKEN_S
 
 
 def test_a_conversation_that_comes_as_fast_as_it_is_asked_for_is_restored(slow: SlowStore) -> None:
     slow.restored(deliver=lambda: True)
-    assert slow.talk.usable.cut_count == len(slow.talk.cuts) > 0
+    assert slow.talk.usable.cut_count == len(slow.talk.told.cuts) > 0
     assert slow.talk.usable.next_token == slow.talk.conversation.computed_tokens
 
 
@@ -142,7 +142,7 @@ def test_what_is_missing_after_the_last_cut_was_waited_for_as_if_all_were_lost(
         return False
 
     restoration = slow.restored(deliver=deliver)
-    rest = len(slow.talk.token_ids) - slow.talk.usable.next_token
+    rest = len(slow.talk.told.token_ids) - slow.talk.usable.next_token
     assert 0 < rest < WINDOW
     assert restoration.report().restored_tokens > 0
     assert slow.clock.now_s - came_s <= 1.001 * rest * TOKEN_S
@@ -166,10 +166,12 @@ def test_the_last_chunk_that_came_between_two_looks_ended_the_turn(
 
 def test_a_prompt_that_leaves_nothing_of_the_window_raised(slow: SlowStore) -> None:
     """Bug: what computing the window again costs for each of its tokens was divided by none."""
-    stop = len(slow.talk.token_ids)
-    cut = overflow_cut(slow.talk.cuts, stop, new_count=WINDOW, window_tokens=WINDOW, sink_tokens=0)
+    stop = len(slow.talk.told.token_ids)
+    cut = overflow_cut(
+        slow.talk.told.cuts, stop, new_count=WINDOW, window_tokens=WINDOW, sink_tokens=0
+    )
     assert cut is not None
-    cuts = (*slow.talk.cuts, cut)
+    cuts = (*slow.talk.told.cuts, cut)
     assert dropped(cuts) == stop
     slow.restored(deliver=lambda: True, cuts=cuts)
     assert slow.talk.usable.token_count == 0

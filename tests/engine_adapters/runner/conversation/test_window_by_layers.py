@@ -200,7 +200,7 @@ def test_a_silent_store_is_waited_for_as_the_stake_says(lab: Lab) -> None:
     slow = slow_of(lab)
     slow.restored(deliver=lambda: False)
     assert slow.talk.usable.token_count == 0
-    assert 0 < slow.clock.now_s <= BLIND_SHARE * len(slow.talk.token_ids) * TOKEN_S * 1.001
+    assert 0 < slow.clock.now_s <= BLIND_SHARE * len(slow.talk.told.token_ids) * TOKEN_S * 1.001
 
 
 def test_a_store_that_falls_silent_costs_the_stake(lab: Lab) -> None:
@@ -215,8 +215,8 @@ def test_a_store_that_falls_silent_costs_the_stake(lab: Lab) -> None:
 
     slow.restored(deliver=deliver)
     assert slow.talk.usable.token_count == 0
-    limit_s = STAKE_SHARE * len(slow.talk.token_ids) * TOKEN_S
-    assert BLIND_SHARE * len(slow.talk.token_ids) * TOKEN_S < slow.clock.now_s <= 1.1 * limit_s
+    limit_s = STAKE_SHARE * len(slow.talk.told.token_ids) * TOKEN_S
+    assert BLIND_SHARE * len(slow.talk.told.token_ids) * TOKEN_S < slow.clock.now_s <= 1.1 * limit_s
 
 
 def begun(lab: Lab, options: RestoreOptions, *, new_tokens: int) -> Restoration:
@@ -224,7 +224,7 @@ def begun(lab: Lab, options: RestoreOptions, *, new_tokens: int) -> Restoration:
         talks = ConversationStore(client, lab.state_format, lab.model, options=options)
         talk = talks.open(NAME)
         cache = lab.model.make_cache(2 * WINDOW)
-        restoration = talk.begin(talk.cuts, cache=cache, first_slot=0, new_tokens=new_tokens)
+        restoration = talk.begin(talk.told.cuts, cache=cache, first_slot=0, new_tokens=new_tokens)
         assert restoration is not None
         restoration.close()
         talks.close()

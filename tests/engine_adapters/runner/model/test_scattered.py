@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from engine_adapters.runner.model.attention import scattered_mask
+from engine_adapters.runner.model.forward_pass import scattered_mask
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, ScatteredSegment, Segment

@@ -11,7 +11,7 @@ from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.slice_lengths import SliceLengths, part_count, part_key
 from kvstored.store.index.entry import Table
 from kvstored.store.index.index import Index, IndexChange
-from kvstored.store.read.stored_geometry import stored_geometries
+from kvstored.store.read.chunk_source import stored_geometries
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.kvstored.store.index_stores import MAP_BYTES, chunk_id, extent_at, record_at
 from tests.support.raw_index import raw_write

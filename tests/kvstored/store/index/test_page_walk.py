@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.format.slice_lengths import SliceLengths

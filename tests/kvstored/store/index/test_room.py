@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import CHUNK_ID_BYTES, NAMESPACE_ID_BYTES, ChunkId
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.store.index.environment import DATA_FILE

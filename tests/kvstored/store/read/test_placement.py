@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstored.store.read.placement import Placement, PlacementError
-from kvstored.store.space.striping import device_for
+from kvstored.store.space.allocator import device_for
 
 
 def test_strides() -> None:

@@ -7,9 +7,8 @@ import pytest
 
 from kvstored.format.checksum import checksum
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
 from kvstored.format.extent_header import ExtentHeader, SliceSum, page_checksum
-from kvstored.format.geometry import ChunkGeometry
+from kvstored.format.geometry import ChunkGeometry, Extent
 from kvstored.format.identity import ChunkId
 from kvstored.store.read import read_progress
 from kvstored.store.read.chunk_source import StoredChunk

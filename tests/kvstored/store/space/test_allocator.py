@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.store.space.allocator import Allocator
 
 KIB = 1024

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.store.space.chunk_columns import ChunkColumns
 from kvstored.store.space.chunk_table import ABSENT, HELD, SEGMENT_ROWS, UNUSED, ChunkTable

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.store.space.slab_geometry import (
     SlabGeometry,
     place_of,

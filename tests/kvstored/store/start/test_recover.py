@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvstored.format.chunk_record import RECORD_BYTES
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.store.index.entry import Table
 from kvstored.store.index.index import Index, IndexChange

@@ -1,13 +1,12 @@
 import pytest
 
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
 from kvstored.format.extent_header import ExtentHeader, SliceSum, page_checksum
-from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry
+from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry, Extent
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import Foreground
-from kvstored.io.split import REQUEST_BYTES_MAX
+from kvstored.io.transfer import REQUEST_BYTES_MAX
 from kvstored.store.write.writer import SealedChunk, Writer, WriteTicket
 from tests.kvstored.io.held_engine import HeldEngine
 from tests.support.stores import NAMESPACE, key

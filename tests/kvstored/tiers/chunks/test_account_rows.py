@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId, namespace_id
 from kvstored.store.space.chunk_table import ChunkTable
 from kvstored.store.space.slab_geometry import SlabGeometry

@@ -4,12 +4,11 @@ from unittest.mock import Mock
 
 from kvstored.counters import Counters
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.extent import Extent
-from kvstored.format.geometry import ChunkGeometry
+from kvstored.format.geometry import ChunkGeometry, Extent
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import Background, IoRequest
-from kvstored.io.split import REQUEST_BYTES_MAX
+from kvstored.io.transfer import REQUEST_BYTES_MAX
 from kvstored.store.read.chunk_source import StoredChunk
 from kvstored.tiers.chunks.damage import DamageControl
 from kvstored.tiers.chunks.extent_load import load_extent

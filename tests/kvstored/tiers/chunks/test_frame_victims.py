@@ -8,8 +8,7 @@ from kvstored.format.identity import ChunkId, namespace_id
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.chunks.frame import Frame, FrameState
 from kvstored.tiers.policy.lru import LruPolicy
-from kvstored.tiers.policy.quota import Quota
-from kvstored.tiers.policy.shares import OTHERS, TierShares
+from kvstored.tiers.policy.shares import OTHERS, Quota, TierShares
 from kvstored_contract.reasons import Reason
 from tests.kvstored.tiers.chunks.test_dram_room import ONE_UNIT, SLAB_BYTES, UNIT_BYTES
 from tests.support.stores import key

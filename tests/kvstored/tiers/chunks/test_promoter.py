@@ -8,7 +8,7 @@ import pytest
 
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.format.identity import ChunkId
-from kvstored.tiers.chunks import frame_loader
+from kvstored.tiers.chunks import extent_load
 from kvstored.tiers.chunks.frame import Claim
 from kvstored_contract.board import SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
@@ -147,7 +147,7 @@ def test_a_promotion_that_failed_kept_its_frame_for_ever(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(frame_loader, "load_extent", fail)
+    monkeypatch.setattr(extent_load, "load_extent", fail)
     opened.fill(1)
     put_durable(opened, [0])
     forget_dram(opened, [0])

@@ -10,8 +10,7 @@ from kvstored.tiers.policy.retention import (
     make_retention,
     make_table_retention,
 )
-from kvstored.tiers.policy.table_look_ahead import TableLookAhead
-from kvstored.tiers.policy.table_lru import TableLru
+from kvstored.tiers.policy.table_lru import TableLookAhead, TableLru
 from tests.kvstored.tiers.policy.eviction_conformance import EvictionConformance, PlainTier
 from tests.kvstored.tiers.policy.test_table_lru import GEOMETRY
 

@@ -1,7 +1,6 @@
 from kvstored.tiers.policy.look_ahead import LookAheadPolicy
 from kvstored.tiers.policy.lru import LruPolicy
-from kvstored.tiers.policy.quota import Quota
-from kvstored.tiers.policy.shares import NOBODY, OTHERS, TierShares
+from kvstored.tiers.policy.shares import NOBODY, OTHERS, Quota, TierShares
 
 Key = tuple[bytes, int]
 """A chunk: its namespace and a number."""

@@ -26,8 +26,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstored.format.extent import Extent
-from kvstored.format.geometry import HEADER_BYTES
+from kvstored.format.geometry import HEADER_BYTES, Extent
 from kvstored.format.identity import ChunkId
 from kvstored.format.slab_header import SLAB_HEADER_BYTES
 from kvstored.format.superblock import DATA_OFFSET

@@ -12,7 +12,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.store.sequences.rules import SequenceBusyError, SequenceConflictError
 from kvstored.store.sequences.sequence_table import SequenceStorageError
-from kvstored.store.space.striping import device_for
+from kvstored.store.space.allocator import device_for
 from kvstored.tiers.chunks.requests import AppendOutcome
 from kvstored.tiers.sequences.open_sequence import SequenceId
 from kvstored_contract.layout import LayerState, LayoutError, StateKind, StateLayout

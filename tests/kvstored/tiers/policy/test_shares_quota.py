@@ -1,6 +1,6 @@
 import pytest
 
-from kvstored.tiers.policy.quota import Quota, Quotas
+from kvstored.tiers.policy.shares import Quota, Quotas
 
 QUOTAS = Quotas({"a": Quota(guaranteed_bytes=40), "b": Quota(guaranteed_bytes=10, limit_bytes=30)})
 

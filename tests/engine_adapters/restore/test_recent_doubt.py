@@ -1,6 +1,6 @@
 import pytest
 
-from engine_adapters.restore.doubt import (
+from engine_adapters.restore.recent import (
     DOUBT_LEAST,
     DOUBT_MOST,
     NO_DOUBT,

@@ -1,5 +1,5 @@
 from engine_adapters.reading.section import Section
-from engine_adapters.reading.section_place import placement_of
+from engine_adapters.reading.section_reads import placement_of
 from kvstored_client import Region
 
 

@@ -1,4 +1,4 @@
-from kvstored.store.space.bundle_uses import ALONE, BundleUses
+from kvstored.store.space.use_times import ALONE, BundleUses
 
 
 def test_a_bundle_is_gone_with_its_last_chunk() -> None:

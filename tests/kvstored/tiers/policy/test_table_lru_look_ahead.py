@@ -4,14 +4,14 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from kvstored.format.extent import Extent
+from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.store.space.chunk_table import ChunkTable
 from kvstored.store.space.slab_geometry import SlabGeometry
 from kvstored.tiers.chunks.nvme_victims import class_bytes_in
 from kvstored.tiers.policy.look_ahead import LookAheadPolicy
 from kvstored.tiers.policy.lru import LruPolicy
-from kvstored.tiers.policy.table_look_ahead import TableLookAhead
+from kvstored.tiers.policy.table_lru import TableLookAhead
 from tests.kvstored.tiers.policy.eviction_conformance import (
     CHUNKS,
     GROUPS,

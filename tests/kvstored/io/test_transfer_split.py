@@ -2,7 +2,7 @@ import pytest
 
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import Background, IoRequest, Operation
-from kvstored.io.split import REQUEST_BYTES_MAX, split_ranges, submit_split
+from kvstored.io.transfer import REQUEST_BYTES_MAX, split_ranges, submit_split
 from kvstored_contract.limits import ALIGNMENT_BYTES
 from tests.kvstored.io.held_engine import HeldEngine
 

@@ -3,7 +3,7 @@ from typing import cast
 
 from kvstored.io.engine import IoRequest
 from kvstored.store.space.device_set import DeviceSet
-from kvstored.store.write.slab_openings import SlabOpenings
+from kvstored.store.write.extents import SlabOpenings
 from tests.support.stores import MIB
 
 SLAB = (0, 3)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_adapters.runner.engine.slot_pool import SlotPool, SlotRange
+from engine_adapters.runner.engine.scheduler import SlotPool, SlotRange
 
 
 def test_reserves_first_fit() -> None:

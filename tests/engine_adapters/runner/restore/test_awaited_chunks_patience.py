@@ -1,4 +1,4 @@
-from engine_adapters.runner.restore.patience import Patience
+from engine_adapters.runner.restore.awaited_chunks import Patience
 
 
 def test_only_waiting_counts() -> None:

@@ -1,5 +1,5 @@
 from kvstored.call_times import BUCKETS_S
-from kvstored.latencies import Latencies
+from kvstored.server.calls import Latencies
 
 
 def test_calls_are_counted_by_verb_and_bucket() -> None:
