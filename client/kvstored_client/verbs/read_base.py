@@ -32,6 +32,13 @@ class ReadBase:
         """Whether no chunk of the layer is pending: waiting for it brings nothing new."""
         return self._progress.is_layer_settled(layer)
 
+    def resident_chunks(self, layer: int) -> int:
+        """Leading chunks whose slice of the layer lies verified at its destination.
+
+        One look for all of them: about as long as one of ``is_resident``.
+        """
+        return self._progress.resident_chunks(layer)
+
     def state(self, chunk: int, layer: int) -> SliceState:
         """State of one slice."""
         return self._progress.state(chunk, layer)
