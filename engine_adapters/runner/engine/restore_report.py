@@ -13,7 +13,8 @@ class RestoreReport:
     of the threads that decoded for it, beside all else. ``recomputed_layer_tokens`` counts tokens,
     each in one layer, that were computed from the tokens because layers after them were loaded.
     ``made_s`` is the part of ``duration_s`` in which layers were made, from states or from
-    tokens; 0 where that is not measured. ``is_by_layers`` where each layer of all tokens came before the next one.
+    tokens; 0 where that is not measured. ``is_by_layers`` where each layer of all tokens came
+    before the next one.
     """
 
     restored_tokens: int = 0
