@@ -42,7 +42,7 @@ TINY = SlowScale(
 def rounds(**seconds: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
     """What three rounds at one rate found; modes that are not named took as long as computing."""
     computing = (2.0, 4.0, 2.0)
-    found = {COMPUTING: computing}
+    found: dict[str, tuple[float, ...]] = {COMPUTING: computing}
     for mode in MODES:
         found[mode] = seconds.get(mode, computing)
         found[f"{mode}_restored"] = (0.5, 0.5, 0.0)
