@@ -27,6 +27,13 @@ class ArenaSlices:
             return read.state(chunk, local)
         return SliceState.MISSING if reads.is_given_up else SliceState.PENDING
 
+    def arrived_chunks(self, layer: int) -> int:
+        """What the board says."""
+        if (found := self._reads.read_of(layer)) is None:
+            return 0
+        read, local = found
+        return read.resident_chunks(local)
+
     def _chunk_state(self, chunk: int) -> SliceState:
         reads = self._reads
         is_coming = not reads.are_all_started

@@ -89,6 +89,11 @@ class DecodedSlices:
         )
         return SliceState.MISSING if is_lost else SliceState.PENDING
 
+    def arrived_chunks(self, layer: int) -> int:
+        """Those that are decoded."""
+        found = bytes(self._slices[layer])
+        return len(found) - len(found.lstrip(bytes((_Slice.DECODED,))))
+
     def wait(self, chunk: int, layer: int | None = None, *, timeout_s: float) -> None:
         """Waits for the board, and then for the thread."""
         reads = self._reads

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from itertools import accumulate
 
 from engine_adapters.reading.piece import Piece
 from engine_adapters.reading.section import Section
@@ -61,6 +62,14 @@ class SectionReads:
         self.reached_chunks = 0
         """Leading chunks that nobody needs any more."""
         self.changed = threading.Condition()
+        self._numbers = {
+            layer: number
+            for number, section in enumerate(sections)
+            for layer in range(section.first_layer, section.stop_layer)
+        }
+        self._offsets = list(
+            accumulate((part.region_bytes(self.chunk_count) for part in sections), initial=0)
+        )
         self._client = client
         self._window_bytes = window_bytes
 
@@ -96,11 +105,12 @@ class SectionReads:
 
     def start(self, timeout_ms: int) -> None:
         """Starts the read of the next section."""
-        section = self.sections[len(self.started)]
+        number = len(self.started)
+        section = self.sections[number]
         read = self._client.read(
             self.layout,
             [piece.key for piece in self.pieces],
-            placement_of(section, self.region, self._offset_of(section), self.chunk_count),
+            placement_of(section, self.region, self._offsets[number], self.chunk_count),
             order=self.order,
             first_layer=section.first_layer,
             layer_count=section.layer_count,
@@ -146,17 +156,14 @@ class SectionReads:
 
     def number_of(self, layer: int) -> int:
         """Which section a stored layer is in."""
-        return next(n for n, part in enumerate(self.sections) if layer < part.stop_layer)
+        return self._numbers[layer]
 
     def offset_of(self, layer: int, chunk: int) -> int:
         """Bytes of the region before a slice."""
-        section = self.sections[self.number_of(layer)]
+        number = self.number_of(layer)
+        section = self.sections[number]
         slices = (layer - section.first_layer) * self.chunk_count + chunk
-        return self._offset_of(section) + slices * section.slice_stride
-
-    def _offset_of(self, section: Section) -> int:
-        before = self.sections[: self.sections.index(section)]
-        return sum(part.region_bytes(self.chunk_count) for part in before)
+        return self._offsets[number] + slices * section.slice_stride
 
     @property
     def _watched_layer(self) -> int:

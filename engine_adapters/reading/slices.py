@@ -11,8 +11,8 @@ class Slices(Protocol):
     """The slices of one span, as those who use them want them.
 
     ``chunk`` counts from the span's first, ``layer`` from the model's; it is a layer that the
-    span reads. ``state`` and ``view`` may be called from any thread and never block; one thread
-    waits and closes.
+    span reads. ``state``, ``arrived_chunks`` and ``view`` may be called from any thread and never
+    block; one thread waits and closes.
     """
 
     def state(self, chunk: int, layer: int | None = None) -> SliceState:
@@ -21,6 +21,9 @@ class Slices(Protocol):
         RESIDENT when all of it is there, PENDING while all of it may still come, and anything
         else when it never will.
         """
+
+    def arrived_chunks(self, layer: int) -> int:
+        """Leading chunks of which the layer is RESIDENT; 0 before its read was started."""
 
     def wait(self, chunk: int, layer: int | None = None, *, timeout_s: float) -> None:
         """Blocks until the slice, or the chunk, is not PENDING, or the time is up.

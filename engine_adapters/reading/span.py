@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import cached_property
 
 from torch import Tensor
 
@@ -76,7 +77,7 @@ class Span:
         """Those that are read."""
         return range(self._sections[0].first_layer, self._sections[-1].stop_layer)
 
-    @property
+    @cached_property
     def payload_bytes(self) -> int:
         """Bytes that its reads bring, without headers of chunks and what lies between slices."""
         layout = self.reads.layout
@@ -161,12 +162,7 @@ class Span:
 
     def arrived_chunks(self, layer: int) -> int:
         """Leading chunks of which a stored layer is there now."""
-        missing = (
-            chunk
-            for chunk in range(self.chunk_count)
-            if self._slices.state(chunk, layer) is not SliceState.RESIDENT
-        )
-        present = next(missing, self.chunk_count)
+        present = self._slices.arrived_chunks(layer)
         # As after any failure of the store. The bytes themselves last as long as the region:
         # each session has memory of its own.
         return present if self._region.is_current else 0

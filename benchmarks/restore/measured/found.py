@@ -29,7 +29,7 @@ class Found:
     ``schedules`` is what was planned, and ``restored`` what each restoration made its layers
     from: it decides by its own rates how many it recomputes. ``recompute`` has one sample for all
     rounds: it is several times as slow as any other mode. ``waited_s`` is the part of the seconds
-    of ``hcache`` in which it could compute nothing.
+    of ``hcache`` in which it could compute nothing, ``made_s`` that in which it made layers.
     ``device_bytes_per_s`` is what the device was limited to, ``planned_project_s`` C_H when
     that was set. ``tokens_equal`` says whether all modes went on with the same tokens.
     """
@@ -38,6 +38,7 @@ class Found:
     schedules: Mapping[Mode, LayerSchedule]
     seconds: Mapping[Mode, tuple[float, ...]]
     waited_s: tuple[float, ...]
+    made_s: tuple[float, ...]
     restored: Mapping[Mode, tuple[RestoredLayers, ...]]
     costs: tuple[LayerCosts, ...]
     beside: tuple[BesideCosts, ...]
@@ -86,8 +87,11 @@ class Found:
             all_s - waited_s
             for all_s, waited_s in zip(self.seconds[Mode.HCACHE], self.waited_s, strict=True)
         )
-        rounds = zip(self.restored[Mode.HCACHE], self.costs, strict=True)
-        return ratios(worked, [layers.computing_s(costs) for layers, costs in rounds])
+        return ratios(worked, self._computing_s())
+
+    def made_over_costs(self) -> tuple[float, ...]:
+        """The part of that in which ``hcache`` made layers: the rest looks what has arrived."""
+        return ratios(self.made_s, self._computing_s())
 
     def over(self, mode: Mode, peer: Mode) -> float:
         """Seconds over those of another mode: the median of the rounds."""
@@ -122,6 +126,11 @@ class Found:
         return tuple(
             self.hidden_bytes / costs.io_hidden_s / self.device_bytes_per_s for costs in self.costs
         )
+
+    def _computing_s(self) -> list[float]:
+        """What computing the layers of ``hcache`` takes by the costs of each round."""
+        rounds = zip(self.restored[Mode.HCACHE], self.costs, strict=True)
+        return [layers.computing_s(costs) for layers, costs in rounds]
 
     def _round_s(self, mode: Mode) -> tuple[float, ...]:
         """Seconds in each round."""

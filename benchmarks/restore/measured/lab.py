@@ -87,6 +87,7 @@ class SettingLab:
                 Mode.RECOMPUTE: (recompute_s,),
             },
             waited_s=samples[_waited(Mode.HCACHE)],
+            made_s=samples[_made(Mode.HCACHE)],
             restored={
                 **{
                     mode: tuple(
@@ -122,6 +123,7 @@ class SettingLab:
             return {
                 mode: report.duration_s,
                 _waited(mode): report.waited_s,
+                _made(mode): report.made_s,
                 _recomputed(mode): report.recomputed_layer_tokens / len(self._history),
             }
 
@@ -175,6 +177,10 @@ def history_of(setting: MeasuredSetting, model: Model, settings: Settings) -> li
 
 def _waited(mode: Mode) -> str:
     return f"{mode}_waited_s"
+
+
+def _made(mode: Mode) -> str:
+    return f"{mode}_made_s"
 
 
 def _recomputed(mode: Mode) -> str:

@@ -138,6 +138,7 @@ def details_of(found: Found) -> list[Series]:
         ("hcache_vs_beside", "ratio", found.over_beside()),
         ("hcache_waited_vs_bound", "ratio", found.waited_over_bound()),
         ("hcache_worked_vs_costs", "ratio", found.worked_over_costs()),
+        ("hcache_made_vs_costs", "ratio", found.made_over_costs()),
     ]
     if noise := found.noise():
         samples.append(("hcache_vs_alike", "ratio", noise))

@@ -55,6 +55,7 @@ def show_found(console: Console, found: Found) -> None:
         f"hcache, costs of both sides at once: {median(beside):.3f} of the duration of its layers",
         f"hcache waited: {median(found.waited_over_bound()):.3f} of the bound",
         f"hcache worked: {median(found.worked_over_costs()):.3f} of what its work costs",
+        f"hcache made layers: {median(found.made_over_costs()):.3f} of what its work costs",
     )
     show(console, table_of(found), notes)
 

@@ -6,6 +6,7 @@ from kvstored_client.values import ReadReport
 from kvstored_client.verbs.held_board import HeldBoard
 from kvstored_contract.board import Board, BoardWord, SliceState
 
+_RESIDENT = bytes((SliceState.RESIDENT,))
 _MAY_COME = bytes((SliceState.PENDING, SliceState.RESIDENT))
 
 
@@ -25,7 +26,7 @@ class ReadProgress:
         self.limit = limit
         with board.lock:
             shown = board.shown()
-            self._row = bytes([SliceState.RESIDENT]) * shown.states.shape[1]
+            self._row = _RESIDENT * shown.states.shape[1]
 
     def state(self, chunk: int, layer: int) -> SliceState:
         """State of one slice."""
@@ -82,6 +83,17 @@ class ReadProgress:
             shown = self.board.shown()
             _check(shown, None, layer)
             return bool((shown.states[:, layer] == SliceState.RESIDENT).all())
+
+    def resident_chunks(self, layer: int) -> int:
+        """Leading chunks whose slice of the layer lies verified at its destination.
+
+        One look for all of them: about as long as one of ``is_resident``.
+        """
+        with self.board.lock:
+            shown = self.board.shown()
+            _check(shown, None, layer)
+            column = shown.states[:, layer].tobytes()
+        return len(column) - len(column.lstrip(_RESIDENT))
 
     @property
     def finished(self) -> bool:
@@ -161,6 +173,13 @@ class ReadBase:
     def is_layer_settled(self, layer: int) -> bool:
         """Whether no chunk of the layer is pending: waiting for it brings nothing new."""
         return self._progress.is_layer_settled(layer)
+
+    def resident_chunks(self, layer: int) -> int:
+        """Leading chunks whose slice of the layer lies verified at its destination.
+
+        One look for all of them: about as long as one of ``is_resident``.
+        """
+        return self._progress.resident_chunks(layer)
 
     def state(self, chunk: int, layer: int) -> SliceState:
         """State of one slice."""

@@ -12,7 +12,9 @@ class RestoreReport:
     was loaded from the back (Cake); None where it did not. ``decode_s`` is the processor's time
     of the threads that decoded for it, beside all else. ``recomputed_layer_tokens`` counts tokens,
     each in one layer, that were computed from the tokens because layers after them were loaded.
-    ``is_by_layers`` where each layer of all tokens came before the next one.
+    ``made_s`` is the part of ``duration_s`` in which layers were made, from states or from
+    tokens; 0 where that is not measured. ``is_by_layers`` where each layer of all tokens came
+    before the next one.
     """
 
     restored_tokens: int = 0
@@ -23,4 +25,5 @@ class RestoreReport:
     meeting_token: int | None = None
     decode_s: float = 0.0
     recomputed_layer_tokens: int = 0
+    made_s: float = 0.0
     is_by_layers: bool = False

@@ -9,7 +9,7 @@ from engine_adapters.runner.model.model_config import ModelConfig
 from engine_adapters.runner.model.model_weights import LayerWeights
 from engine_adapters.runner.model.norm import Norm
 from engine_adapters.runner.model.projection import Projection
-from engine_adapters.runner.model.rotary import RotaryTable, rotate
+from engine_adapters.runner.model.rotary import RotaryTable, rotate_in_place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +64,7 @@ class KvProjection:
         token_count = len(hidden)
         # view, not flatten: what could only be written as a copy must fail.
         self.value.apply_into(normed, values.view(token_count, -1))
-        if self.rotary is None:
-            self.key.apply_into(normed, keys.view(token_count, -1))
-            return
-        angles = self.rotary.between(first_position, first_position + token_count)
-        rotate(self.key.apply(normed).view(keys.shape), angles, out=keys)
+        self.key.apply_into(normed, keys.view(token_count, -1))
+        if self.rotary is not None:
+            angles = self.rotary.between(first_position, first_position + token_count)
+            rotate_in_place(keys, angles)

@@ -23,7 +23,8 @@ class RmsNorm:
 
     def apply(self, hidden: Tensor) -> Tensor:
         """See Norm; the quotient is taken in float32 and rounded before it is weighted."""
-        return self.weight * rms_norm(hidden, self.weight.shape, None, self.epsilon)
+        quotient = rms_norm(hidden, self.weight.shape, None, self.epsilon)
+        return quotient.mul_(self.weight)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,15 @@ class RotaryTable:
         return Angles(self._cosines[first:stop], self._sines[first:stop])
 
 
+def rotate_in_place(vectors: Tensor, angles: Angles) -> None:
+    """As ``rotate``, to the bit, with half as much memory besides ``vectors``."""
+    half = vectors.shape[-1] // 2
+    first, second = vectors[..., :half], vectors[..., half:]
+    before = first.clone()
+    first.mul_(angles.cosines).addcmul_(second, angles.sines, value=-1)
+    second.mul_(angles.cosines).addcmul_(before, angles.sines)
+
+
 def rotate(vectors: Tensor, angles: Angles, *, out: Tensor | None = None) -> Tensor:
     """Rotates each pair (i, i + head_dim / 2) of ``vectors`` by the angle of its token.
 

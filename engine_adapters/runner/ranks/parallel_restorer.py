@@ -23,15 +23,17 @@ from engine_adapters.restore import (
     TokenRange,
     first_span_chunks,
 )
+from engine_adapters.restore.stake import STAKE_SHARE
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.kv_projection import KvProjection
 from engine_adapters.runner.model.rotary import rotate
+from engine_adapters.runner.ranks.bounded_match import match_within
 from engine_adapters.runner.ranks.collective_calls import CollectiveCalls, RanksLostError
 from engine_adapters.runner.ranks.model_shard import ModelShard
 from engine_adapters.runner.ranks.share_gathering import ShareGathering
 from engine_adapters.runner.restore.staging import staging_for
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_client import Client, Order, StateKind
+from kvstored_client import Client, Match, Order, StateKind
 
 LOGGER = logging.getLogger(__name__)
 
@@ -155,11 +157,20 @@ class ParallelRestorer:
         self._read_bytes = (0, 0)
         layout = self._format.layout
         chunk_keys = self._client.prefix_keys(layout, token_ids[:-1])
-        match = self._client.match(layout, chunk_keys, lease_ms=int(self._options.timeout_s * 1000))
+        match = match_within(
+            self._client,
+            layout,
+            chunk_keys,
+            lease_ms=int(self._options.timeout_s * 1000),
+            wait_s=self._look_up_s(len(token_ids)),
+            clock=self._clock,
+        )
+        match = match or Match(0, None)
+        looked_up_s = self._clock() - started_s
         try:
             chunk_count = self._least(match.chunk_count)
             pieces = pieces_of(chunk_keys[:chunk_count], chunk_tokens=layout.chunk_tokens)
-            restored_chunks = self._restore(pieces, keys, values)
+            restored_chunks = self._restore(pieces, keys, values, looked_up_s=looked_up_s)
             self._staging.finish()
         except RanksLostError:
             LOGGER.exception("a process of the model is lost; nothing is restored any more")
@@ -175,11 +186,24 @@ class ParallelRestorer:
             duration_s=self._clock() - started_s,
         )
 
-    def _restore(self, pieces: Sequence[Piece], keys: Tensor, values: Tensor) -> int:
-        """Batch after batch; how many leading chunks every process has restored."""
+    def _look_up_s(self, token_count: int) -> float:
+        """How long to wait for what is stored: all that a store may cost in vain."""
+        options = self._options
+        if options.compute is None:
+            return options.timeout_s
+        compute_s = options.compute.compute_s(0, token_count, options.step_tokens)
+        return max(options.least_wait_s, STAKE_SHARE * compute_s)
+
+    def _restore(
+        self, pieces: Sequence[Piece], keys: Tensor, values: Tensor, *, looked_up_s: float
+    ) -> int:
+        """Batch after batch; how many leading chunks every process has restored.
+
+        ``looked_up_s`` it was waited already to know what is stored.
+        """
         batches = self._batches(len(pieces))
         own = [pieces[batch.first_chunk + chunk] for batch in batches for chunk in batch.own]
-        self._limit = self._limit_of(len(pieces), own_chunks=len(own))
+        self._limit = self._limit_of(len(pieces), own_chunks=len(own), looked_up_s=looked_up_s)
         self._calls.take_waited_s()
         reader = SpanReader(
             self._client,
@@ -206,20 +230,25 @@ class ParallelRestorer:
             self._read_bytes = reader.read_bytes()
         return restored
 
-    def _limit_of(self, chunk_count: int, *, own_chunks: int) -> LoadLimit | None:
+    def _limit_of(
+        self, chunk_count: int, *, own_chunks: int, looked_up_s: float
+    ) -> LoadLimit | None:
         """What loading may cost in vain; this process reads ``own_chunks`` of all."""
         options, layout = self._options, self._format.layout
         if options.compute is None or not (own_chunks and self._sections):
             return None
         layers = [layer for section in self._sections for layer in section_layers(section)]
-        return LoadLimit(
+        limit = LoadLimit(
             options.compute,
             TokenRange(0, chunk_count * layout.chunk_tokens),
             byte_count=own_chunks * sum(map(layout.slice_bytes, layers)),
             step_tokens=options.step_tokens,
             least_wait_s=options.least_wait_s,
-            now_s=self._clock(),
+            now_s=self._clock() - looked_up_s,
         )
+        # It counts, but as no silence of the reader.
+        limit.pass_over(looked_up_s)
+        return limit
 
     @property
     def _share_chunks(self) -> int:

@@ -17,6 +17,7 @@ from engine_adapters.restore import (
     plan_cake,
 )
 from engine_adapters.restore.source import SOURCE_OF
+from engine_adapters.restore.stake import STAKE_SHARE
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, RestorationState
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.restore.awaited_chunks import AwaitedChunks, Patience
@@ -27,8 +28,7 @@ from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
 
 OPENING_SHARE = 1 / 16
-"""Of computing everything: so long a request waits to hear what is stored before it computes, and
-so many of its tokens it computes then at once."""
+"""Of all tokens: so many are computed at once while it is not known what is stored."""
 
 WAIT_S_MAX = 0.005
 """Longest wait for one chunk: another one may arrive before it."""
@@ -71,7 +71,7 @@ class CakeRestoration:
         self._started_s = self._ended_s = clock()
         prompt_tokens = len(target.token_ids)
         alone_s = rates.compute_cost(compute).compute_s(0, prompt_tokens, _step_tokens(rates))
-        self._patience = Patience(min(options.opening_s_max, OPENING_SHARE * alone_s), clock)
+        self._patience = Patience(_opening_s(options, alone_s), clock)
         """Adds up the time in which nothing can be computed because nothing has arrived.
 
         It limits the wait until it is known what is stored; later ones the planner limits.
@@ -325,3 +325,8 @@ def _runs(chunks: Sequence[int]) -> list[range]:
         else:
             result.append(range(chunk, chunk + 1))
     return result
+
+
+def _opening_s(options: RestoreOptions, alone_s: float) -> float:
+    """How long to wait for what is stored: no more than a slow store may cost."""
+    return min(options.opening_s_max, max(options.least_wait_s, STAKE_SHARE * alone_s))

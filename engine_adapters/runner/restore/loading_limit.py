@@ -56,6 +56,8 @@ class LoadingLimit:
         self._meter = ReadMeter(layer_rates, now_s=now_s)
         self.recomputed_layer_tokens = 0
         """Tokens, each in one layer, that were computed because layers after them are loaded."""
+        self.made_s = 0.0
+        """Seconds in which layers were made, from states or from tokens."""
         if compute is None:
             return
         self._stake = Stake(
@@ -123,11 +125,13 @@ class LoadingLimit:
     def end_recompute(self, duration_s: float, *, layer_tokens: int) -> None:
         """So many tokens, each in one layer, were computed from the tokens."""
         self.recomputed_layer_tokens += layer_tokens
+        self.made_s += duration_s
         if self._layer_rates is not None and self._is_on_cpu:
             self._layer_rates.recomputed(duration_s, layer_tokens=layer_tokens)
 
     def end_take(self, layer: int, duration_s: float, *, layer_tokens: int) -> None:
         """So many tokens of a layer were projected, or copied and rotated."""
+        self.made_s += duration_s
         if self._layer_rates is not None and self._is_on_cpu:
             source = SOURCE_OF[self._format.layout.layers[layer].kind]
             self._layer_rates.taken(source, duration_s, layer_tokens=layer_tokens)

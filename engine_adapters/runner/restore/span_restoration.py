@@ -131,6 +131,7 @@ class SpanRestoration:
             waited_s=self._patience.waited_s,
             duration_s=ended_s - self._started_s,
             recomputed_layer_tokens=self._limit.recomputed_layer_tokens,
+            made_s=self._limit.made_s,
         )
 
     def close(self) -> None:

@@ -52,6 +52,7 @@ FOUND = Found(
         Mode.AUTO: (9.0, 36.0),
     },
     waited_s=(0.9, 4.5),
+    made_s=(8.1, 13.0),
     restored={
         Mode.RECOMPUTE: (made(re=9),),
         Mode.KV: (made(kv=9), made(kv=9)),
@@ -95,6 +96,7 @@ def test_waiting_and_working_are_told_apart() -> None:
     assert FOUND.waited_over_bound() == pytest.approx((0.1, 4.5 / 16))
     # Seven layers are projected and two are loaded.
     assert OTHER.worked_over_costs() == pytest.approx((9.0 / 7.2, 13.5 / 7.2))
+    assert OTHER.made_over_costs() == pytest.approx((8.1 / 7.2, 13.0 / 7.2))
 
 
 def test_what_counts_is_what_was_restored_and_not_what_was_planned() -> None:

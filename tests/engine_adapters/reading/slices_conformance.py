@@ -110,6 +110,7 @@ class SlicesConformance:
         slices.wait(0, 0, timeout_s=LONG_S)
         assert slices.state(0, 0) is SliceState.PENDING
         assert slices.state(0) is SliceState.PENDING
+        assert slices.arrived_chunks(0) == 0
 
     def test_a_slice_comes_before_its_chunk(
         self, client: MemoryClient, reads: SectionReads, slices: Slices
@@ -117,6 +118,8 @@ class SlicesConformance:
         self.start_all(reads)
         client.store.reads[0].deliver()
         assert self.settle(slices, 0) == [SliceState.RESIDENT] * CHUNKS
+        assert slices.arrived_chunks(0) == CHUNKS
+        assert slices.arrived_chunks(1) == 0
         assert slices.state(0, 1) is SliceState.PENDING
         assert slices.state(0) is SliceState.PENDING
         client.store.reads[1].deliver()
@@ -167,6 +170,7 @@ class SlicesConformance:
         assert states[:2] + states[3:] == [SliceState.RESIDENT] * (CHUNKS - 1)
         assert states[2] not in (SliceState.PENDING, SliceState.RESIDENT)
         assert slices.state(2) not in (SliceState.PENDING, SliceState.RESIDENT)
+        assert slices.arrived_chunks(1) == 2
         assert self.settle(slices, 0) == [SliceState.RESIDENT] * CHUNKS
 
     def test_what_will_not_be_asked_for_is_lost(

@@ -307,6 +307,7 @@ def test_computing_does_not_count_as_waiting(
     assert report.restored_tokens == WHOLE_CHUNKS * CHUNK_TOKENS
     assert report.waited_s == 0
     assert report.duration_s == 100 * WHOLE_CHUNKS * runner.model.config.layer_count
+    assert report.made_s == report.duration_s
 
 
 def restore_with_clock(runner: Runner, history: list[int], client: MemoryClient) -> RestoreReport:

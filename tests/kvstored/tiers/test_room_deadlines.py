@@ -161,6 +161,15 @@ def test_one_session_that_waited_held_all_others_behind_one_lock(scene: Scene) -
     assert outcomes(patient) == [(PutOutcome.STORED, Reason.UNSPECIFIED)]
 
 
+def test_a_put_waits_until_its_deadline_for_another_that_chooses_what_goes(scene: Scene) -> None:
+    scene.fill()
+    put_durable(scene.opened, [9000])
+    with scene.opened.store._room._eviction_lock:
+        answers = soon(lambda: scene.opened.put([5000], timeout_s=SHORT_S))
+    assert outcomes(answers) == [(PutOutcome.REJECTED, Reason.DEADLINE)]
+    put_durable(scene.opened, [5000])
+
+
 def test_those_who_wait_for_room_of_one_class_wait_for_the_same_evictions(scene: Scene) -> None:
     scene.fill()
     scene.stop_commits()

@@ -55,6 +55,19 @@ def test_a_layer_is_settled_when_all_its_chunks_are(side: Side) -> None:
     assert not side.progress.is_layer_settled(0)
 
 
+def test_the_leading_chunks_of_a_layer_count_until_one_is_missing(side: Side) -> None:
+    assert side.progress.resident_chunks(1) == 0
+    side.board.states[0, 1] = side.board.states[2, 1] = SliceState.RESIDENT
+    assert side.progress.resident_chunks(1) == 1
+    assert side.progress.resident_chunks(0) == 0
+    side.board.states[1, 1] = SliceState.LATE
+    assert side.progress.resident_chunks(1) == 1
+    side.board.states[1, 1] = SliceState.RESIDENT
+    assert side.progress.resident_chunks(1) == CHUNKS
+    with pytest.raises(IndexError, match="layer 2"):
+        side.progress.resident_chunks(LAYERS)
+
+
 def test_a_settled_read_keeps_its_outcome_and_frees_its_board(side: Side) -> None:
     side.progress.board.settle()
     assert side.arena.free_bytes == 4096

@@ -1,6 +1,12 @@
+import pytest
 import torch
 
-from engine_adapters.runner.model.rotary import RotaryConfig, RotaryTable, rotate
+from engine_adapters.runner.model.rotary import (
+    RotaryConfig,
+    RotaryTable,
+    rotate,
+    rotate_in_place,
+)
 
 TABLE = RotaryTable(
     RotaryConfig(theta=100.0),
@@ -38,3 +44,23 @@ def test_every_shape_of_a_rotation_gives_the_same_bits() -> None:
     single = torch.cat([rotate(vectors[i : i + 1], TABLE.at(torch.tensor([i]))) for i in range(64)])
     assert torch.equal(by_chunk.view(64, 2, 8), whole)
     assert torch.equal(single, whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_rotation_in_place_gives_the_same_bits(dtype: torch.dtype) -> None:
+    table = RotaryTable(
+        RotaryConfig(theta=100.0),
+        head_dim=8,
+        position_count=64,
+        dtype=dtype,
+        device=torch.device("cpu"),
+    )
+    vectors = torch.randn(64, 2, 8).to(dtype)
+    angles = table.between(0, 64)
+    wanted = rotate(vectors, angles)
+    # As in a cache: the heads of one token lie together, the tokens apart.
+    apart = torch.zeros(64, 4, 8, dtype=dtype)
+    apart[:, :2] = vectors
+    rotate_in_place(apart[:, :2], angles)
+    assert torch.equal(apart[:, :2], wanted)
+    assert not apart[:, 2:].any()

@@ -1,5 +1,6 @@
 """A process alone, whose store in memory is slow: it computes what does not come."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,9 +22,11 @@ from engine_adapters.runner.ranks import (
 )
 from engine_adapters.runner.ranks.collective_calls import CollectiveCalls
 from kvstored_client.testing import Delivery, Faults, MemoryClient, MemoryStore, StoredChunk
+from kvstored_protos.v1.store_pb2 import MatchRequest
 from tests.engine_adapters.runner.checkpoints import write_llama
-from tests.engine_adapters.runner.memory import Clock, bring_layers_on_wait
+from tests.engine_adapters.runner.memory import Clock, at, bring_layers_on_wait
 from tests.engine_adapters.runner.parallel_rank import CHUNK_TOKENS, make_format
+from tests.support.waiting import PATIENCE_S
 
 CHUNKS = 16
 TOKENS = [(7 * n * n + 3 * n) % 97 for n in range(CHUNKS * CHUNK_TOKENS + 5)]
@@ -153,3 +156,36 @@ def test_a_rank_that_others_waited_for_made_their_stores_silent(
     monkeypatch.setattr(CollectiveCalls, "make", slow)
     report = restoration.run(replace(OPTIONS, least_wait_s=0.0))
     assert report.restored_tokens == CHUNKS * CHUNK_TOKENS
+
+
+ALL_S = COMPUTE.token_s * len(TOKENS)
+
+
+@pytest.mark.parametrize(("share", "restored"), [(0.03, CHUNKS), (0.05, 0)])
+def test_a_store_that_does_not_say_what_it_has_was_waited_for_ten_seconds(
+    share: float, restored: int, model: Model, groups: RankGroups
+) -> None:
+    """At most 4 % of computing everything, as all that a store may cost in vain."""
+    restoration = Restoration(model, groups, Faults())
+    clock = restoration.clock = Clock()
+    ended = threading.Event()
+
+    def answer_late() -> None:
+        clock.advance(share * ALL_S)
+        # An answer that comes in time may come at once.
+        assert restored or ended.wait(PATIENCE_S)
+
+    restoration.store.faults.before = at(MatchRequest, answer_late)
+    report = restoration.run(replace(OPTIONS, least_wait_s=0.0))
+    ended.set()
+    assert report.restored_tokens == restored * CHUNK_TOKENS
+    assert report.duration_s == pytest.approx(share * ALL_S)
+
+
+def test_what_the_look_up_took_is_not_there_for_loading(model: Model, groups: RankGroups) -> None:
+    """Bug: the limit of loading began after the look-up."""
+    restoration = Restoration(model, groups, Faults(), "KK")
+    clock = timed(restoration, CHUNK_S * 0.15)
+    restoration.store.faults.before = at(MatchRequest, lambda: clock.advance(0.039 * ALL_S))
+    report = restoration.run(replace(OPTIONS, least_wait_s=0.0))
+    assert report.restored_tokens == 0
