@@ -6,3 +6,7 @@ class ConversationError(ValueError):
 
     States that are gone never raise it: they are computed again.
     """
+
+
+class LostWordsError(ConversationError):
+    """The store has lost words of something that it still names."""
