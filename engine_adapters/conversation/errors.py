@@ -8,5 +8,9 @@ class ConversationError(ValueError):
     """
 
 
+class OtherModelError(ConversationError):
+    """The words belong to another model."""
+
+
 class LostWordsError(ConversationError):
     """The store has lost words of something that it still names."""

@@ -5,7 +5,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine_adapters.conversation.errors import ConversationError, LostWordsError
+from engine_adapters.conversation.errors import (
+    ConversationError,
+    LostWordsError,
+    OtherModelError,
+)
 from kvstored_client import (
     Ack,
     AppendItem,
@@ -91,9 +95,9 @@ class Journal:
         return None if info is None else self._checked(name, info)
 
     def _checked(self, name: str, info: SequenceInfo) -> tuple[int, ...]:
-        """Its words; raises ConversationError where it is another model's."""
+        """Its words; raises OtherModelError where they are another model's."""
         if info.layout_id != self._layout.layout_id:
-            raise ConversationError(
+            raise OtherModelError(
                 f"{self._kind} {name!r} belongs to another model; use another name"
             )
         return self._read(name, info)

@@ -5,7 +5,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from engine_adapters.conversation.errors import ConversationError, LostWordsError
+from engine_adapters.conversation.errors import (
+    ConversationError,
+    LostWordsError,
+    OtherModelError,
+)
 from engine_adapters.conversation.journal import Journal
 from engine_adapters.link.entry import (
     NEVER,
@@ -14,6 +18,7 @@ from engine_adapters.link.entry import (
     entry_digest,
     entry_of_words,
     entry_words,
+    namespace_tag,
 )
 from engine_adapters.link.errors import ExpiredError, LinkError, LostEntryError, QuotaError
 from engine_adapters.link.quota import EntryQuota
@@ -34,8 +39,9 @@ class Entries:
     """The entries of a namespace with one model. Thread-safe where its client is.
 
     The token ids of an entry lie in a sequence of their own (``Journal``), so that states that are
-    lost can be computed again. Its name has the id, which is random, a digest of the tokens, and
-    their number: the same tokens have one id. Another namespace, or salt, cannot use it.
+    lost can be computed again. Its name has the id, which is random, a digest of the tokens, their
+    number, and a tag of the namespace: the same tokens have one id. Another namespace, or salt,
+    can neither use nor end it.
 
     Raises LinkError where the store cannot tell an entry or keep it, of which LostEntryError names
     one whose token ids are gone, and ExpiredError an id that is over.
@@ -142,14 +148,21 @@ class Entries:
 
         Its states stay until they are evicted, as those of any prompt: others may share them.
         """
-        title = self._titles().get(entry_id)
-        self._known.pop(entry_id, None)
-        return title is not None and self._journal.delete(str(title))
+        title = self._titles().pop(entry_id, None)
+        if title is None or (title.tag is None and self._read(title) is None):
+            return False
+        return self._journal.delete(str(title))
 
     def _titles(self) -> dict[str, EntryTitle]:
-        """By id, those of all entries of the namespace, of other models as well."""
+        """By id, those of all entries of the namespace, of other models as well.
+
+        Those without a tag may be another namespace's: their digest tells.
+        """
+        tags = (None, namespace_tag(self._namespace()))
         found = map(EntryTitle.of_name, self._journal.names())
-        self._known = {title.entry_id: title for title in found if title is not None}
+        self._known = {
+            title.entry_id: title for title in found if title is not None and title.tag in tags
+        }
         return self._known
 
     def _found(self, titles: Mapping[str, EntryTitle], digest: str) -> Entry | None:
@@ -166,6 +179,8 @@ class Entries:
             words = self._journal.read(str(title))
         except LostWordsError as error:
             raise LostEntryError(title.entry_id) from error
+        except OtherModelError:
+            return None
         except ConversationError as error:
             raise LinkError(str(error)) from error
         entry = None if words is None else entry_of_words(title.entry_id, words)
@@ -194,7 +209,8 @@ class Entries:
             expires_s=None if ttl_s is None else now_s + ttl_s,
             sink_ids=tuple(sink_ids),
         )
-        title = EntryTitle(entry_id, self._digest(token_ids, sink_ids), len(token_ids))
+        tag = namespace_tag(self._namespace())
+        title = EntryTitle(entry_id, self._digest(token_ids, sink_ids), len(token_ids), tag)
         self._append(title, entry_words(entry))
         self._known[entry_id] = title
         return entry
@@ -220,15 +236,22 @@ class Entries:
             if title.token_count is not None:
                 yield title.token_count
                 continue
-            entry = self._read(title)
-            yield 0 if entry is None else len(entry.token_ids)
+            try:
+                entry = self._read(title)
+            except LostEntryError:
+                continue
+            if entry is not None:
+                yield len(entry.token_ids)
 
     def _digest(self, token_ids: Sequence[int], sink_ids: Sequence[int]) -> str:
+        namespace = self._namespace()
+        return entry_digest(token_ids, sink_ids, namespace=namespace, model=self._model)
+
+    def _namespace(self) -> bytes:
+        """Clients with another salt have the same names of sequences, but no states in common."""
         if not self._client.namespace:
             self._check_store()
-        # Clients with another salt have the same names of sequences, but no states in common.
-        namespace = self._client.namespace.encode()
-        return entry_digest(token_ids, sink_ids, namespace=namespace, model=self._model)
+        return self._client.namespace.encode()
 
     def _check_store(self) -> None:
         if not self._client.available():

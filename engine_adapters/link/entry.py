@@ -12,7 +12,8 @@ NEVER = 0
 """The time of expiry of an entry that stays."""
 
 _DIGEST_BYTES = 16
-_NAME = re.compile(r"(cc-[0-9a-f]{24})\.([0-9a-f]{32})(?:\.([0-9]{1,10}))?")
+_TAG_BYTES = 8
+_NAME = re.compile(r"(cc-[0-9a-f]{24})\.([0-9a-f]{32})(?:\.([0-9]{1,10})\.([0-9a-f]{16}))?")
 _PLAIN = 1
 _AFTER_SINK = 2
 
@@ -33,18 +34,18 @@ class Entry:
 
 
 class EntryTitle(NamedTuple):
-    """What the name of an entry says.
+    """What the name of an entry says: how many tokens it has, and the tag of its namespace.
 
-    ``token_count`` is None in names that were given before they had one.
+    ``token_count`` and ``tag`` are None in names that were given before they had these.
     """
 
     entry_id: str
     digest: str
     token_count: int | None
+    tag: str | None
 
     def __str__(self) -> str:
-        parts = (self.entry_id, self.digest, self.token_count)
-        return ".".join(str(part) for part in parts if part is not None)
+        return ".".join(str(part) for part in self if part is not None)
 
     @classmethod
     def of_name(cls, name: str) -> "EntryTitle | None":
@@ -53,7 +54,12 @@ class EntryTitle(NamedTuple):
         if matched is None:
             return None
         count = None if matched[3] is None else int(matched[3])
-        return cls(matched[1], matched[2], count)
+        return cls(matched[1], matched[2], count, matched[4])
+
+
+def namespace_tag(namespace: bytes) -> str:
+    """Tells entries of namespaces apart that have their names in common."""
+    return hash_fields([b"kvstored.entry.namespace.1", namespace])[:_TAG_BYTES].hex()
 
 
 def entry_digest(

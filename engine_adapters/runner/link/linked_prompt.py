@@ -207,6 +207,7 @@ class LinkedPrompt:
         step_tokens = store.options.step_tokens
         chooser: Chooser | None = None
         if choice.count:
+            kind: type[Deviations | QueryRanking]
             kind = Deviations if choice.method.deviating_percent else QueryRanking
             chooser = kind(
                 store.model, plan, target, chosen_count=choice.count, step_tokens=step_tokens

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
 from engine_adapters.conversation.journal import Journal
 from engine_adapters.link.entries import NAME_SUFFIX, Entries, Entry
+from engine_adapters.link.entry import EntryTitle
 from engine_adapters.link.errors import ExpiredError, LinkError, LostEntryError, QuotaError
 from engine_adapters.link.quota import EntryQuota
 from kvstored_client import SequenceInfo
@@ -114,7 +116,28 @@ def test_other_namespaces_and_models_see_nothing(
             assert strange.list() == []
             with pytest.raises(ExpiredError):
                 strange.get(entry.entry_id)
+        assert not Entries(other, MODEL).expire(entry.entry_id)
     assert entries.get(entry.entry_id) == entry
+
+
+def test_names_without_a_tag_are_told_by_their_digest(
+    client: MemoryClient, store: MemoryStore, entries: Entries
+) -> None:
+    entry = entries.add([1])
+    (name,) = (one.removesuffix(NAME_SUFFIX) for one in client.sequences.list())
+    title = EntryTitle.of_name(name)
+    assert title is not None
+    journal = Journal(client, MODEL, kind="context cache", suffix=NAME_SUFFIX)
+    words = journal.open(name)
+    earlier = str(title._replace(token_count=None, tag=None))
+    journal.append(earlier, journal.open(earlier), words)
+    journal.delete(name)
+    with MemoryClient(store, salt="another") as other:
+        assert not Entries(other, MODEL).expire(entry.entry_id)
+        assert Entries(other, MODEL).list() == []
+    assert entries.get(entry.entry_id) == entry
+    assert entries.expire(entry.entry_id)
+    assert entries.list() == []
 
 
 def test_an_entry_that_was_never_finished_is_none(client: MemoryClient, entries: Entries) -> None:
@@ -159,15 +182,14 @@ def test_many_chunks_take_one_look_at_the_names(
     entries: Entries, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [entries.add([number]) for number in range(3)]
-    lists: list[int] = []
-    names = client.sequences.list
-    monkeypatch.setattr(client.sequences, "list", lambda: (lists.append(1), names())[1])
+    look = Mock(side_effect=client.sequences.list)
+    monkeypatch.setattr(client.sequences, "list", look)
     found = entries.look_up([[number] for number in range(6)])
     assert [found[(number,)] for number in range(6)] == [*made, None, None, None]
-    assert len(lists) == 1
+    assert look.call_count == 1
     # What is known by its id needs none.
     assert [entries.get(entry.entry_id) for entry in made] == made
-    assert len(lists) == 1
+    assert look.call_count == 1
 
 
 def test_an_entry_that_another_process_ends_is_over(
@@ -192,7 +214,7 @@ def test_names_from_before_they_had_a_length_are_read(
     (title,) = entries._titles().values()
     entries.expire(entry.entry_id)
     journal = Journal(client, MODEL, kind="context cache", suffix=NAME_SUFFIX)
-    name = str(title._replace(token_count=None))
+    name = str(title._replace(token_count=None, tag=None))
     assert name.count(".") == 1
     journal.append(name, journal.open(name), [1, 1000, 2, 4, 5, 0])
     assert entries.get(entry.entry_id) == entry

@@ -8,6 +8,7 @@ from engine_adapters.link.entry import (
     entry_digest,
     entry_of_words,
     entry_words,
+    namespace_tag,
 )
 
 TOKENS = st.lists(st.integers(0, 2**32 - 1), max_size=8).map(tuple)
@@ -40,15 +41,19 @@ def test_words_of_another_version_are_no_entry() -> None:
     assert entry_of_words("cc-1", [3, 1000, 2, 5, 6, 0]) is None
 
 
-@pytest.mark.parametrize("count", [None, 0, 17])
-def test_a_title_is_a_name(count: int | None) -> None:
-    title = EntryTitle("cc-" + 24 * "1", 32 * "a", count)
+@pytest.mark.parametrize(("count", "tag"), [(None, None), (0, 16 * "b"), (17, 16 * "0")])
+def test_a_title_is_a_name(count: int | None, tag: str | None) -> None:
+    title = EntryTitle("cc-" + 24 * "1", 32 * "a", count, tag)
     assert EntryTitle.of_name(str(title)) == title
 
 
 @pytest.mark.parametrize("name", ["", "cc-1.a", "cc-" + 24 * "1" + "." + 32 * "a" + ".x"])
 def test_other_names_are_none(name: str) -> None:
     assert EntryTitle.of_name(name) is None
+
+
+def test_namespaces_have_tags_of_their_own() -> None:
+    assert len({namespace_tag(b""), namespace_tag(b"a"), namespace_tag(b"b")}) == 3
 
 
 def test_whatever_differs_has_another_digest() -> None:
