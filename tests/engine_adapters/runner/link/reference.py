@@ -38,7 +38,7 @@ class DenseLlama:
         halves = torch.arange(0, self._head_dim, 2).float() / self._head_dim
         self._speeds = 1.0 / (10_000.0**halves)
         self.least_gap = torch.inf
-        """Of the last call of ``asked``: how near two ranges were that follow each other."""
+        """Of the last call of ``asked``: how near those ranges were whose order matters."""
 
     @torch.no_grad()
     def run(
@@ -150,9 +150,13 @@ class DenseLlama:
                     ranges.append((float(scores[left].mean()), left))
         ranges.sort(key=lambda one: -one[0])
         chosen = [position for _, left in ranges for position in left][:count]
-        self.least_gap = min(
-            (one - other for (one, _), (other, _) in pairwise(ranges)), default=torch.inf
-        )
+        self.least_gap, start = torch.inf, 0
+        for (score, left), (next_score, next_left) in pairwise(ranges):
+            stop = start + len(left)
+            # Whether another order of the two would choose other tokens.
+            if start < count < stop + len(next_left):
+                self.least_gap = min(self.least_gap, score - next_score)
+            start = stop
         return computed | set(chosen)
 
     def deviating(self, parts: Sequence["ReferencePart"], percent: int) -> set[int]:
