@@ -94,8 +94,12 @@ class Entries:
 
     def get(self, entry_id: str) -> Entry:
         """The entry of this id."""
-        title = self._known.get(entry_id) or self._titles().get(entry_id)
-        entry = None if title is None else self._read(title)
+        known = self._known.get(entry_id)
+        entry = None if known is None else self._read(known)
+        if entry is None:
+            # Another process may have made it, or written it once more under another name.
+            title = self._titles().get(entry_id)
+            entry = None if title is None or title == known else self._read(title)
         if entry is None:
             self._check_store()
             raise ExpiredError(entry_id)

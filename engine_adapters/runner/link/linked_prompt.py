@@ -127,7 +127,7 @@ class Choice(NamedTuple):
     """How many tokens a method chooses besides those of the plan."""
 
     method: LinkMethod
-    count: int
+    token_count: int
 
 
 class LinkedPrompt:
@@ -198,7 +198,7 @@ class LinkedPrompt:
             store.limit(plan.token_count + sink_tokens),
             store.options,
         )
-        if self._choice.count or sink_tokens:
+        if self._choice.token_count or sink_tokens:
             self._restoration = self._chosen(entries, target)
         return self._restoration
 
@@ -206,11 +206,11 @@ class LinkedPrompt:
         plan, store, choice = self.plan, self._store, self._choice
         step_tokens = store.options.step_tokens
         chooser: Chooser | None = None
-        if choice.count:
+        if choice.token_count:
             kind: type[Deviations | QueryRanking]
             kind = Deviations if choice.method.deviating_percent else QueryRanking
             chooser = kind(
-                store.model, plan, target, chosen_count=choice.count, step_tokens=step_tokens
+                store.model, plan, target, chosen_count=choice.token_count, step_tokens=step_tokens
             )
         missing = MissingStates(store.model, plan, target, step_tokens=step_tokens)
         return ChosenRestoration(entries, missing, plan, self._sinks, chooser)

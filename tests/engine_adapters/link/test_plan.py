@@ -88,7 +88,7 @@ def test_more_tokens_are_computed() -> None:
 def test_a_share_of_entries_is_rounded_up(percent: int, count: int) -> None:
     # 30 tokens in entries, the last of which is computed in any case.
     method = LinkMethod.named(f"cacheblend-{percent}")
-    parts = [NewPart(9), A, B]
+    parts: list[Part] = [NewPart(9), A, B]
     assert chosen_count(plan_link(parts, method), parts, method) == count
 
 

@@ -2,12 +2,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_adapters.link.method import LinkMethod
-from engine_adapters.link.parts import EntryPart, NewPart
+from engine_adapters.link.parts import EntryPart, NewPart, Part
 from engine_adapters.link.plan import LinkPlan, chosen_count, plan_link
 from engine_adapters.link.ranking import query_positions, ranked_positions
 from tests.engine_adapters.link.drawn_prompts import plans
 
-PARTS = [EntryPart("a", 20), NewPart(2), EntryPart("b", 10), NewPart(3)]
+PARTS: list[Part] = [EntryPart("a", 20), NewPart(2), EntryPart("b", 10), NewPart(3)]
 NAIVE = plan_link(PARTS, LinkMethod.named("naive"))
 
 
