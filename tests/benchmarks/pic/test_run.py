@@ -3,7 +3,6 @@
 import io
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from benchmarks.benchmark import Settings
@@ -13,6 +12,7 @@ from benchmarks.pic.run import NOT_JUDGED, PICTURE, measure
 from benchmarks.pic.scale import FULL, METHODS, QUICK, Scale
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.runner.model.random_model import RandomModelShape
+from tests.support import scale
 
 TINY = Scale(
     shape=RandomModelShape(
@@ -40,14 +40,14 @@ TINY = Scale(
 def test_every_method_has_a_name_of_linking() -> None:
     for name in METHODS.values():
         assert str(LinkMethod.named(name)) == name
-    for scale in (FULL, QUICK):
-        assert scale.shape.position_count > max(scale.lengths)
+    for size in (FULL, QUICK):
+        assert size.shape.position_count > max(size.lengths)
         # The states of the shortest prompt exceed the DRAM of the cold daemon.
-        token_bytes = 2 * 4 * scale.shape.layer_count * scale.shape.hidden_size
-        assert min(scale.lengths) * token_bytes > scale.cold_dram_bytes
+        token_bytes = 2 * 4 * size.shape.layer_count * size.shape.hidden_size
+        assert min(size.lengths) * token_bytes > size.cold_dram_bytes
 
 
-@pytest.mark.quick
+@scale.at(scale.Scale.QUICK)
 def test_all_figures_and_nothing_left(tmp_path: Path) -> None:
     output = io.StringIO()
     settings = Settings(
