@@ -1,7 +1,7 @@
 """Prompts that are linked from entries: EPIC, figures 5 and 8, without a trained model.
 
 In reading order: how much is measured (``scale``), one daemon with entries in it (``linked``), what
-is told of the times (``figures``, and a picture of them: ``plot``), and the whole (``run``).
+the times say (``figures``), their picture (``plot``), and the whole (``run``).
 """
 
 from benchmarks.benchmark import Benchmark
