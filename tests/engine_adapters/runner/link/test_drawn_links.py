@@ -47,7 +47,7 @@ def test_any_prompt(
     if any(one.layout_id == lab.state_format.layout.layout_id for one in lab.store.chunks.values()):
         lab.lose(lost)
     linked = lab.check(parts, method, named=named, token_budget=token_budget)
-    if method == "attnlink-22":
+    if method == "attnlink-22" and not any(part.sink_ids for part in parts):
         # Twice the longest entry: nothing is left but what a plain prompt has as well.
         every = [token_id for part in parts for token_id in part.token_ids]
         assert (linked.logits[0] - lab.dense.plain(every)).abs().max() < 1e-4
