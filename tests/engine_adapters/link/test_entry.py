@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_adapters.link.entry import (
@@ -22,6 +22,7 @@ ENTRIES = st.builds(
 )
 
 
+@settings(max_examples=30)
 @given(ENTRIES, st.data())
 def test_words_tell_the_entry(entry: Entry, data: st.DataObject) -> None:
     words = entry_words(entry)

@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_adapters.link.method import LinkMethod
@@ -37,6 +37,7 @@ def test_what_is_computed_anyway_is_not_chosen() -> None:
     assert ranked_positions(plan, [1.0] * 34 + [0.0], 100) == [*range(18), *range(24, 30)]
 
 
+@settings(max_examples=30)
 @given(plans, st.integers(0, 40), st.data())
 def test_as_many_as_there_are(plan: LinkPlan, count: int, data: st.DataObject) -> None:
     score = st.floats(0, 1, width=32)

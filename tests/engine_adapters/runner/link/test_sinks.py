@@ -11,11 +11,12 @@ from kvstored_client.testing import MemoryClient
 from tests.engine_adapters.runner.link.lab import LinkLab, after_sink, entry, ids, new
 
 METHODS = ["naive", "full", "attnlink-6", "cacheblend-20", "query-6", "split-8"]
-SOURCES = {"kv": Source.KV, "hidden": Source.HIDDEN}
 
 
-@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
-@pytest.mark.parametrize("sink_count", [1, 4, 9])
+@pytest.mark.parametrize(
+    ("source", "sink_count"),
+    [(Source.KV, 1), (Source.HIDDEN, 4), (Source.KV, 9), (Source.HIDDEN, 9)],
+)
 def test_answers_are_those_of_the_reference(make_lab: Any, source: Source, sink_count: int) -> None:
     lab: LinkLab = make_lab(source)
     parts = [
@@ -37,7 +38,7 @@ def test_what_is_lost_is_computed_after_the_sink(make_lab: Any, method: str) -> 
     parts = [new(3, 7), after_sink(13, 1), after_sink(9, 3), after_sink(13, 1), new(5)]
     named = lab.named(parts)
     whole = dict(lab.store.chunks)
-    for lost in ([0], [1], [3], [2, 5], list(range(12))):
+    for lost in ([0], [2, 5], list(range(12))):
         lab.store.chunks.clear()
         lab.store.chunks.update(whole)
         lab.lose(lost)
