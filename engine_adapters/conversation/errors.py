@@ -6,3 +6,11 @@ class ConversationError(ValueError):
 
     States that are gone never raise it: they are computed again.
     """
+
+
+class OtherModelError(ConversationError):
+    """The words belong to another model."""
+
+
+class LostWordsError(ConversationError):
+    """The store has lost words of something that it still names."""

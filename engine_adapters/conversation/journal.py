@@ -5,7 +5,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine_adapters.conversation.errors import ConversationError
+from engine_adapters.conversation.errors import (
+    ConversationError,
+    LostWordsError,
+    OtherModelError,
+)
 from kvstored_client import (
     Ack,
     AppendItem,
@@ -83,8 +87,17 @@ class Journal:
                     f"the store did not answer, or refused {self._kind} {name!r}; see its log"
                 )
             return ()
+        return self._checked(name, info)
+
+    def read(self, name: str) -> tuple[int, ...] | None:
+        """As ``open``, but None where there is none of that name; nothing is made."""
+        info = self._settled(name)
+        return None if info is None else self._checked(name, info)
+
+    def _checked(self, name: str, info: SequenceInfo) -> tuple[int, ...]:
+        """Its words; raises OtherModelError where they are another model's."""
         if info.layout_id != self._layout.layout_id:
-            raise ConversationError(
+            raise OtherModelError(
                 f"{self._kind} {name!r} belongs to another model; use another name"
             )
         return self._read(name, info)
@@ -200,7 +213,7 @@ class Journal:
                 with self._client.read(self._layout, part, place) as read:
                     read.wait()
                     if read.report().resident_prefix < len(part):
-                        raise ConversationError(
+                        raise LostWordsError(
                             f"the store has lost token ids of {self._kind} {name!r}; start a "
                             "new one with the text that you have of it"
                         )

@@ -2,8 +2,10 @@
 
 It knows the client, but no model and no engine.
 
-In reading order: what can go wrong (``errors``); documents become entries (``split``), which a
-namespace has by their ids (``entries``); what a prompt is made of (``parts``), which tokens a
-method computes again (``method``), where everything goes (``plan``), and what is computed in
-which order, in place of what was lost as well (``rows``). All but the entries are pure.
+In reading order: what can go wrong (``errors``); documents become entries (``split``); what an
+entry is and how it is written (``entry``), and how many there may be (``quota``); a namespace has
+them by their ids (``entries``); what a prompt is made of (``parts``), which tokens a method
+computes again (``method``), where everything goes (``plan``), which tokens a query chooses
+(``ranking``), and what is computed in which order, in place of what was lost as well (``rows``).
+All but the entries of a namespace are pure.
 """

@@ -1,174 +1,264 @@
 """The entries of a namespace by their ids: what they say, and until when."""
 
-import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from engine_adapters.conversation.errors import ConversationError
+from engine_adapters.conversation.errors import (
+    ConversationError,
+    LostWordsError,
+    OtherModelError,
+)
 from engine_adapters.conversation.journal import Journal
-from engine_adapters.link.errors import ExpiredError, LinkError
+from engine_adapters.link.entry import (
+    NEVER,
+    Entry,
+    EntryTitle,
+    entry_digest,
+    entry_of_words,
+    entry_words,
+    namespace_tag,
+)
+from engine_adapters.link.errors import ExpiredError, LinkError, LostEntryError, QuotaError
+from engine_adapters.link.quota import EntryQuota
 from kvstored_client import Client
-from kvstored_contract.keys import token_bytes
-from kvstored_contract.layout import hash_fields
+
+__all__ = ["DEFAULT_QUOTA", "NAME_SUFFIX", "Entries", "Entry"]
 
 NAME_SUFFIX = "/context-cache"
-"""What the name of the sequence has after the id and the digest of an entry."""
+"""What the name of the sequence has after the title of an entry."""
 
 ID_BYTES = 12
 """Random bytes of an id: nobody guesses one, and no two are alike."""
 
-_DIGEST_BYTES = 16
-_NAME = re.compile(r"(cc-[0-9a-f]{24})\.([0-9a-f]{32})")
-_VERSION = 1
-_HEADER_WORDS = 3
-_NEVER = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """Tokens whose states are computed on their own, and linked at any position (EPIC).
-
-    Times are in seconds since 1970; ``expires_s`` is None for an entry that stays until somebody
-    ends it.
-    """
-
-    entry_id: str
-    token_ids: tuple[int, ...]
-    created_s: int
-    expires_s: int | None
+DEFAULT_QUOTA = EntryQuota()
 
 
 class Entries:
     """The entries of a namespace with one model. Thread-safe where its client is.
 
     The token ids of an entry lie in a sequence of their own (``Journal``), so that states that are
-    lost can be computed again. Its name has the id, which is random, and a digest of the tokens:
-    the same tokens have one id. Another namespace, or salt, cannot use it. The words are a version,
-    the time of creation, the number of tokens, the token ids, and the time of expiry (0: never);
-    each renewal adds another time, and the last one counts.
+    lost can be computed again. Its name has the id, which is random, a digest of the tokens, their
+    number, and a tag of the namespace: the same tokens have one id. Another namespace, or salt,
+    can neither use nor end it.
 
-    Raises LinkError where the store cannot tell an entry or keep it, and ExpiredError for an id
-    that is over.
+    Raises LinkError where the store cannot tell an entry or keep it, of which LostEntryError names
+    one whose token ids are gone, and ExpiredError an id that is over.
     """
 
     def __init__(
-        self, client: Client, model: str, *, clock: Callable[[], float] = time.time
+        self,
+        client: Client,
+        model: str,
+        *,
+        quota: EntryQuota = DEFAULT_QUOTA,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """``model`` is the fingerprint in the layouts of its states."""
         self._client = client
         self._model = model
         self._journal = Journal(client, model, kind="context cache", suffix=NAME_SUFFIX)
+        self._quota = quota
         self._clock = clock
+        self._known: dict[str, EntryTitle] = {}
 
-    def find(self, token_ids: Sequence[int]) -> Entry | None:
-        """The entry of exactly these tokens, if there is one."""
-        digest = self._digest(token_ids)
-        for entry_id, name in sorted(self._names().items()):
-            if name.endswith(digest):
-                entry = self._read(entry_id, name)
-                if entry is not None:
-                    return entry
-        return None
+    def find(self, token_ids: Sequence[int], *, sink_ids: Sequence[int] = ()) -> Entry | None:
+        """The entry of exactly these tokens after that sink, if there is one."""
+        titles = self._titles()
+        return self._found(titles, self._digest(token_ids, sink_ids))
+
+    def look_up(
+        self,
+        chunks: Iterable[Sequence[int]],
+        *,
+        ttl_s: int | None = None,
+        sink_ids: Sequence[int] = (),
+    ) -> Mapping[tuple[int, ...], Entry | None]:
+        """The entry of each chunk of token ids, with one look at all names; None for a new one.
+
+        One whose token ids are lost is written once more: it keeps its id, and expires after
+        ``ttl_s``. Raises QuotaError where those that are new do not fit.
+        """
+        titles = self._titles()
+        found: dict[tuple[int, ...], Entry | None] = {}
+        for chunk in map(tuple, chunks):
+            if chunk in found:
+                continue
+            try:
+                found[chunk] = self._found(titles, self._digest(chunk, sink_ids))
+            except LostEntryError as error:
+                found[chunk] = self._mended(error.entry_id, chunk, ttl_s, sink_ids)
+        self._check_room([len(chunk) for chunk, entry in found.items() if entry is None])
+        return found
 
     def get(self, entry_id: str) -> Entry:
         """The entry of this id."""
-        name = self._names().get(entry_id)
-        entry = None if name is None else self._read(entry_id, name)
+        known = self._known.get(entry_id)
+        entry = None if known is None else self._read(known)
         if entry is None:
+            # Another process may have made it, or written it once more under another name.
+            title = self._titles().get(entry_id)
+            entry = None if title is None or title == known else self._read(title)
+        if entry is None:
+            self._check_store()
             raise ExpiredError(entry_id)
         return entry
 
-    def add(self, token_ids: Sequence[int], *, ttl_s: int | None = None) -> Entry:
-        """A new entry, which expires after ``ttl_s``; durable when it returns."""
-        now_s = int(self._clock())
-        entry = Entry(
-            entry_id=f"cc-{secrets.token_hex(ID_BYTES)}",
-            token_ids=tuple(token_ids),
-            created_s=now_s,
-            expires_s=None if ttl_s is None else now_s + ttl_s,
-        )
-        name = self._name(entry)
-        try:
-            self._journal.append(name, self._journal.open(name), _words(entry))
-        except ConversationError as error:
-            raise LinkError(str(error)) from error
-        return entry
+    def add(
+        self,
+        token_ids: Sequence[int],
+        *,
+        ttl_s: int | None = None,
+        sink_ids: Sequence[int] = (),
+        has_room: bool = False,
+    ) -> Entry:
+        """A new entry, which expires after ``ttl_s``; durable when it returns.
+
+        Raises QuotaError where it does not fit, unless ``look_up`` has said that it ``has_room``.
+        """
+        if not has_room:
+            self._titles()
+            self._check_room([len(token_ids)])
+        return self._written(f"cc-{secrets.token_hex(ID_BYTES)}", token_ids, ttl_s, sink_ids)
 
     def renew(self, entry: Entry, *, ttl_s: int | None = None) -> Entry:
         """Has an entry last for at least ``ttl_s`` from now on (None: until somebody ends it)."""
         wanted = None if ttl_s is None else int(self._clock()) + ttl_s
         if entry.expires_s is None or (wanted is not None and wanted <= entry.expires_s):
             return entry
-        name = self._name(entry)
-        try:
-            self._journal.append(name, self._journal.open(name), [wanted or _NEVER])
-        except ConversationError as error:
-            raise LinkError(str(error)) from error
+        title = self._known.get(entry.entry_id) or self._titles().get(entry.entry_id)
+        if title is None:
+            self._check_store()
+            raise ExpiredError(entry.entry_id)
+        self._append(title, [wanted or NEVER])
         return replace(entry, expires_s=wanted)
 
     def list(self) -> list[Entry]:
-        """All entries, in order of their ids."""
-        found = (self._read(entry_id, name) for entry_id, name in sorted(self._names().items()))
-        return [entry for entry in found if entry is not None]
+        """All entries whose token ids are not lost, in order of their ids."""
+        found: list[Entry] = []
+        for _, title in sorted(self._titles().items()):
+            try:
+                entry = self._read(title)
+            except LostEntryError:
+                # Only who has the text can say what it was: ``get`` tells of it.
+                continue
+            if entry is not None:
+                found.append(entry)
+        return found
 
     def expire(self, entry_id: str) -> bool:
         """Ends an entry; False when there was none. Requests that have begun go on with it.
 
         Its states stay until they are evicted, as those of any prompt: others may share them.
         """
-        name = self._names().get(entry_id)
-        return name is not None and self._journal.delete(name)
+        title = self._titles().pop(entry_id, None)
+        if title is None or (title.tag is None and self._read(title) is None):
+            return False
+        return self._journal.delete(str(title))
 
-    def _names(self) -> dict[str, str]:
-        """By id, the names of all entries of the namespace, those of other models included."""
-        found = (_NAME.fullmatch(name) for name in self._journal.names())
-        return {matched[1]: matched[0] for matched in found if matched is not None}
+    def _titles(self) -> dict[str, EntryTitle]:
+        """By id, those of all entries of the namespace, of other models as well.
 
-    def _read(self, entry_id: str, name: str) -> Entry | None:
+        Those without a tag may be another namespace's: their digest tells.
+        """
+        tags = (None, namespace_tag(self._namespace()))
+        found = map(EntryTitle.of_name, self._journal.names())
+        self._known = {
+            title.entry_id: title for title in found if title is not None and title.tag in tags
+        }
+        return self._known
+
+    def _found(self, titles: Mapping[str, EntryTitle], digest: str) -> Entry | None:
+        for _, title in sorted(titles.items()):
+            if title.digest == digest:
+                entry = self._read(title)
+                if entry is not None:
+                    return entry
+        return None
+
+    def _read(self, title: EntryTitle) -> Entry | None:
         """None for an entry that has expired, was never finished, or belongs to another model."""
         try:
-            words = self._journal.open(name)
+            words = self._journal.read(str(title))
+        except LostWordsError as error:
+            raise LostEntryError(title.entry_id) from error
+        except OtherModelError:
+            return None
         except ConversationError as error:
-            raise LinkError(f"{error}; make it again with generate_context_cache") from error
-        entry = _entry(entry_id, words)
-        if entry is None or not name.endswith(self._digest(entry.token_ids)):
+            raise LinkError(str(error)) from error
+        entry = None if words is None else entry_of_words(title.entry_id, words)
+        if entry is None or title.digest != self._digest(entry.token_ids, entry.sink_ids):
             return None
         if entry.expires_s is not None and entry.expires_s <= self._clock():
-            self._journal.delete(name)
+            self._journal.delete(str(title))
             return None
         return entry
 
-    def _name(self, entry: Entry) -> str:
-        return f"{entry.entry_id}.{self._digest(entry.token_ids)}"
+    def _mended(
+        self, entry_id: str, token_ids: Sequence[int], ttl_s: int | None, sink_ids: Sequence[int]
+    ) -> Entry:
+        """Writes an entry once more whose words are lost."""
+        self._journal.delete(str(self._known[entry_id]))
+        return self._written(entry_id, token_ids, ttl_s, sink_ids)
 
-    def _digest(self, token_ids: Sequence[int]) -> str:
-        if not self._client.namespace and not self._client.available():
+    def _written(
+        self, entry_id: str, token_ids: Sequence[int], ttl_s: int | None, sink_ids: Sequence[int]
+    ) -> Entry:
+        now_s = int(self._clock())
+        entry = Entry(
+            entry_id=entry_id,
+            token_ids=tuple(token_ids),
+            created_s=now_s,
+            expires_s=None if ttl_s is None else now_s + ttl_s,
+            sink_ids=tuple(sink_ids),
+        )
+        tag = namespace_tag(self._namespace())
+        title = EntryTitle(entry_id, self._digest(token_ids, sink_ids), len(token_ids), tag)
+        self._append(title, entry_words(entry))
+        self._known[entry_id] = title
+        return entry
+
+    def _append(self, title: EntryTitle, words: Sequence[int]) -> None:
+        name = str(title)
+        try:
+            self._journal.append(name, self._journal.open(name), words)
+        except ConversationError as error:
+            raise LinkError(str(error)) from error
+
+    def _check_room(self, new_tokens: Sequence[int]) -> None:
+        """What has expired, and nobody has looked at since, takes no room."""
+        try:
+            self._quota.check(self._held_tokens(), new_tokens)
+        except QuotaError:
+            self.list()
+            self._titles()
+            self._quota.check(self._held_tokens(), new_tokens)
+
+    def _held_tokens(self) -> Iterable[int]:
+        for title in self._known.values():
+            if title.token_count is not None:
+                yield title.token_count
+                continue
+            try:
+                entry = self._read(title)
+            except LostEntryError:
+                continue
+            if entry is not None:
+                yield len(entry.token_ids)
+
+    def _digest(self, token_ids: Sequence[int], sink_ids: Sequence[int]) -> str:
+        namespace = self._namespace()
+        return entry_digest(token_ids, sink_ids, namespace=namespace, model=self._model)
+
+    def _namespace(self) -> bytes:
+        """Clients with another salt have the same names of sequences, but no states in common."""
+        if not self._client.namespace:
+            self._check_store()
+        return self._client.namespace.encode()
+
+    def _check_store(self) -> None:
+        if not self._client.available():
             raise LinkError(
                 "the store did not answer, so there is no context cache to find or make"
             )
-        # Clients with another salt have the same names of sequences, but no states in common.
-        namespace = self._client.namespace.encode()
-        fields = [b"kvstored.entry.1", namespace, self._model.encode(), token_bytes(token_ids)]
-        return hash_fields(fields)[:_DIGEST_BYTES].hex()
-
-
-def _words(entry: Entry) -> list[int]:
-    expiry = _NEVER if entry.expires_s is None else entry.expires_s
-    return [_VERSION, entry.created_s, len(entry.token_ids), *entry.token_ids, expiry]
-
-
-def _entry(entry_id: str, words: Sequence[int]) -> Entry | None:
-    """None for words that a writer did not finish."""
-    if len(words) <= _HEADER_WORDS or words[0] != _VERSION:
-        return None
-    _, created_s, count, *rest = words
-    if len(rest) <= count:
-        return None
-    return Entry(
-        entry_id=entry_id,
-        token_ids=tuple(rest[:count]),
-        created_s=created_s,
-        expires_s=None if rest[-1] == _NEVER else rest[-1],
-    )

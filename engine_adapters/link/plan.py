@@ -9,11 +9,15 @@ from engine_adapters.link.parts import EntryPart, Part
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedEntry:
-    """An entry at its place in a prompt: its tokens have the positions from ``first_position``."""
+    """An entry at its place in a prompt: its tokens have the positions from ``first_position``.
+
+    Its states were computed after ``sink_count`` tokens, which are stored before them.
+    """
 
     entry_id: str
     first_position: int
     token_count: int
+    sink_count: int = 0
 
     @property
     def positions(self) -> range:
@@ -63,7 +67,10 @@ def plan_link(parts: Sequence[Part], method: LinkMethod) -> LinkPlan:
         if isinstance(part, EntryPart):
             entries.append(
                 LinkedEntry(
-                    entry_id=part.entry_id, first_position=first, token_count=part.token_count
+                    entry_id=part.entry_id,
+                    first_position=first,
+                    token_count=part.token_count,
+                    sink_count=part.sink_count,
                 )
             )
             computed += _recomputed(range(first, stop), method, token_count)
@@ -83,8 +90,14 @@ def with_computed(plan: LinkPlan, positions: Iterable[int]) -> LinkPlan:
     return replace(plan, computed=tuple(joined(ranges)))
 
 
-def deviating_count(plan: LinkPlan, method: LinkMethod) -> int:
-    """How many more tokens of entries the method computes: its share of all, rounded up."""
+def chosen_count(plan: LinkPlan, parts: Sequence[Part], method: LinkMethod) -> int:
+    """How many more tokens of entries the method computes than its plan of ``parts`` says.
+
+    Of those that deviate its share of all, rounded up; where the query chooses, what is left of
+    the tokens that boundaries alone would take.
+    """
+    if method.ranked_k:
+        return plan_link(parts, method.boundary_only).computed_count - plan.computed_count
     entry_tokens = sum(entry.token_count for entry in plan.entries)
     wanted = -(-entry_tokens * method.deviating_percent // 100)
     return min(wanted, plan.token_count - plan.computed_count)

@@ -22,10 +22,14 @@ class RowGroup(NamedTuple):
 
 
 def chunk_ranges(entry: LinkedEntry, chunk_tokens: int) -> list[range]:
-    """The positions of each chunk of an entry; the last one may have fewer tokens."""
-    positions = entry.positions
+    """The positions of each chunk of an entry; the last one may have fewer tokens.
+
+    A sink is stored in the first chunks, and has no positions.
+    """
+    positions, sink = entry.positions, entry.sink_count
     return [
-        positions[first : first + chunk_tokens] for first in range(0, len(positions), chunk_tokens)
+        positions[max(0, first - sink) : max(0, first + chunk_tokens - sink)]
+        for first in range(0, sink + len(positions), chunk_tokens)
     ]
 
 
@@ -47,13 +51,33 @@ def row_groups(
     an entry that are missing come first, and see their own entry alone: that gives them the states
     that were lost. Only what is needed is computed so. The tokens that the plan computes come
     last, and see everything.
+
+    What is missing of an entry with a sink is not among them, because it depends on tokens that
+    are not in the prompt: see ``missing_counts``.
     """
     groups = [
         RowGroup(entry.first_position, ranges)
         for entry, numbers in zip(plan.entries, loaded, strict=True)
-        if (ranges := _missing(plan, entry, numbers, chunk_tokens))
+        if not entry.sink_count and (ranges := _missing(plan, entry, numbers, chunk_tokens))
     ]
     return (*groups, RowGroup(0, plan.computed))
+
+
+def missing_counts(
+    plan: LinkPlan, loaded: Sequence[frozenset[int]], *, chunk_tokens: int
+) -> dict[int, int]:
+    """By number of an entry with a sink of which states are missing: its tokens that are needed.
+
+    These are the first ones, up to the last that is missing. ``loaded`` as for ``row_groups``.
+    """
+    found: dict[int, int] = {}
+    for number, (entry, numbers) in enumerate(zip(plan.entries, loaded, strict=True)):
+        if not entry.sink_count:
+            continue
+        ranges = _missing(plan, entry, numbers, chunk_tokens)
+        if ranges:
+            found[number] = ranges[-1].stop - entry.first_position
+    return found
 
 
 def _missing(

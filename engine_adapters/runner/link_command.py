@@ -61,7 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--method",
         default="attnlink-16",
-        help="naive, full, attnlink-K or cacheblend-R (default: %(default)s)",
+        help="naive, full, attnlink-K, query-K, split-K or cacheblend-R (default: %(default)s)",
     )
     parser.add_argument("--max-new-tokens", type=at_least_one, default=64)
     parser.add_argument("--ttl", type=at_least_one, metavar="SECONDS", help="of new entries")

@@ -143,6 +143,7 @@ class Engine:
             link=link,
             now_s=self._clock(),
         )
+        request.hold_link()
         self._waiting.append(request)
         return request.request_id
 
@@ -152,7 +153,9 @@ class Engine:
         Its slots and what was on its way from the store are given back, and chunks that are
         complete by then stay saved. Between steps only.
         """
-        if self._waiting.remove(request_id):
+        waiting = self._waiting.remove(request_id)
+        if waiting is not None:
+            waiting.end_link()
             return True
         running = self._running.get(request_id)
         if running is None:
@@ -389,3 +392,4 @@ class Engine:
         self._pool.release(request.slots)
         if request.is_announced:
             self._sink.end_request(request.request_id)
+        request.end_link()

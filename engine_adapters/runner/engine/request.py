@@ -147,6 +147,16 @@ class Request:
         if self.link is not None:
             self.link.look()
 
+    def hold_link(self) -> None:
+        """It will run: entries that it names stay until its end."""
+        if self.link is not None:
+            self.link.linking.hold()
+
+    def end_link(self) -> None:
+        """It is over: entries that it names may go."""
+        if self.link is not None:
+            self.link.linking.end()
+
     def advance(self, token_count: int) -> None:
         """A step has computed so many more tokens of it."""
         if self.link is None or not self.link.groups:

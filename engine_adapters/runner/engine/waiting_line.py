@@ -32,15 +32,15 @@ class WaitingLine:
         if request.cuts.conversation is not None:
             self._untold.append(request)
 
-    def remove(self, request_id: int) -> bool:
-        """Somebody runs, or is aborted; False when nobody of this number waits."""
+    def remove(self, request_id: int) -> Request | None:
+        """Somebody runs, or is aborted; None when nobody of this number waits."""
         request = self._requests.pop(request_id, None)
         if request is None:
-            return False
+            return None
         conversation = self._told.pop(request_id, None)
         if conversation is not None:
             conversation.queue(None)
-        return True
+        return request
 
     def tell(self) -> None:
         """The store hears of those who came and still wait."""

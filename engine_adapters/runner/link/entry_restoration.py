@@ -1,22 +1,23 @@
 """Loads the stored chunks of entries to their places in a prompt, layer after layer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from engine_adapters.link.rows import RowGroup, distinct, row_groups
+from engine_adapters.link.rows import RowGroup, distinct, missing_counts, row_groups
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import Verdict
 from engine_adapters.restore.ranges import true_ranges
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, RestorationState
 from engine_adapters.runner.engine.restore_report import RestoreReport
-from engine_adapters.runner.link.stored_entries import EntryFinder
+from engine_adapters.runner.link.stored_entries import EntryFinder, Place
 from engine_adapters.runner.restore.awaited_chunks import Patience
 from engine_adapters.runner.restore.layer_loader import LayerLoader
 from engine_adapters.runner.restore.loading_limit import LoadingLimit
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
+from kvstored_client import StateKind
 
 
 class EntryRestoration:
@@ -54,12 +55,22 @@ class EntryRestoration:
     @property
     def groups(self) -> tuple[RowGroup, ...]:
         """What there is to compute by what is in the cache."""
-        plan = self._finder.plan
-        loaded = [
+        chunk_tokens = self._format.layout.chunk_tokens
+        return row_groups(self._finder.plan, self._loaded_chunks, chunk_tokens=chunk_tokens)
+
+    @property
+    def missing_counts(self) -> dict[int, int]:
+        """What the cache lacks of entries with a sink, as the function of that name says."""
+        chunk_tokens = self._format.layout.chunk_tokens
+        return missing_counts(self._finder.plan, self._loaded_chunks, chunk_tokens=chunk_tokens)
+
+    @property
+    def _loaded_chunks(self) -> list[frozenset[int]]:
+        """Numbers of the chunks in the cache, for each entry of the plan."""
+        return [
             frozenset(chunk for number, chunk in self._loaded if number == entry)
-            for entry in range(len(plan.entries))
+            for entry in range(len(self._finder.plan.entries))
         ]
-        return row_groups(plan, loaded, chunk_tokens=self._format.layout.chunk_tokens)
 
     @property
     def state(self) -> RestorationState:
@@ -110,12 +121,16 @@ class EntryRestoration:
         return self.report_of(self.groups)
 
     def report_of(
-        self, groups: tuple[RowGroup, ...], *, recomputed_layer_tokens: int = 0
+        self,
+        groups: tuple[RowGroup, ...],
+        *,
+        recomputed_layer_tokens: int = 0,
+        filled: frozenset[int] = frozenset(),
     ) -> RestoreReport:
-        """The report where these groups are computed."""
+        """The report where these groups are computed, and the positions ``filled`` were."""
         device_bytes, dram_bytes = self._reader.read_bytes()
         return RestoreReport(
-            restored_tokens=self._finder.plan.token_count - len(distinct(groups)),
+            restored_tokens=self._finder.plan.token_count - len(distinct(groups) | filled),
             recomputed_layer_tokens=recomputed_layer_tokens,
             device_bytes=device_bytes,
             dram_bytes=dram_bytes,
@@ -167,21 +182,32 @@ class EntryRestoration:
     def _load(self, span: Span, layer: int) -> int:
         """Takes a layer of what is not lost of a span; how many tokens."""
         token_count = 0
-        whole = [not span.is_lost(chunk) for chunk in range(span.chunk_count)]
-        for chunks in true_ranges(whole):
+        is_kept = [not span.is_lost(chunk) for chunk in range(span.chunk_count)]
+        is_whole = [
+            kept and not self._places(span, chunk)[0].sink_rows
+            for chunk, kept in enumerate(is_kept)
+        ]
+        for chunks in true_ranges(is_whole):
             self._loader.load_pieces(span, layer, chunks, self._target)
             token_count += sum(span.pieces[chunk].token_count for chunk in chunks)
-            for chunk in chunks:
-                token_count += self._load_again(span, layer, chunk)
+        for chunk, kept in enumerate(is_kept):
+            if kept:
+                # What is there as a whole has its first place already.
+                places = self._places(span, chunk)[is_whole[chunk] :]
+                token_count += self._load_at(places, span, layer, chunk)
         return token_count
 
-    def _load_again(self, span: Span, layer: int, chunk: int) -> int:
-        """Takes a layer of a chunk to all of its places but the first."""
-        places = self._finder.places[span.first_chunk + chunk][1:]
+    def _places(self, span: Span, chunk: int) -> tuple[Place, ...]:
+        return self._finder.places[span.first_chunk + chunk]
+
+    def _load_at(self, places: Sequence[Place], span: Span, layer: int, chunk: int) -> int:
+        """Takes a layer of a chunk to these of its places, without the rows of a sink."""
+        is_hidden = self._format.layout.layers[layer].kind is StateKind.HIDDEN
         for place in places:
+            states = span.states(layer, 1, first_chunk=chunk)
             self._loader.load(
                 layer,
-                span.states(layer, 1, first_chunk=chunk),
+                states[:, place.sink_rows :] if is_hidden else states[:, :, place.sink_rows :],
                 cache=self._target.cache,
                 first_slot=self._target.first_slot + place.first_position,
                 first_position=place.first_position,
@@ -192,5 +218,5 @@ class EntryRestoration:
         """All layers were taken of what is still not lost."""
         for chunk in range(span.chunk_count):
             if not span.is_lost(chunk):
-                for place in self._finder.places[span.first_chunk + chunk]:
+                for place in self._places(span, chunk):
                     self._loaded.add((place.entry, place.chunk))

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from engine_adapters.link.entries import Entries, Entry
+from engine_adapters.link.entries import DEFAULT_QUOTA, Entries, Entry
 from engine_adapters.link.method import LinkMethod
+from engine_adapters.link.quota import EntryQuota
 from engine_adapters.runner.engine.engine import TOKEN_BUDGET, Engine
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.engine.restoration import Restorer
@@ -51,12 +52,15 @@ class LinkRunner:
         token_budget: int = TOKEN_BUDGET,
         store: LinkStore | None = None,
         restorer: Restorer | None = None,
+        quota: EntryQuota = DEFAULT_QUOTA,
     ) -> None:
         """``store`` has options of its own; entries are made faster with a ``restorer``."""
-        self.entries = Entries(client, state_format.layout.model)
+        self.entries = Entries(client, state_format.layout.model, quota=quota)
         """Which there are, and how one ends: ``list``, ``get``, ``expire``."""
         self._client = client
         self._layout = state_format.layout
+        # With a codec the last tokens of an entry are computed whenever it is linked.
+        self._keeps_whole_chunks = state_format.codec is not None
         self._store = LinkStore(client, state_format, model) if store is None else store
         self._saver = StateSaver(client, state_format, device=model.device)
         self._sink = EntrySink(self._saver)
@@ -70,19 +74,28 @@ class LinkRunner:
         )
 
     def generate_context_cache(
-        self, chunks: Sequence[Sequence[int]], *, ttl_s: int | None = None
+        self,
+        chunks: Sequence[Sequence[int]],
+        *,
+        ttl_s: int | None = None,
+        sink_ids: Sequence[int] = (),
     ) -> list[str]:
         """The ids of entries of these token ids, in order; each is computed on its own and stored.
 
         Tokens that have an entry keep its id, which lasts for ``ttl_s`` from now on if that is
         longer (None: until ``entries.expire``); states of it that are lost are computed again.
-        A chunk without tokens has an entry as well. All ids are durable when it returns. Raises
-        RequestError for a chunk that the model cannot compute, StepError where computing fails.
+        A chunk without tokens has an entry as well. All ids are durable when it returns.
+
+        With a sink each chunk is computed after ``sink_ids``, which are dropped when it is linked:
+        they draw the attention that the first tokens of any prompt draw (APE, CacheClip). The same
+        tokens after another sink have another id. Raises RequestError for a chunk that the model
+        cannot compute, QuotaError where the entries do not fit, StepError where computing fails.
         """
-        found = {tuple(chunk): self.entries.find(chunk) for chunk in chunks}
-        self._compute([chunk for chunk in found if chunk and not self._is_stored(chunk)])
+        found = self.entries.look_up(chunks, ttl_s=ttl_s, sink_ids=sink_ids)
+        prompts = [(*sink_ids, *chunk) for chunk in found if chunk]
+        self._compute([prompt for prompt in prompts if not self._is_stored(prompt)])
         made = {
-            chunk: self.entries.add(chunk, ttl_s=ttl_s)
+            chunk: self.entries.add(chunk, ttl_s=ttl_s, sink_ids=sink_ids, has_room=True)
             if entry is None
             else self.entries.renew(entry, ttl_s=ttl_s)
             for chunk, entry in found.items()
@@ -106,19 +119,20 @@ class LinkRunner:
             for part in request.parts:
                 if isinstance(part, EntryName) and part.entry_id not in known:
                     known[part.entry_id] = self.entries.get(part.entry_id)
-        token_ids = {entry_id: entry.token_ids for entry_id, entry in known.items()}
-        return self._run(self._queued(partial(self._add, one, token_ids) for one in requests))
+        return self._run(self._queued(partial(self._add, one, known) for one in requests))
 
     def close(self) -> None:
         """Ends everything; waits until nothing is held any more."""
         self._store.close()
         self._saver.close()
 
-    def _add(self, request: LinkRequest, token_ids: Mapping[str, Sequence[int]]) -> int:
+    def _add(self, request: LinkRequest, entries: Mapping[str, Entry]) -> int:
         """Queues a request; its number."""
         method = LinkMethod.named(request.method)
+        token_ids = {entry_id: entry.token_ids for entry_id, entry in entries.items()}
+        sinks = {key: entry.sink_ids for key, entry in entries.items() if entry.sink_ids}
         try:
-            prompt = self._store.prompt(request.parts, token_ids, method)
+            prompt = self._store.prompt(request.parts, token_ids, method, sinks=sinks)
         except ValueError as error:
             raise RequestError(str(error)) from error
         return self._engine.add_request(
@@ -161,9 +175,13 @@ class LinkRunner:
         return completions
 
     def _is_stored(self, token_ids: Sequence[int]) -> bool:
-        """Whether the store has all states of an entry."""
+        """Whether the store has all states of an entry that it can keep."""
         if not self._client.namespace:
             return False
+        if self._keeps_whole_chunks:
+            token_ids = token_ids[: len(token_ids) - len(token_ids) % self._layout.chunk_tokens]
+        if not token_ids:
+            return True
         keys = history_keys(
             namespace=self._client.namespace, layout=self._layout, token_ids=token_ids
         )

@@ -2,22 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from engine_adapters.link.errors import LinkError
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.link.parts import EntryPart, NewPart, Part
-from engine_adapters.link.plan import LinkPlan, deviating_count, plan_link
+from engine_adapters.link.plan import LinkPlan, chosen_count, plan_link
 from engine_adapters.link.rows import RowGroup, loaded_chunks, row_groups
 from engine_adapters.reading.arena_share import ArenaShare
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import Rates
-from engine_adapters.runner.link.deviation_restoration import (
-    PROBED_LAYER,
-    DeviationRestoration,
-)
+from engine_adapters.runner.link.chosen_restoration import Chooser, ChosenRestoration
+from engine_adapters.runner.link.deviations import PROBED_LAYER, Deviations
 from engine_adapters.runner.link.entry_restoration import EntryRestoration
-from engine_adapters.runner.link.stored_entries import EntryFinder
+from engine_adapters.runner.link.missing_states import MissingStates
+from engine_adapters.runner.link.query_ranking import QueryRanking
+from engine_adapters.runner.link.stored_entries import NO_SINKS, EntryFinder
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.layer_loader import LayerLoader
@@ -25,7 +26,8 @@ from engine_adapters.runner.restore.loading_limit import LoadingLimit
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_client import Client, Order, Rotary
+from kvstored_client import Client, Lease, Order, Rotary
+from kvstored_contract.limits import LEASE_MS_MAX
 
 DEFAULTS = RestoreOptions()
 
@@ -90,11 +92,14 @@ class LinkStore:
         parts: Sequence[PromptPart],
         entries: Mapping[str, Sequence[int]],
         method: LinkMethod,
+        *,
+        sinks: Mapping[str, Sequence[int]] = NO_SINKS,
     ) -> "LinkedPrompt":
         """A prompt of these parts in this order, for one request.
 
-        ``entries`` has the token ids of each entry by its id. Raises ValueError for a prompt
-        without tokens, and LinkError for a model of one layer with a method that compares states.
+        ``entries`` has the token ids of each entry by its id, and ``sinks`` those of its sink if
+        it has one. Raises ValueError for a prompt without tokens, and LinkError for a model of one
+        layer with a method that compares states.
         """
         if method.deviating_percent and self.model.config.layer_count <= PROBED_LAYER:
             raise LinkError(f"{method} compares states of a layer that this model does not have")
@@ -103,33 +108,48 @@ class LinkStore:
         for part in parts:
             if isinstance(part, EntryName):
                 ids = entries[part.entry_id]
-                sizes.append(EntryPart(part.entry_id, len(ids)))
+                sink_count = len(sinks.get(part.entry_id, ()))
+                sizes.append(EntryPart(part.entry_id, len(ids), sink_count))
             else:
                 ids = part
                 sizes.append(NewPart(len(ids)))
             token_ids += ids
         plan = plan_link(sizes, method)
-        chosen_count = deviating_count(plan, method)
-        return LinkedPrompt(self, plan, tuple(token_ids), chosen_count=chosen_count)
+        choice = Choice(method, chosen_count(plan, sizes, method))
+        return LinkedPrompt(self, plan, tuple(token_ids), sinks, choice)
 
     def close(self) -> None:
         """Ends all restorations and waits until they hold nothing any more."""
         self.share.close()
 
 
+class Choice(NamedTuple):
+    """How many tokens a method chooses besides those of the plan."""
+
+    method: LinkMethod
+    token_count: int
+
+
 class LinkedPrompt:
     """As ``Linking``; for one request."""
 
     def __init__(
-        self, store: LinkStore, plan: LinkPlan, token_ids: tuple[int, ...], *, chosen_count: int
+        self,
+        store: LinkStore,
+        plan: LinkPlan,
+        token_ids: tuple[int, ...],
+        sinks: Mapping[str, Sequence[int]],
+        choice: Choice,
     ) -> None:
-        """``chosen_count`` more tokens than the plan says are computed: those that deviate most."""
+        """``sinks`` has the token ids of the sink of each entry with one, by its id."""
         self.plan = plan
-        self._chosen_count = chosen_count
         self.token_ids = token_ids
+        self._choice = choice
+        self._sinks = sinks
         self._store = store
         self._chunk_tokens = store.state_format.layout.chunk_tokens
-        self._restoration: EntryRestoration | DeviationRestoration | None = None
+        self._restoration: EntryRestoration | ChosenRestoration | None = None
+        self._lease: Lease | None = None
 
     @property
     def groups(self) -> tuple[RowGroup, ...]:
@@ -139,21 +159,25 @@ class LinkedPrompt:
         nothing = [frozenset[int]()] * len(self.plan.entries)
         return row_groups(self.plan, nothing, chunk_tokens=self._chunk_tokens)
 
+    def hold(self) -> None:
+        """As ``Linking``: a lease, for as long as the store grants one."""
+        self._lease = self._finder().pinned(LEASE_MS_MAX)
+
+    def end(self) -> None:
+        """As ``Linking``."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+
     def begin(
         self, *, cache: KvCache, first_slot: int
-    ) -> EntryRestoration | DeviationRestoration | None:
+    ) -> EntryRestoration | ChosenRestoration | None:
         """As ``Linking``."""
         plan, store = self.plan, self._store
         if not any(loaded_chunks(plan, entry, self._chunk_tokens) for entry in plan.entries):
             return None
         timeout_s = store.options.timeout_s
-        finder = EntryFinder(
-            store.client,
-            store.state_format.layout,
-            plan,
-            self.token_ids,
-            lease_ms=int(timeout_s * 1000),
-        )
+        finder = self._finder()
         reader = SpanReader(
             store.client,
             store.state_format,
@@ -164,26 +188,43 @@ class LinkedPrompt:
         )
         store.share.begin(reader.start(room_timeout_s=timeout_s))
         target = Target(token_ids=self.token_ids, cache=cache, first_slot=first_slot)
+        sink_tokens = sum(entry.sink_count for entry in plan.entries)
         entries = self._restoration = EntryRestoration(
             reader,
             finder,
             store.loader,
             store.state_format,
             target,
-            store.limit(plan.token_count),
+            store.limit(plan.token_count + sink_tokens),
             store.options,
         )
-        if not self._chosen_count:
-            return entries
-        self._restoration = DeviationRestoration(
-            entries,
-            store.model,
-            plan,
-            target,
-            chosen_count=self._chosen_count,
-            step_tokens=store.options.step_tokens,
-        )
+        if self._choice.token_count or sink_tokens:
+            self._restoration = self._chosen(entries, target)
         return self._restoration
+
+    def _chosen(self, entries: EntryRestoration, target: Target) -> ChosenRestoration:
+        plan, store, choice = self.plan, self._store, self._choice
+        step_tokens = store.options.step_tokens
+        chooser: Chooser | None = None
+        if choice.token_count:
+            kind: type[Deviations | QueryRanking]
+            kind = Deviations if choice.method.deviating_percent else QueryRanking
+            chooser = kind(
+                store.model, plan, target, chosen_count=choice.token_count, step_tokens=step_tokens
+            )
+        missing = MissingStates(store.model, plan, target, step_tokens=step_tokens)
+        return ChosenRestoration(entries, missing, plan, self._sinks, chooser)
+
+    def _finder(self) -> EntryFinder:
+        store = self._store
+        return EntryFinder(
+            store.client,
+            store.state_format.layout,
+            self.plan,
+            self.token_ids,
+            sinks=self._sinks,
+            lease_ms=int(store.options.timeout_s * 1000),
+        )
 
 
 def _check_movable(state_format: StateFormat) -> None:

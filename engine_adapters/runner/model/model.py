@@ -14,6 +14,7 @@ from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.kv_projection import KvProjection
 from engine_adapters.runner.model.model_config import ModelConfig
 from engine_adapters.runner.model.model_weights import ModelWeights
+from engine_adapters.runner.model.query_attention import QueryAttention
 from engine_adapters.runner.model.rotary import RotaryTable
 from engine_adapters.runner.model.step import ScatteredSegment, Segment, StateSink
 from engine_adapters.runner.model.weights import load_weights
@@ -137,6 +138,10 @@ class Model:
             first_head=first_head,
             stop_head=self.config.kv_head_count if stop_head is None else stop_head,
         )
+
+    def query_attention(self, layer: int) -> QueryAttention:
+        """What tells how much the queries of ``layer`` attend to each key."""
+        return QueryAttention.of_layer(self._weights.layers[layer], self.config, self.rotary)
 
     def project(
         self, layer: int, hidden: Tensor, *, first_position: int, keys: Tensor, values: Tensor

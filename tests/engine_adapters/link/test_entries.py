@@ -1,12 +1,17 @@
 """Entries in a store in memory."""
 
+import re
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
 from engine_adapters.conversation.journal import Journal
-from engine_adapters.link.entries import NAME_SUFFIX, Entries
-from engine_adapters.link.errors import ExpiredError, LinkError
+from engine_adapters.link.entries import NAME_SUFFIX, Entries, Entry
+from engine_adapters.link.entry import EntryTitle
+from engine_adapters.link.errors import ExpiredError, LinkError, LostEntryError, QuotaError
+from engine_adapters.link.quota import EntryQuota
+from kvstored_client import SequenceInfo
 from kvstored_client.testing import MemoryClient, MemoryStore
 
 MODEL = "a model"
@@ -55,8 +60,17 @@ def test_an_entry_is_found_by_its_id_and_its_tokens(
     assert later.find([*token_ids, 1]) is None
 
 
-def test_ids_are_random(entries: Entries) -> None:
-    assert entries.add([1]).entry_id != entries.add([1]).entry_id
+def test_ids_are_random(store: MemoryStore) -> None:
+    """Neither the tokens nor the namespace tell the next id."""
+    found: list[str] = []
+    for salt in ("", "one", "two"):
+        with MemoryClient(store, salt=salt) as client:
+            found += [Entries(client, MODEL).add([1]).entry_id for _ in range(10)]
+    assert len(set(found)) == 30
+    assert all(re.fullmatch("cc-[0-9a-f]{24}", entry_id) for entry_id in found)
+    # No byte of an id is the same in all of them.
+    for place in range(3, 27, 2):
+        assert len({entry_id[place : place + 2] for entry_id in found}) > 1
 
 
 def test_an_entry_expires_by_itself(entries: Entries, clock: Clock) -> None:
@@ -99,8 +113,31 @@ def test_other_namespaces_and_models_see_nothing(
     with MemoryClient(store, salt="another") as other:
         for strange in (Entries(other, MODEL), Entries(client, "another model")):
             assert strange.find([1]) is None
-            with pytest.raises((ExpiredError, LinkError)):
+            assert strange.list() == []
+            with pytest.raises(ExpiredError):
                 strange.get(entry.entry_id)
+        assert not Entries(other, MODEL).expire(entry.entry_id)
+    assert entries.get(entry.entry_id) == entry
+
+
+def test_names_without_a_tag_are_told_by_their_digest(
+    client: MemoryClient, store: MemoryStore, entries: Entries
+) -> None:
+    entry = entries.add([1])
+    (name,) = (one.removesuffix(NAME_SUFFIX) for one in client.sequences.list())
+    title = EntryTitle.of_name(name)
+    assert title is not None
+    journal = Journal(client, MODEL, kind="context cache", suffix=NAME_SUFFIX)
+    words = journal.open(name)
+    earlier = str(title._replace(token_count=None, tag=None))
+    journal.append(earlier, journal.open(earlier), words)
+    journal.delete(name)
+    with MemoryClient(store, salt="another") as other:
+        assert not Entries(other, MODEL).expire(entry.entry_id)
+        assert Entries(other, MODEL).list() == []
+    assert entries.get(entry.entry_id) == entry
+    assert entries.expire(entry.entry_id)
+    assert entries.list() == []
 
 
 def test_an_entry_that_was_never_finished_is_none(client: MemoryClient, entries: Entries) -> None:
@@ -121,10 +158,93 @@ def test_names_of_others_are_left_alone(client: MemoryClient, entries: Entries) 
 def test_token_ids_that_are_lost_cannot_be_told(
     client: MemoryClient, store: MemoryStore, entries: Entries
 ) -> None:
-    entry = entries.add([1])
-    store.chunks.clear()
-    with pytest.raises(LinkError, match=f"context cache .{entry.entry_id}.*generate_context_cache"):
+    entry, stays = entries.add([1]), entries.add([2])
+    (key, *_), *_ = [one.keys or [one.tail_key] for one in sequences_of(client, entry)]
+    store.chunks.pop(key)
+    with pytest.raises(LostEntryError, match="generate_context_cache from the same") as caught:
         entries.get(entry.entry_id)
+    assert caught.value.entry_id == entry.entry_id
+    assert entries.list() == [stays]
+    # Who has the tokens makes it again, and the id is the same.
+    made = entries.look_up([[1], [2], [3]], ttl_s=5)
+    assert made[(1,)] == entries.get(entry.entry_id)
+    assert entries.get(entry.entry_id).expires_s == 1005
+    assert made[(2,)] == stays
+    assert made[(3,)] is None
+
+
+def sequences_of(client: MemoryClient, entry: Entry) -> list[SequenceInfo]:
+    names = [name for name in client.sequences.list() if name.startswith(entry.entry_id)]
+    return [info for name in names if (info := client.sequences.get(name)) is not None]
+
+
+def test_many_chunks_take_one_look_at_the_names(
+    entries: Entries, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [entries.add([number]) for number in range(3)]
+    look = Mock(side_effect=client.sequences.list)
+    monkeypatch.setattr(client.sequences, "list", look)
+    found = entries.look_up([[number] for number in range(6)])
+    assert [found[(number,)] for number in range(6)] == [*made, None, None, None]
+    assert look.call_count == 1
+    # What is known by its id needs none.
+    assert [entries.get(entry.entry_id) for entry in made] == made
+    assert look.call_count == 1
+
+
+def test_an_entry_that_another_process_ends_is_over(
+    client: MemoryClient, entries: Entries, clock: Clock
+) -> None:
+    entry = entries.add([1], ttl_s=5)
+    assert Entries(client, MODEL, clock=clock).expire(entry.entry_id)
+    with pytest.raises(ExpiredError):
+        entries.get(entry.entry_id)
+    later = Entries(client, MODEL, clock=clock)
+    with pytest.raises(ExpiredError):
+        later.renew(entry, ttl_s=50)
+    # And one that another process makes is there.
+    other = later.add([2])
+    assert entries.get(other.entry_id) == other
+
+
+def test_names_from_before_they_had_a_length_are_read(
+    client: MemoryClient, entries: Entries
+) -> None:
+    entry = entries.add([4, 5])
+    (title,) = entries._titles().values()
+    entries.expire(entry.entry_id)
+    journal = Journal(client, MODEL, kind="context cache", suffix=NAME_SUFFIX)
+    name = str(title._replace(token_count=None, tag=None))
+    assert name.count(".") == 1
+    journal.append(name, journal.open(name), [1, 1000, 2, 4, 5, 0])
+    assert entries.get(entry.entry_id) == entry
+    small = Entries(client, MODEL, quota=EntryQuota(tokens_max=3))
+    small.add([1])
+    with pytest.raises(QuotaError, match="tokens_max"):
+        small.add([1])
+
+
+@pytest.mark.parametrize(
+    ("quota", "limit_name"),
+    [(EntryQuota(entries_max=2), "entries_max"), (EntryQuota(tokens_max=5), "tokens_max")],
+)
+def test_a_namespace_has_a_quota(
+    client: MemoryClient, clock: Clock, quota: EntryQuota, limit_name: str
+) -> None:
+    entries = Entries(client, MODEL, quota=quota, clock=clock)
+    kept = entries.add([1, 2])
+    entries.add([3, 4], ttl_s=10)
+    for call in (lambda: entries.add([5, 6]), lambda: entries.look_up([[5, 6]])):
+        with pytest.raises(QuotaError, match=limit_name) as caught:
+            call()
+        assert (caught.value.limit_name, caught.value.limit) == (
+            limit_name,
+            2 + 3 * (limit_name != "entries_max"),
+        )
+    # What is there already needs no room, and what has expired takes none.
+    assert entries.look_up([[1, 2]])[(1, 2)] == kept
+    clock.now_s += 10
+    assert entries.look_up([[5, 6]]) == {(5, 6): None}
 
 
 def test_a_store_that_is_gone_keeps_nothing(store: MemoryStore, entries: Entries) -> None:

@@ -9,7 +9,7 @@ from engine_adapters.link.parts import EntryPart, NewPart, Part
 from engine_adapters.link.plan import (
     LinkedEntry,
     LinkPlan,
-    deviating_count,
+    chosen_count,
     joined,
     plan_link,
     with_computed,
@@ -88,8 +88,8 @@ def test_more_tokens_are_computed() -> None:
 def test_a_share_of_entries_is_rounded_up(percent: int, count: int) -> None:
     # 30 tokens in entries, the last of which is computed in any case.
     method = LinkMethod.named(f"cacheblend-{percent}")
-    assert deviating_count(plan_link([NewPart(9), A, B], method), method) == count
-    assert deviating_count(planned("naive", A), LinkMethod.named("naive")) == 0
+    parts: list[Part] = [NewPart(9), A, B]
+    assert chosen_count(plan_link(parts, method), parts, method) == count
 
 
 @given(plans)

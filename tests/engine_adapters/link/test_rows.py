@@ -3,12 +3,13 @@ from hypothesis import strategies as st
 
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.link.parts import EntryPart, NewPart
-from engine_adapters.link.plan import LinkPlan, plan_link
+from engine_adapters.link.plan import LinkedEntry, LinkPlan, plan_link
 from engine_adapters.link.rows import (
     RowGroup,
     chunk_ranges,
     distinct,
     loaded_chunks,
+    missing_counts,
     row_groups,
     split_groups,
 )
@@ -28,6 +29,20 @@ def groups(*loaded: frozenset[int]) -> tuple[RowGroup, ...]:
 def test_chunks_of_an_entry_begin_with_it_and_the_last_may_be_short() -> None:
     assert chunk_ranges(PLAN.entries[0], CHUNK) == [range(4), range(4, 8), range(8, 10)]
     assert chunk_ranges(PLAN.entries[1], CHUNK)[0] == range(10, 14)
+
+
+def test_a_sink_is_stored_before_the_tokens_and_has_no_positions() -> None:
+    entry = LinkedEntry(entry_id="a", first_position=20, token_count=6, sink_count=5)
+    assert [list(one) for one in chunk_ranges(entry, CHUNK)] == [
+        [],
+        [20, 21, 22],
+        [23, 24, 25],
+    ]
+    plan = plan_link([EntryPart("a", 6, 5), NewPart(2)], LinkMethod.named("naive"))
+    assert loaded_chunks(plan, plan.entries[0], CHUNK) == [1, 2]
+    assert missing_counts(plan, [frozenset({1, 2})], chunk_tokens=CHUNK) == {}
+    assert missing_counts(plan, [frozenset({2})], chunk_tokens=CHUNK) == {0: 3}
+    assert missing_counts(plan, [frozenset({1})], chunk_tokens=CHUNK) == {0: 6}
 
 
 def test_a_chunk_that_is_computed_again_as_a_whole_is_not_loaded() -> None:
@@ -74,13 +89,22 @@ def test_what_is_computed_in_place_suffices_and_no_more(
         for entry in plan.entries
     ]
     found = row_groups(plan, loaded, chunk_tokens=CHUNK)
+    counts = missing_counts(plan, loaded, chunk_tokens=CHUNK)
     assert found[-1] == RowGroup(0, plan.computed)
     again = {n for one in plan.computed for n in one}
     filled = {n for group in found[:-1] for one in group.ranges for n in one}
-    for entry, numbers in zip(plan.entries, loaded, strict=True):
+    for number, (entry, numbers) in enumerate(zip(plan.entries, loaded, strict=True)):
         chunks = chunk_ranges(entry, CHUNK)
         here = {n for number in numbers for n in chunks[number]}
         kept = set(entry.positions) - again
+        if entry.sink_count:
+            # All up to the last one that is needed, in a place of their own.
+            first = set(entry.positions[: counts.get(number, 0)])
+            assert not filled & set(entry.positions)
+            assert kept <= here | first
+            assert not first or max(first) in kept - here
+            continue
+        assert number not in counts
         assert kept <= here | filled
         mine = filled & set(entry.positions)
         assert not mine & here

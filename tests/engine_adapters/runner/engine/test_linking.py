@@ -18,10 +18,17 @@ COUNT = 12
 
 
 class AllNew:
-    """A prompt of which nothing is stored; ``groups`` as given."""
+    """A prompt of which nothing is stored; ``groups`` as given, and how often it is held."""
 
     def __init__(self, *groups: RowGroup) -> None:
         self.groups = groups
+        self.holds = 0
+
+    def hold(self) -> None:
+        self.holds += 1
+
+    def end(self) -> None:
+        self.holds -= 1
 
     def begin(self, *, cache: KvCache, first_slot: int) -> Restoration | None:
         return None
@@ -60,6 +67,36 @@ def test_a_linked_request_that_is_aborted_gives_its_slots_back(model: Model) -> 
     assert engine.abort(number)
     assert engine.is_idle
     assert engine._pool.free_count == 20
+
+
+def test_entries_are_held_from_when_a_request_is_added_to_its_end(model: Model) -> None:
+    engine = Engine(model, cache_tokens=20, requests_max=1)
+    first, second, third = (AllNew(RowGroup(0, (range(COUNT),))) for _ in range(3))
+    for link in (first, second, third):
+        number = engine.add_request([1] * COUNT, new_tokens_max=3, link=link)
+        assert link.holds == 1
+    engine.step()
+    assert first.holds == 1
+    # One that still waits, and is not wanted any more.
+    assert engine.abort(number)
+    assert third.holds == 0
+    engine.run()
+    assert first.holds == second.holds == 0
+    with pytest.raises(RequestError):
+        engine.add_request([1] * 21, new_tokens_max=3, link=third)
+    assert third.holds == 0
+
+
+def test_a_request_that_fails_lets_its_entries_go(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(model, cache_tokens=20)
+    link = AllNew(RowGroup(0, (range(COUNT),)))
+    engine.add_request([1] * COUNT, new_tokens_max=3, link=link)
+    monkeypatch.setattr(model, "forward", Mock(side_effect=RuntimeError("broken")))
+    (completion,) = engine.run()
+    assert completion.error is not None
+    assert link.holds == 0
 
 
 def test_a_linked_prompt_continues_no_conversation(model: Model) -> None:

@@ -53,9 +53,11 @@ class LinkLab:
         runner._engine._pool.reserve(SKIPPED_SLOTS)
         return runner
 
-    def generate(self, chunks: Sequence[Sequence[int]]) -> list[str]:
+    def generate(
+        self, chunks: Sequence[Sequence[int]], *, sink_ids: Sequence[int] = ()
+    ) -> list[str]:
         with MemoryClient(self.store) as client, self.runner(client) as runner:
-            ids = runner.generate_context_cache(chunks)
+            ids = runner.generate_context_cache(chunks, sink_ids=sink_ids)
         check_released(self.store)
         return ids
 
@@ -106,9 +108,12 @@ class LinkLab:
 
     def named(self, parts: Sequence[ReferencePart]) -> list[PromptPart]:
         """The same parts, with entries made of those that are."""
-        entries = [part for part in parts if part.is_entry]
-        ids = iter(self.generate([part.token_ids for part in entries]))
-        return [EntryName(next(ids)) if part.is_entry else part.token_ids for part in parts]
+        made: dict[ReferencePart, str] = {}
+        for sink_ids in {part.sink_ids for part in parts if part.is_entry}:
+            mine = [part for part in parts if part.is_entry and part.sink_ids == sink_ids]
+            found = self.generate([part.token_ids for part in mine], sink_ids=sink_ids)
+            made.update(zip(mine, found, strict=True))
+        return [EntryName(made[part]) if part.is_entry else part.token_ids for part in parts]
 
     def expected(
         self, parts: Sequence[ReferencePart], method: str, new_ids: Sequence[int]
@@ -118,11 +123,17 @@ class LinkLab:
             return self.dense.plain([*every, *new_ids])
         # The last token of a prompt is computed, and one of an entry has other states after that.
         ends_new = not [part for part in parts if part.token_ids][-1].is_entry
-        if method == "naive" and ends_new:
+        has_sinks = any(part.sink_ids for part in parts)
+        if method == "naive" and ends_new and not has_sinks:
             return self.dense.block_diagonal(parts, new_ids)
         if method.startswith("cacheblend-"):
             chosen = self.dense.deviating(parts, int(method.removeprefix("cacheblend-")))
             return self.dense.linked(parts, chosen, new_ids)
+        if method.startswith(("query-", "split-")):
+            k = int(method.partition("-")[2])
+            boundary_k = k // 2 if method.startswith("split-") else 0
+            asked = self.dense.asked(parts, k, boundary_k=boundary_k)
+            return self.dense.linked(parts, asked, new_ids)
         k = 0 if method == "naive" else int(method.removeprefix("attnlink-"))
         return self.dense.linked(parts, boundary_tokens(parts, k), new_ids)
 
@@ -136,6 +147,10 @@ class LinkLab:
 
 def entry(count: int, seed: int = 1) -> ReferencePart:
     return ReferencePart(ids(count, seed), True)
+
+
+def after_sink(count: int, seed: int = 1, sink_count: int = 3) -> ReferencePart:
+    return ReferencePart(ids(count, seed), True, ids(sink_count, 90))
 
 
 def new(count: int, seed: int = 50) -> ReferencePart:

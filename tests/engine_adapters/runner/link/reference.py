@@ -6,6 +6,7 @@ has all keys of all its tokens and a mask that says who sees whom.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -14,11 +15,15 @@ from transformers import LlamaForCausalLM
 
 @dataclass
 class Pass:
-    """``logits`` [tokens, vocab]; ``keys`` (unrotated) and ``values`` of each layer."""
+    """``logits`` [tokens, vocab]; ``keys`` (unrotated), ``values`` and ``attention`` of each layer.
+
+    Attention is [rows, columns], summed over heads.
+    """
 
     logits: Tensor
     keys: list[Tensor]
     values: list[Tensor]
+    attention: list[Tensor]
 
 
 class DenseLlama:
@@ -32,6 +37,8 @@ class DenseLlama:
         self._head_dim = config.hidden_size // config.num_attention_heads
         halves = torch.arange(0, self._head_dim, 2).float() / self._head_dim
         self._speeds = 1.0 / (10_000.0**halves)
+        self.least_gap = torch.inf
+        """Of the last call of ``asked``: how near those ranges were whose order matters."""
 
     @torch.no_grad()
     def run(
@@ -47,7 +54,7 @@ class DenseLlama:
         """
         inner, count = self._model.model, len(token_ids)
         hidden = inner.embed_tokens.weight[torch.tensor(token_ids)]
-        kept_keys, kept_values = [], []
+        kept_keys, kept_values, attended = [], [], []
         for number, layer in enumerate(inner.layers):
             attention = layer.self_attn
             normed = layer.input_layernorm(hidden)
@@ -63,12 +70,13 @@ class DenseLlama:
             turned = self._rotated(keys).repeat_interleave(shared, dim=1)
             scores = torch.einsum("qhd,khd->hqk", self._rotated(queries), turned)
             scores = (scores / self._head_dim**0.5).masked_fill(~mask, -torch.inf)
-            mixed = torch.einsum(
-                "hqk,khd->qhd", scores.softmax(-1), values.repeat_interleave(shared, dim=1)
-            )
+            weights = scores.softmax(-1)
+            attended.append(weights.sum(0))
+            mixed = torch.einsum("hqk,khd->qhd", weights, values.repeat_interleave(shared, dim=1))
             hidden = hidden + attention.o_proj(mixed.reshape(count, -1))
             hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
-        return Pass(self._model.lm_head(inner.norm(hidden)), kept_keys, kept_values)
+        logits = self._model.lm_head(inner.norm(hidden))
+        return Pass(logits, kept_keys, kept_values, attended)
 
     def plain(self, token_ids: Sequence[int]) -> Tensor:
         """Logits after the last token of an ordinary prefill."""
@@ -93,17 +101,63 @@ class DenseLlama:
         """Logits by definition (EPIC, section 4.2.1).
 
         Tokens of entries that are not ``computed`` have the keys and values of a pass over their
-        entry alone. All others, ``new_ids`` after the parts among them, see all before them.
+        entry alone, after its sink. All others, ``new_ids`` after the parts among them, see all
+        before them.
         """
+        return self._linked(parts, computed, new_ids).logits[-1]
+
+    def _linked(
+        self, parts: Sequence["ReferencePart"], computed: set[int], new_ids: Sequence[int] = ()
+    ) -> Pass:
         given: dict[int, tuple[Pass, int]] = {}
         for part, positions in placed(parts):
             if part.is_entry and part.token_ids:
-                alone = self.run(part.token_ids, causal(len(part.token_ids)))
+                alone = self._alone(part)
                 for row, position in enumerate(positions):
                     if position not in computed:
                         given[position] = (alone, row)
         token_ids = [*ids_of(parts), *new_ids]
-        return self.run(token_ids, causal(len(token_ids)), given=given).logits[-1]
+        return self.run(token_ids, causal(len(token_ids)), given=given)
+
+    def _alone(self, part: "ReferencePart") -> Pass:
+        """A pass over an entry, without the rows of its sink."""
+        every = [*part.sink_ids, *part.token_ids]
+        alone, sink = self.run(every, causal(len(every))), len(part.sink_ids)
+        keys, values = ([one[sink:] for one in kept] for kept in (alone.keys, alone.values))
+        return Pass(alone.logits[sink:], keys, values, [])
+
+    def asked(self, parts: Sequence["ReferencePart"], k: int, *, boundary_k: int) -> set[int]:
+        """What query-k computes, or with ``boundary_k`` what split does."""
+        computed = boundary_tokens(parts, boundary_k)
+        count = len(boundary_tokens(parts, k)) - len(computed)
+        linked = self._linked(parts, computed)
+        filled = [(part, positions) for part, positions in placed(parts) if positions]
+        last, positions = filled[-1]
+        asking = [positions[-1]] if last.is_entry else []
+        for part, positions in reversed(filled):
+            if part.is_entry:
+                break
+            asking += positions
+        layers = len(linked.attention)
+        middle = linked.attention[layers // 4 : layers - layers // 4]
+        scores = sum(one[asking].sum(0) for one in middle)
+        assert isinstance(scores, Tensor)
+        ranges: list[tuple[float, list[int]]] = []
+        for part, positions in filled:
+            for first in range(0, len(positions), 8) if part.is_entry else ():
+                left = [n for n in positions[first : first + 8] if n not in computed]
+                if left:
+                    ranges.append((float(scores[left].mean()), left))
+        ranges.sort(key=lambda one: -one[0])
+        chosen = [position for _, left in ranges for position in left][:count]
+        self.least_gap, start = torch.inf, 0
+        for (score, left), (next_score, next_left) in pairwise(ranges):
+            stop = start + len(left)
+            # Whether another order of the two would choose other tokens.
+            if start < count < stop + len(next_left):
+                self.least_gap = min(self.least_gap, score - next_score)
+            start = stop
+        return computed | set(chosen)
 
     def deviating(self, parts: Sequence["ReferencePart"], percent: int) -> set[int]:
         """What cacheblend computes: a share of entries' tokens, what is new, and the last token."""
@@ -115,7 +169,7 @@ class DenseLlama:
                 continue
             if not part.token_ids:
                 continue
-            alone = self.run(part.token_ids, causal(len(part.token_ids)))
+            alone = self._alone(part)
             entry_tokens += len(positions)
             for row, position in enumerate(positions):
                 keys = every.keys[1][position] - alone.keys[1][row]
@@ -140,6 +194,7 @@ class ReferencePart:
 
     token_ids: tuple[int, ...]
     is_entry: bool
+    sink_ids: tuple[int, ...] = ()
 
 
 def causal(count: int) -> Tensor:

@@ -1,0 +1,131 @@
+"""Runs the benchmark of linked prompts: all methods and lengths in turn, from devices and DRAM.
+
+Answers are compared, but not judged: a model of random weights knows nothing. What the methods
+lose of a trained model's answers is another measurement, and its figures are not promised here.
+"""
+
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from benchmarks.benchmark import Settings
+from benchmarks.document import document_tokens
+from benchmarks.interleave import Alternative, interleave
+from benchmarks.kit.daemon_process import DaemonOptions, served
+from benchmarks.kit.scratch_model import torch_threads, write_scratch_model
+from benchmarks.pic.figures import FAST, details_of, figures_of, ttft_key
+from benchmarks.pic.linked import CountedModel, LinkedPrompts
+from benchmarks.pic.plot import plot_ttft
+from benchmarks.pic.scale import FULL, FULL_METHOD, QUICK, Scale
+from benchmarks.report import Series
+from benchmarks.scratch import scratch_folder
+
+ARENA_BYTES = 512 * 1024 * 1024
+WARM, COLD = "warm", "cold"
+PICTURE = "pic_ttft.png"
+NOT_JUDGED = (
+    "accuracy (f1_*) is not measured: the weights are random, and there is no trained model yet"
+)
+
+
+def run(settings: Settings) -> tuple[Series, ...]:
+    """The benchmark at its two sizes; raises BenchmarkError."""
+    return measure(settings, QUICK if settings.quick else FULL)
+
+
+def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
+    """Measures every method at every length."""
+    settings.console.print(NOT_JUDGED)
+    with ExitStack() as stack:
+        stack.enter_context(torch_threads(spare_cores=1))
+        folder = stack.enter_context(scratch_folder(settings.folder, scale.scratch_bytes))
+        write_scratch_model(folder / "model", scale.shape)
+        model = CountedModel.from_directory(folder / "model")
+        bench = _Bench(settings, scale, model, _places(stack, folder, scale, model))
+        samples = bench.measure()
+    if settings.plots is not None:
+        lines = {
+            name: [median(samples[ttft_key(name, WARM, length)]) for length in scale.lengths]
+            for name in scale.methods
+        }
+        title = f"{scale.shape.layer_count} layers of {scale.shape.hidden_size}, states in DRAM"
+        plot_ttft(settings.plots / PICTURE, title, scale.lengths, lines)
+    figures = figures_of(samples, scale.lengths, equal=bench.equal)
+    return (*figures, *details_of(samples))
+
+
+def _places(
+    stack: ExitStack, folder: Path, scale: Scale, model: CountedModel
+) -> dict[str, LinkedPrompts]:
+    """The same entries in a daemon with much DRAM and in one with hardly any."""
+    token_ids = document_tokens(folder / "model", max(scale.lengths))
+    found: dict[str, LinkedPrompts] = {}
+    for place, dram_bytes in ((WARM, scale.warm_dram_bytes), (COLD, scale.cold_dram_bytes)):
+        (folder / place).mkdir()
+        options = DaemonOptions(
+            folder=folder / place,
+            device_bytes=scale.device_bytes,
+            dram_bytes=dram_bytes,
+            arena_bytes_max=ARENA_BYTES,
+        )
+        _, client = stack.enter_context(served(options, name=f"pic {place}"))
+        prompts = LinkedPrompts(scale, model, client, token_ids)
+        found[place] = stack.enter_context(closing(prompts))
+    return found
+
+
+class _Bench:
+    """All alternatives, and whether those that must give the same tokens did."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        scale: Scale,
+        model: CountedModel,
+        places: dict[str, LinkedPrompts],
+    ) -> None:
+        self._settings = settings
+        self._scale = scale
+        self._model = model
+        self._places = places
+        self._first_tokens: dict[tuple[str, int], int] = {}
+        self.equal: list[bool] = []
+
+    def measure(self) -> dict[str, tuple[float, ...]]:
+        """The samples of each key."""
+        for length in self._scale.lengths:
+            plain = self._places[WARM].plain(length)
+            self._first_tokens[FULL_METHOD, length] = plain.first_token
+        groups = [
+            [
+                Alternative(run=partial(self._link, name, place, length))
+                for name in self._scale.methods
+                # What is computed as a whole is loaded from nowhere.
+                if place == WARM or name != FULL_METHOD
+            ]
+            for length in self._scale.lengths
+            for place in self._places
+        ]
+        return interleave(
+            groups,
+            rounds=self._scale.rounds,
+            generator=self._settings.random(),
+            announce=self._settings.console.print,
+        )
+
+    def _link(self, name: str, place: str, length: int) -> dict[str, float]:
+        prompts = self._places[place]
+        link = prompts.link(name, length)
+        prompts.check(link, name, is_cold=place == COLD)
+        # From wherever the states come, and in every round, they are the same.
+        known = self._first_tokens.setdefault((name, length), link.first_token)
+        self.equal.append(known == link.first_token)
+        found = {ttft_key(name, place, length): link.ttft_s}
+        if name == FAST:
+            computing_s = link.ttft_s - link.load_s
+            found[f"{name}_{place}_{length}_over_bound"] = link.ttft_s / max(
+                link.load_s, computing_s
+            )
+            found[f"{name}_{place}_{length}_steps"] = float(link.pass_count)
+        return found

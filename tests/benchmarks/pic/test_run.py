@@ -1,0 +1,68 @@
+"""The benchmark at a tiny size: it measures what it promises, and leaves nothing behind."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.benchmark import Settings
+from benchmarks.interleave import Rounds
+from benchmarks.pic import BENCHMARK
+from benchmarks.pic.run import NOT_JUDGED, PICTURE, measure
+from benchmarks.pic.scale import FULL, METHODS, QUICK, Scale
+from engine_adapters.link.method import LinkMethod
+from engine_adapters.runner.model.random_model import RandomModelShape
+from tests.support import scale
+
+TINY = Scale(
+    shape=RandomModelShape(
+        vocab_size=512,
+        hidden_size=256,
+        intermediate_size=64,
+        layer_count=2,
+        head_count=4,
+        kv_head_count=4,
+        position_count=1024,
+    ),
+    lengths=(256, 384, 512),
+    rounds=Rounds(count=1, count_min=1, time_limit_s=1.0),
+    methods=("full", "cacheblend15", "attnlink16", "sink", "query16"),
+    entry_tokens=128,
+    question_tokens=16,
+    # Nothing is checked that DRAM could change at this size but where bytes come from.
+    cold_dram_bytes=1024 * 1024,
+    warm_dram_bytes=64 * 1024 * 1024,
+    device_bytes=256 * 1024 * 1024,
+    scratch_bytes=1_000_000_000,
+)
+
+
+def test_every_method_has_a_name_of_linking() -> None:
+    for name in METHODS.values():
+        assert str(LinkMethod.named(name)) == name
+    for size in (FULL, QUICK):
+        assert size.shape.position_count > max(size.lengths)
+        # The states of the shortest prompt exceed the DRAM of the cold daemon.
+        token_bytes = 2 * 4 * size.shape.layer_count * size.shape.hidden_size
+        assert min(size.lengths) * token_bytes > size.cold_dram_bytes
+
+
+@scale.at(scale.Scale.QUICK)
+def test_all_figures_and_nothing_left(tmp_path: Path) -> None:
+    output = io.StringIO()
+    settings = Settings(
+        quick=True,
+        folder=tmp_path / "scratch",
+        seed=1,
+        console=Console(file=output, width=200),
+        plots=tmp_path / "plots",
+    )
+    series = {one.key: one for one in measure(settings, TINY)}
+    assert {key for key, one in series.items() if one.is_figure} == set(BENCHMARK.figures)
+    assert series["tokens_equal"].value == 1.0
+    assert series["steps_per_link"].value == 1.0
+    assert series["attnlink16_cold_512_ttft_s"].value > 0
+    assert "full_cold_512_ttft_s" not in series
+    assert NOT_JUDGED in output.getvalue()
+    assert (tmp_path / "plots" / PICTURE).read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["plots"]
