@@ -18,16 +18,19 @@ from grpc_tools import protoc
 PROTOS = Path(__file__).parent
 
 
-def generate(output: Path) -> None:
-    """Writes ``output/kvstored_protos``; raises RuntimeError when protoc refuses a file."""
-    sources = sorted(str(path) for path in (PROTOS / "kvstored").rglob("*.proto"))
+def generate(output: Path, *, protos: Path = PROTOS) -> None:
+    """Writes ``output/kvstored_protos`` from the files below ``protos``.
+
+    Raises RuntimeError when protoc refuses a file.
+    """
+    sources = sorted(str(path) for path in (protos / "kvstored").rglob("*.proto"))
     # The protoc plugins are console scripts beside this interpreter.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     well_known = Path(grpc_tools.__file__).parent / "_proto"
     with tempfile.TemporaryDirectory() as scratch:
         arguments = [
             "protoc",
-            f"-I{PROTOS}",
+            f"-I{protos}",
             f"-I{well_known}",
             f"--python_out={scratch}",
             f"--grpc_python_out={scratch}",

@@ -77,6 +77,8 @@ class Journal:
         self._kind = kind
         self._suffix = suffix
         self._clock = clock
+        self._unsettled: dict[str, list[int]] = {}
+        """All words of what could not be made durable when they were added: some may be staged."""
 
     def open(self, name: str) -> tuple[int, ...]:
         """All durable words of a conversation; one of a new name has none."""
@@ -108,27 +110,32 @@ class Journal:
         What the store has lost of ``words`` since they were read is put there again.
         """
         lease = self._kept(name, words)
+        added = [*words, *new_words]
         try:
-            self._add(name, words, new_words)
+            self._add(name, len(words), added)
+        except ConversationError:
+            self._unsettled[name] = added
+            raise
         finally:
             if lease is not None:
                 lease.release()
 
-    def _add(self, name: str, words: Sequence[int], new_words: Sequence[int]) -> None:
-        added, first = [*words, *new_words], len(words)
+    def _add(self, name: str, first: int, added: Sequence[int]) -> None:
         keys = self._keys(added)
         while first < len(added):
             stop = min(first + CHUNK_WORDS, len(added))
             self._append(name, first, added[first:stop], keys)
             first = stop
-        tail_key = keys[-1] if len(added) % CHUNK_WORDS else b""
-        info = self._client.sequences.flush(
-            name + self._suffix, tail_key, expected_tokens=len(added)
-        )
+        info = self._flush(name, keys, len(added))
         if info is None or info.durable_tokens != len(added):
             raise ConversationError(
                 f"the turn of {self._kind} {name!r} could not be made durable; take it again"
             )
+
+    def _flush(self, name: str, keys: Sequence[bytes], count: int) -> SequenceInfo | None:
+        """Makes ``count`` words durable; ``keys`` are of their chunks."""
+        tail_key = keys[-1] if count % CHUNK_WORDS else b""
+        return self._client.sequences.flush(name + self._suffix, tail_key, expected_tokens=count)
 
     def fork(self, name: str, new_name: str) -> None:
         """Gives a new conversation the words of another one."""
@@ -189,12 +196,20 @@ class Journal:
             )
 
     def _settled(self, name: str) -> SequenceInfo | None:
-        """The sequence once nothing of it is undurable: a writer that died leaves such words."""
+        """The sequence once nothing of it is undurable.
+
+        A writer that died leaves such words, of which the daemon lets go. What this journal could
+        not make durable it tries again: its own session keeps it.
+        """
         deadline_s = self._clock() + SETTLE_S
         while True:
             info = self._client.sequences.get(name + self._suffix)
             if info is None or info.staged_tokens == info.durable_tokens:
+                self._unsettled.pop(name, None)
                 return info
+            ours = self._unsettled.get(name, [])[: info.staged_tokens]
+            if len(ours) == info.staged_tokens:
+                self._flush(name, self._keys(ours), len(ours))
             if self._clock() >= deadline_s:
                 raise ConversationError(f"somebody else is adding to {self._kind} {name!r}")
             time.sleep(POLL_S)

@@ -291,8 +291,10 @@ class TalksLab:
     def _told(self, names: list[str]) -> Message:
         """What there is of conversations, as soon as the store answers again."""
         found: dict[str, Any] = {}
+        answers: Any = ()
 
         def is_answered() -> bool:
+            nonlocal answers
             missing = [name for name in names if name not in found]
             answers = self._asked({"told": missing}).items()
             found.update(
@@ -300,7 +302,12 @@ class TalksLab:
             )
             return len(found) == len(names)
 
-        wait_until(is_answered, within_s=SOON_S)
+        try:
+            wait_until(is_answered, within_s=SOON_S)
+        except AssertionError as error:
+            error.add_note(f"the last answers: {dict(answers)}")
+            error.add_note(f"the engine's log: {self._log[-4000:]}")
+            raise
         return found
 
     def _asked(self, question: Message) -> Message:

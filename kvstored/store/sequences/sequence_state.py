@@ -56,6 +56,12 @@ class SequenceState:
         return self.flushed if self.flushed_index == self.durable_chunks else None
 
     @property
+    def is_flushed(self) -> bool:
+        """Whether there is an open tail, and all of the sequence is durable as it is."""
+        tail, is_last = self.durable_tail, self.durable_chunks == len(self.keys)
+        return is_last and tail is not None and 0 < tail.token_count == self.tail_tokens
+
+    @property
     def flushed_tail_tokens(self) -> int:
         """Tokens of the short chunk behind all others, also while the layout is unknown."""
         tail = self.flushed if self.flushed_index == len(self.keys) else None

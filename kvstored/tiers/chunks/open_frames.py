@@ -17,6 +17,10 @@ Name = Callable[[ChunkId, Extent, bytes, ChunkGeometry], Claim]
 """Gives memory a key, with its layout's id, under the tier's lock; or finds the key's frame."""
 
 
+def _nothing() -> bool:
+    return False
+
+
 class OpenFrames:
     """Each frame belongs to one owner, who closes it or has a chunk adopt it. Thread-safe.
 
@@ -39,11 +43,22 @@ class OpenFrames:
         self._use = use
         self._take = take
         self._name = name
+        self.let_go: Callable[[], bool] = _nothing
+        """Has owners close frames whose bytes are stored as well; False when there are none.
+
+        Called without the tier's lock, by those who find no room.
+        """
         self.byte_count = 0
         """Bytes of all of them, with what they strand of their slabs."""
 
     def open(self, layout: StateLayout, namespace_id: bytes) -> OpenFrame | None:
         """Reserves a frame for a chunk of a namespace; None when there is no room now."""
+        opened = self._opened(layout, namespace_id)
+        while opened is None and self.let_go():
+            opened = self._opened(layout, namespace_id)
+        return opened
+
+    def _opened(self, layout: StateLayout, namespace_id: bytes) -> OpenFrame | None:
         size = class_bytes(layout)
         share_bytes = self._space.share_bytes(size)
         with self._room:

@@ -168,9 +168,10 @@ class Sequences:
     ) -> SequenceState:
         """Makes a sequence of the expected length durable, its tail as a short chunk.
 
-        The tail stays open. An ephemeral sequence's tail is stored as well, but not its name.
-        At the caller's deadline it returns with what is durable by then; chunks that are on
-        their way become so after it, and nobody waits for a flush that is over.
+        The tail stays open, until others need its memory. An ephemeral sequence's tail is stored
+        as well, but not its name. At the caller's deadline it returns with what is durable by
+        then; chunks that are on their way become so after it, and nobody waits for a flush that
+        is over.
         """
         with self._opened.held_one(self._resolve(caller, name), caller.deadline) as sequence:
             rules.check_length(sequence.known, expected_tokens)
@@ -183,6 +184,7 @@ class Sequences:
             if tail and (is_settled or state.durable_tail is None):
                 state = state.with_flushed_tail(tail)
             self._opened.store(sequence, state)
+            self._opened.may_let_go(sequence)
             return sequence.known
 
     def delete(self, caller: Caller, name: str) -> None:

@@ -106,7 +106,10 @@ class TailFrames:
         wanted = WantedChunk(
             chunk=chunk, new=new, layout=layout, deadline=deadline, frame_deadline=now
         )
-        return self._stager.put(wanted, fill)
+        ticket = self._stager.put(wanted, fill)
+        while ticket.reason is Reason.DRAM_FULL and self._dram.open_frames.let_go():
+            ticket = self._stager.put(wanted, fill)
+        return ticket
 
     def _fill(self, opened: OpenFrame, chunk: ChunkId, token_count: int, deadline: float) -> Reason:
         frame = self._dram.pin(chunk)

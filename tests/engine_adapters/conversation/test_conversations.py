@@ -381,6 +381,41 @@ def test_words_that_somebody_is_adding_are_waited_for(client: MemoryClient) -> N
         journal.open(NAME)
 
 
+@pytest.mark.parametrize("length", [3, CHUNK_WORDS - 1, CHUNK_WORDS + 5])
+def test_a_turn_that_could_not_be_flushed_kept_its_conversation_shut(
+    talks: Conversations, client: MemoryClient, length: int
+) -> None:
+    """Bug: its words stayed staged in the session of their own writer, for as long as that lived.
+
+    So every later look at the conversation said that somebody else was adding to it.
+    """
+    talk = talks.end_turn(talks.open(NAME), [7, 8])
+    with (
+        patch.object(client.sequences, "flush", return_value=None),
+        pytest.raises(ConversationError, match="could not be made durable"),
+    ):
+        talks.end_turn(talk, numbered(length))
+    found = talks.open(NAME)
+    assert found.token_ids == (7, 8, *numbered(length))
+    assert talks.end_turn(found, [9]) == talks.open(NAME)
+
+
+def test_words_of_half_a_turn_kept_its_conversation_shut(
+    talks: Conversations, client: MemoryClient, store: MemoryStore
+) -> None:
+    """Bug: as above, where the rest of a long turn was not taken."""
+    talk = talks.end_turn(talks.open(NAME), [7, 8])
+    parts = itertools.count()
+    store.faults.append_rejection = lambda *_: Reason.DRAM_FULL if next(parts) else None
+    with pytest.raises(ConversationError, match="could not be saved"):
+        talks.end_turn(talk, numbered(CHUNK_WORDS + 50))
+    store.faults.append_rejection = lambda *_: None
+    found = talks.open(NAME)
+    assert found.token_ids == (7, 8)
+    assert found.told.has_rest
+    assert talks.end_turn(found, [1, 2]).token_ids == talks.open(NAME).token_ids == (7, 8, 1, 2)
+
+
 def test_a_turn_that_is_not_durable_is_told(talks: Conversations, client: MemoryClient) -> None:
     talk = talks.open(NAME)
     with (

@@ -41,11 +41,6 @@ class FaultStack(FailingCalls):
         self.flipped = FlippedBits(self.stale)
         super().__init__(self.flipped)
 
-    @property
-    def is_armed(self) -> bool:
-        """Whether a write to come goes wrong."""
-        return any(choice.count for choice in (self.torn, self.lost, self.misdirected))
-
     def is_damaged(self, offset: int, byte_count: int) -> bool:
         """Whether a stretch of whole pages reads otherwise than it should."""
         shown = read_bytes(self.flipped, offset, byte_count)

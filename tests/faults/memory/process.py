@@ -19,10 +19,14 @@ SETTLED_S = 0.5
 class ProcessState:
     """One look at a process. Resident bytes are all of its pages, shared ones included.
 
+    Of these ``anonymous_bytes`` are heaps and stacks, and ``file_bytes`` pages of mapped files: the
+    index and libraries. The rest is shared memory: DRAM tier, landing buffers, arenas.
     ``targets`` names what each of its descriptors leads to, so that one too many has a name.
     """
 
     resident_bytes: int
+    anonymous_bytes: int
+    file_bytes: int
     threads: int
     targets: tuple[str, ...]
 
@@ -43,8 +47,14 @@ def process_state(pid: int) -> ProcessState:
     folder = Path(f"/proc/{pid}")
     lines = (folder / "status").read_text().splitlines()
     fields = dict(line.split(":", maxsplit=1) for line in lines if ":" in line)
+
+    def field_bytes(name: str) -> int:
+        return int(fields[name].split()[0]) * KIB
+
     return ProcessState(
-        resident_bytes=int(fields["VmRSS"].split()[0]) * KIB,
+        resident_bytes=field_bytes("VmRSS"),
+        anonymous_bytes=field_bytes("RssAnon"),
+        file_bytes=field_bytes("RssFile"),
         threads=int(fields["Threads"]),
         targets=tuple(sorted(_targets(folder / "fd"))),
     )

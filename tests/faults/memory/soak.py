@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvstored.format.geometry import class_bytes
@@ -63,8 +64,14 @@ class SoakReport:
             f"{' '.join(f'{state.resident_bytes / MIB:.1f}' for state in self.states)}; "
             f"threads {first.threads} and {last.threads}, "
             f"descriptors {first.descriptors} and {last.descriptors}; {self.append_rows} rows "
-            f"appended, {self.tails} of {TAILS} tails can be opened"
+            f"appended, {self.tails} of {TAILS} tails can be opened; "
+            f"KiB more after each phase: {_growths([one.anonymous_bytes for one in self.states])} "
+            f"of heaps, {_growths([one.file_bytes for one in self.states])} of files"
         )
+
+
+def _growths(sizes: Sequence[int]) -> str:
+    return " ".join(str((size - sizes[0]) // 1024) for size in sizes[1:])
 
 
 def soak(
