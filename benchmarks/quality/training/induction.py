@@ -16,6 +16,11 @@ from torch import Tensor
 from benchmarks.quality.training.network import Llama, NetworkShape
 from engine_adapters.runner.model.rotary import RotaryConfig, inverse_frequencies
 
+STREAM = 4.0
+"""Length of an embedding's own part, and of the common one.
+
+With 1, steps of the size that matrices take would soon outgrow what stands here at first.
+"""
 NOTING_HEADS = 3
 """Of the first layer: they note the tokens one, two and three places before."""
 NOTING_NATS = 4.0
@@ -24,7 +29,7 @@ MATCH_NATS = 8.0
 """By how much a match is preferred to tokens that have nothing in common."""
 MATCHING_HEADS = 2
 COPY_GAIN = 2.0
-"""Of what they copy, beside 1 of a token's own embedding."""
+"""Length of what they copy, beside 1 of a token's own embedding."""
 BRANCH_GAIN = 0.2
 """Of all other outputs, which are noise at first."""
 TURN_MAX = 2.0
@@ -35,7 +40,7 @@ TURN_MAX = 2.0
 def plant_induction(network: Llama, *, seed: int) -> None:
     """Changes the first weights of ``network``, of two layers at least; equal seeds, equal weights.
 
-    Every embedding becomes the sum of two parts of length 1: its own, and one that all share.
+    Every embedding becomes the sum of two parts of equal length: its own, and one that all share.
     Llamas have no bias, so what a head knows of positions alone hangs on the common part.
     """
     _Planter(network, seed).plant()
@@ -57,6 +62,9 @@ class _Planter:
         embedding -= torch.outer(embedding @ self._common, self._common)
         embedding /= embedding.norm(dim=-1, keepdim=True)
         embedding += self._common
+        embedding *= STREAM
+        # The same matrix says what comes next: its logits are to stay as they were.
+        self._network.weight("model.norm").div_(STREAM)
         for layer in range(self._shape.layer_count):
             for name in ("self_attn.o_proj", "mlp.down_proj"):
                 self._network.weight(f"model.layers.{layer}.{name}").mul_(BRANCH_GAIN)
@@ -83,7 +91,7 @@ class _Planter:
         query[rows] = height * torch.outer(torch.cat((back.cos(), back.sin())), self._common)
         key[rows] = height * torch.outer((torch.arange(size) < size // 2).float(), self._common)
         value[rows] = read
-        output[:, rows] = noted.T / (length * self._seen_share)
+        output[:, rows] = STREAM * noted.T / (length * self._seen_share)
 
     def _plant_match(self, head: int, read: Tensor, noted: Tensor) -> None:
         """Queries have a token's own embedding, keys what was noted beside it."""
@@ -101,7 +109,7 @@ class _Planter:
             weights[rows][slow] = height * mixed @ directions
         copied = self._directions()
         value[rows] = copied
-        output[:, rows] = COPY_GAIN * copied.T / (length * self._seen_share)
+        output[:, rows] = STREAM * COPY_GAIN * copied.T / (length * self._seen_share)
 
     @property
     def _seen_share(self) -> float:

@@ -15,20 +15,20 @@ class Stage:
 
 CURRICULUM = (
     Stage(
-        step_count=40,
+        step_count=60,
         batch=BatchShape(
             sequence_count=64,
-            recall_count=64,
+            recall_count=48,
             position_count=64,
             record_count=8,
             has_text=False,
         ),
     ),
     Stage(
-        step_count=40,
+        step_count=60,
         batch=BatchShape(
             sequence_count=32,
-            recall_count=32,
+            recall_count=24,
             position_count=128,
             record_count=16,
             has_text=False,
@@ -43,9 +43,9 @@ CURRICULUM = (
         batch=BatchShape(sequence_count=8, recall_count=3, position_count=512, record_count=80),
     ),
 )
-"""From short sequences that are all questions to long ones that are mostly text.
+"""From short sequences that are mostly questions to long ones that are mostly text.
 
-Recall is learnt in the first stages or not at all; text is learnt at any time.
+Text is there from the start: its loss would hurt recall most where it came late, all at once.
 """
 
 
