@@ -99,7 +99,8 @@ class _Planter:
         slow = slow_dimensions(shape)
         # Embedding, common part and notes have the same length when the norm has gone over them.
         length = math.sqrt(shape.hidden_size / (2 + NOTING_HEADS))
-        mixed = self._orthogonal(shape.head_dim, len(slow)).T
+        drawn = torch.randn(shape.head_dim, len(slow), generator=self._generator)
+        mixed = _orthonormal(drawn).T
         matched = length**2 * self._seen_share * len(slow) / shape.head_dim
         height = math.sqrt(MATCH_NATS * math.sqrt(shape.head_dim) / matched)
         rows = slice(head * shape.head_dim, (head + 1) * shape.head_dim)
@@ -122,10 +123,7 @@ class _Planter:
             self._shape.hidden_size, self._shape.head_dim, generator=self._generator
         )
         drawn -= torch.outer(self._common, self._common @ drawn)
-        return torch.linalg.qr(drawn)[0].T
-
-    def _orthogonal(self, rows: int, columns: int) -> Tensor:
-        return torch.linalg.qr(torch.randn(rows, columns, generator=self._generator))[0]
+        return _orthonormal(drawn).T
 
 
 def slow_dimensions(shape: NetworkShape) -> list[int]:
@@ -133,3 +131,9 @@ def slow_dimensions(shape: NetworkShape) -> list[int]:
     turns = inverse_frequencies(RotaryConfig(theta=shape.theta), shape.head_dim)
     pairs = (turns * shape.position_count <= TURN_MAX).nonzero().flatten().tolist()
     return [*pairs, *(pair + shape.head_dim // 2 for pair in pairs)]
+
+
+def _orthonormal(columns: Tensor) -> Tensor:
+    """Columns of length 1, each orthogonal to all others, that span the same."""
+    orthonormal: Tensor = torch.linalg.qr(columns).Q
+    return orthonormal

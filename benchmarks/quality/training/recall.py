@@ -41,4 +41,4 @@ def _recalled_share(network: Llama, plan: Plan, prepared: Prepared, shape: Batch
     with torch.autocast("cpu", torch.bfloat16):
         logits = network(batch.inputs, batch.recalled)
     hits = logits.argmax(-1) == batch.targets[batch.recalled]
-    return hits.float().mean().item()
+    return float(hits.float().mean())
