@@ -1,6 +1,5 @@
 """A network that recalls before it is trained, and better soon after."""
 
-import pytest
 import torch
 
 from benchmarks.quality.training.batches import BatchShape
@@ -10,6 +9,7 @@ from benchmarks.quality.training.plan import Plan, Stage
 from benchmarks.quality.training.recall import recall_by_length
 from benchmarks.quality.training.trainer import Trainer
 from tests.benchmarks.quality.training.test_trainer import PREPARED
+from tests.support.scale import Scale, at
 
 SHAPE = NetworkShape(
     vocab_size=600,
@@ -74,7 +74,7 @@ def test_matches_are_compared_where_positions_hardly_turn() -> None:
     assert 0 < len(slow) < SHAPE.head_dim
 
 
-@pytest.mark.quick
+@at(Scale.QUICK)
 def test_a_minute_of_training_finds_recall_at_both_lengths() -> None:
     trained = network(is_planted=True)
     trainer = Trainer(trained, PLAN, PREPARED)
