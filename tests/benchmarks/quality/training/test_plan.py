@@ -21,13 +21,15 @@ def test_rates_rise_stay_and_fall() -> None:
 
 
 def test_stages_follow_one_another() -> None:
-    first, second = (
+    counts = (2, 3, 9)
+    first, second, third = (
         replace(stage, step_count=count)
-        for stage, count in zip(CURRICULUM[:2], (2, 3), strict=True)
+        for stage, count in zip(CURRICULUM[:3], counts, strict=True)
     )
-    plan = Plan(stages=(first, second))
-    assert plan.step_count == 5
-    assert [plan.batch(step) for step in range(6)] == [first.batch] * 2 + [second.batch] * 4
+    plan = Plan(stages=(first, second, third))
+    assert plan.step_count == 14
+    shapes = [plan.batch(step) for step in range(15)]
+    assert shapes == [first.batch] * 2 + [second.batch] * 3 + [third.batch] * 10
     size = first.batch.sequence_count * first.batch.position_count
     assert plan.tokens(1) == size
     assert plan.tokens(3) == 2 * size + second.batch.sequence_count * second.batch.position_count
