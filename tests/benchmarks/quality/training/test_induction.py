@@ -28,7 +28,7 @@ PLAN = Plan(
     warmup_steps=10,
 )
 CHANCE = 1 / 8
-"""Of who says any of the values that were told."""
+"""Of who says any of the values in a sequence."""
 
 
 def network(*, is_planted: bool) -> Llama:
