@@ -68,10 +68,10 @@ class _Planter:
         for layer in range(self._shape.layer_count):
             for name in ("self_attn.o_proj", "mlp.down_proj"):
                 self._network.weight(f"model.layers.{layer}.{name}").mul_(BRANCH_GAIN)
-        pairs = [(self._directions(), self._directions()) for _ in range(NOTING_HEADS)]
+        pairs = [(self._directions(), self._directions()) for _ in range(self._noting_heads)]
         for head, (read, noted) in enumerate(pairs):
             self._plant_noting(head, head + 1, read, noted)
-        for head in range(MATCHING_HEADS):
+        for head in range(min(MATCHING_HEADS, self._shape.head_count)):
             self._plant_match(head, *pairs[0])
 
     def _plant_noting(self, head: int, distance: int, read: Tensor, noted: Tensor) -> None:
@@ -98,7 +98,7 @@ class _Planter:
         shape = self._shape
         slow = slow_dimensions(shape)
         # Embedding, common part and notes have the same length when the norm has gone over them.
-        length = math.sqrt(shape.hidden_size / (2 + NOTING_HEADS))
+        length = math.sqrt(shape.hidden_size / (2 + self._noting_heads))
         drawn = torch.randn(shape.head_dim, len(slow), generator=self._generator)
         mixed = _orthonormal(drawn).T
         matched = length**2 * self._seen_share * len(slow) / shape.head_dim
@@ -111,6 +111,10 @@ class _Planter:
         copied = self._directions()
         value[rows] = copied
         output[:, rows] = STREAM * COPY_GAIN * copied.T / (length * self._seen_share)
+
+    @property
+    def _noting_heads(self) -> int:
+        return min(NOTING_HEADS, self._shape.head_count)
 
     @property
     def _seen_share(self) -> float:
