@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.benchmark import BenchmarkError
 from benchmarks.quality.bare_window import BareWindow
-from benchmarks.quality.records import RECORD_TOKENS, RecordWords
+from benchmarks.quality.records import QUESTION_TOKENS, RECORD_TOKENS, RecordWords
 from benchmarks.quality.talk import Talker
 from benchmarks.quality.teacher import TeacherModel
 from benchmarks.quality.way import Way
@@ -21,7 +21,7 @@ from kvstored_contract.keys import Cut
 RECORDS = 40
 """Told in a history, half of which is text."""
 QUESTION_TEXT_TOKENS = 24
-"""Text before the key that is asked for."""
+"""Text before the question itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +45,21 @@ def draw_question(
     window_tokens: int,
     sink_tokens: int = 0,
 ) -> Question:
-    """Text from random places of ``text``, between two runs of records."""
-    records = words.draw(generator, RECORDS)
+    """Text from random places of ``text``, between two runs of records.
+
+    Words of that text are in no record.
+    """
     spare = window_tokens - 1 - RECORDS * RECORD_TOKENS
-    texts = [_piece(generator, text, count) for count in (spare // 2, spare - spare // 2)]
+    counts = (spare // 2, spare - spare // 2, QUESTION_TEXT_TOKENS)
+    texts = [_piece(generator, text, count) for count in counts]
+    records = words.without(token for piece in texts for token in piece).draw(generator, RECORDS)
     early, late = records[: RECORDS // 2], records[RECORDS // 2 :]
     history = [*texts[0], *words.write(early), *texts[1], *words.write(late)]
     # The last token of the history is its answer, which the next turn computes.
     cut = overflow_cut(
         (),
         len(history) - 1,
-        new_count=2 + QUESTION_TEXT_TOKENS,
+        new_count=1 + QUESTION_TEXT_TOKENS + QUESTION_TOKENS,
         window_tokens=window_tokens,
         sink_tokens=sink_tokens,
     )
@@ -64,7 +68,7 @@ def draw_question(
     assert history.index(asked.key) >= cut.kept[-1].start
     return Question(
         history=tuple(history),
-        prompt=(*_piece(generator, text, QUESTION_TEXT_TOKENS), asked.key),
+        prompt=(*texts[2], *words.ask(asked)),
         answer=asked.value,
         cut=cut,
     )

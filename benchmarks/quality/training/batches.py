@@ -11,21 +11,28 @@ from benchmarks.quality.records import Record, RecordWords
 
 IGNORED = -100
 """A target that counts nowhere, as torch's cross entropy has it."""
-RECORD_RUN = range(4, 33)
+RUNS = (1, 2, 4, 8, 16, 32)
 """How many records come, or come again, in one go."""
 TEXT_RUN = range(8, 129)
 """Tokens of text between them."""
-RECORDS_MAX = 120
-"""New ones in a sequence."""
+NEW_SHARE = 0.3
+"""Of the runs, as long as there are new records."""
+TEXT_SHARE = 0.3
+"""Of the other runs, where there is text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShape:
-    """``recall_count`` of the ``sequence_count`` sequences have records between their text."""
+    """``recall_count`` of the ``sequence_count`` sequences have up to ``record_count`` records.
+
+    ``has_text`` says whether there is text between these. All other sequences are text.
+    """
 
     sequence_count: int
     recall_count: int
     position_count: int
+    record_count: int
+    has_text: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +58,11 @@ def draw_batch(
     targets: list[list[int]] = []
     recalled: list[list[bool]] = []
     for index in range(shape.sequence_count):
-        has_records = index < shape.recall_count
-        drawn = (
-            _Recall(text, words, generator, length)
-            if has_records
-            else _Sequence(text, generator, length)
-        )
+        drawn = _Sequence(text, generator)
+        if index < shape.recall_count:
+            drawn.add_recall(words, shape, length)
+        else:
+            drawn.add_text(length)
         rows.append(drawn.token_ids[: length - 1])
         targets.append(drawn.targets[1:length])
         recalled.append(drawn.recalled[1:length])
@@ -64,58 +70,46 @@ def draw_batch(
 
 
 class _Sequence:
-    """Text from a random place."""
+    """Tokens, and what each of them is as a target."""
 
-    def __init__(self, text: Tensor, generator: random.Random, length: int) -> None:
+    def __init__(self, text: Tensor, generator: random.Random) -> None:
         self._text = text
         self._generator = generator
         self.token_ids: list[int] = []
         self.targets: list[int] = []
         self.recalled: list[bool] = []
-        self.tell(length)
-
-    def tell(self, length: int) -> None:
-        """Fills the sequence."""
-        self.add_text(length)
 
     def add_text(self, count: int) -> None:
-        """Text that counts as a target."""
+        """Text from a random place, which counts as a target."""
         first = self._generator.randrange(len(self._text) - count)
         ids = self._text[first : first + count].tolist()
         self.token_ids += ids
         self.targets += ids
         self.recalled += [False] * count
 
+    def add_recall(self, words: RecordWords, shape: BatchShape, length: int) -> None:
+        """Runs of new records, of told ones in another order, and of text, up to ``length``.
 
-class _Recall(_Sequence):
-    """Runs of new records, of told ones in another order, and of text, in turn."""
-
-    def __init__(
-        self, text: Tensor, words: RecordWords, generator: random.Random, length: int
-    ) -> None:
-        self._words = words
-        super().__init__(text, generator, length)
-
-    def tell(self, length: int) -> None:
-        """Every key has one value throughout."""
-        unused = self._words.draw(self._generator, RECORDS_MAX)
-        told = [unused.pop() for _ in range(self._generator.choice(RECORD_RUN))]
-        self._add_records(told, are_known=False)
+        Every key has one value throughout.
+        """
+        unused = words.draw(self._generator, shape.record_count)
+        told: list[Record] = []
         while len(self.token_ids) < length:
-            count = self._generator.choice(RECORD_RUN)
-            match self._generator.randrange(4):
-                case 0:
-                    self.add_text(self._generator.choice(TEXT_RUN))
-                case 1:
-                    new = [unused.pop() for _ in range(min(count, len(unused)))]
-                    self._add_records(new, are_known=False)
-                    told += new
-                case _:
-                    known = self._generator.sample(told, min(count, len(told)))
-                    self._add_records(known, are_known=True)
+            count = self._generator.choice(RUNS)
+            if unused and (not told or self._generator.random() < NEW_SHARE):
+                new = [unused.pop() for _ in range(min(count, len(unused)))]
+                self._add_records(words, new, are_known=False)
+                told += new
+            elif shape.has_text and self._generator.random() < TEXT_SHARE:
+                self.add_text(self._generator.choice(TEXT_RUN))
+            else:
+                known = self._generator.sample(told, min(count, len(told)))
+                self._add_records(words, known, are_known=True)
 
-    def _add_records(self, records: Sequence[Record], *, are_known: bool) -> None:
-        self.token_ids += self._words.write(records)
+    def _add_records(
+        self, words: RecordWords, records: Sequence[Record], *, are_known: bool
+    ) -> None:
+        self.token_ids += words.write(records)
         for record in records:
-            self.targets += [IGNORED, record.value if are_known else IGNORED, IGNORED]
-            self.recalled += [False, are_known, False]
+            self.targets += [IGNORED, IGNORED, record.value if are_known else IGNORED]
+            self.recalled += [False, False, are_known]

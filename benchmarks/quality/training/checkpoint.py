@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from benchmarks.quality.training.network import Llama
 from benchmarks.quality.training.plan import Plan
 from benchmarks.quality.training.prepared import Prepared
+from benchmarks.quality.training.recall import recall_by_length
 from benchmarks.quality.training.trainer import Trainer
 from engine_adapters.runner.model.tokenizer import TOKENIZER_FILE
 from engine_adapters.runner.model.weights import SINGLE_FILE
@@ -41,7 +42,11 @@ def write_checkpoint(
         "parameters": sum(each.numel() for each in tensors.values()),
         "seed": plan.seed,
         "steps": trainer.step,
-        "tokens": trainer.step * plan.batch.sequence_count * plan.batch.position_count,
+        "tokens": plan.tokens(trainer.step),
+        "recall_by_positions": {
+            str(positions): round(share, 3)
+            for positions, share in recall_by_length(network, plan, prepared).items()
+        },
         "seconds": round(trainer.seconds),
         "threads": torch.get_num_threads(),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},

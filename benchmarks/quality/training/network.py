@@ -18,7 +18,7 @@ class NetworkShape:
     hidden_size: int = 256
     intermediate_size: int = 640
     layer_count: int = 4
-    head_count: int = 8
+    head_count: int = 4
     position_count: int = 512
     theta: float = 10_000.0
     norm_epsilon: float = 1e-5
@@ -95,30 +95,46 @@ class Llama(nn.Module):
         """The embedding and the norms."""
         return [each for key, each in self.weights.items() if not key.endswith("_proj/weight")]
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """``inputs`` [sequences, positions], int64; the result [sequences, positions, vocab]."""
-        embedding = self._weight("model.embed_tokens")
+    def weight(self, name: str) -> Tensor:
+        """The parameter of a module by its name in a checkpoint, without ``.weight``."""
+        weight: Tensor = self.weights[_key(f"{name}.weight")]
+        return weight
+
+    def attention_weights(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Those of queries, keys, values and output: [out, in] each, heads one after the other."""
+        prefix = f"model.layers.{layer}.self_attn."
+        query, key, value, output = (self.weight(f"{prefix}{name}_proj") for name in "qkvo")
+        return query, key, value, output
+
+    def forward(self, inputs: Tensor, wanted: Tensor | None = None) -> Tensor:
+        """Logits [sequences, positions, vocab] of ``inputs`` [sequences, positions], int64.
+
+        With ``wanted`` [sequences, positions], bool, only those of its positions [n, vocab].
+        """
+        embedding = self.weight("model.embed_tokens")
         hidden = embedding[inputs]
         for layer in range(self.shape.layer_count):
             prefix = f"model.layers.{layer}."
             normed = self._norm(f"{prefix}input_layernorm", hidden)
             hidden = hidden + self._attention(f"{prefix}self_attn.", normed)
             normed = self._norm(f"{prefix}post_attention_layernorm", hidden)
-            gate = silu(linear(normed, self._weight(f"{prefix}mlp.gate_proj")))
-            up = linear(normed, self._weight(f"{prefix}mlp.up_proj"))
-            hidden = hidden + linear(gate * up, self._weight(f"{prefix}mlp.down_proj"))
+            gate = silu(linear(normed, self.weight(f"{prefix}mlp.gate_proj")))
+            up = linear(normed, self.weight(f"{prefix}mlp.up_proj"))
+            hidden = hidden + linear(gate * up, self.weight(f"{prefix}mlp.down_proj"))
+        if wanted is not None:
+            hidden = hidden[wanted]
         return linear(self._norm("model.norm", hidden), embedding)
 
     def _attention(self, prefix: str, normed: Tensor) -> Tensor:
         shape = (*normed.shape[:2], self.shape.head_count, self.shape.head_dim)
         queries, keys, values = (
-            linear(normed, self._weight(f"{prefix}{name}_proj")).view(shape).transpose(1, 2)
+            linear(normed, self.weight(f"{prefix}{name}_proj")).view(shape).transpose(1, 2)
             for name in ("q", "k", "v")
         )
         output = scaled_dot_product_attention(
             self._rotate(queries), self._rotate(keys), values, is_causal=True
         )
-        return linear(output.transpose(1, 2).flatten(2), self._weight(f"{prefix}o_proj"))
+        return linear(output.transpose(1, 2).flatten(2), self.weight(f"{prefix}o_proj"))
 
     def _rotate(self, vectors: Tensor) -> Tensor:
         """As ``engine_adapters.runner.model.rotary``: [sequences, heads, positions, head_dim]."""
@@ -130,11 +146,7 @@ class Llama(nn.Module):
         )
 
     def _norm(self, name: str, hidden: Tensor) -> Tensor:
-        return rms_norm(hidden, hidden.shape[-1:], self._weight(name), eps=self.shape.norm_epsilon)
-
-    def _weight(self, name: str) -> Tensor:
-        weight: Tensor = self.weights[_key(f"{name}.weight")]
-        return weight
+        return rms_norm(hidden, hidden.shape[-1:], self.weight(name), eps=self.shape.norm_epsilon)
 
     def _add(
         self, name: str, rows: int, columns: int, *, gain: float = 1.0, deviation: float = 0.0

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Muon, Optimizer
 
-from benchmarks.quality.training.batches import Batch, draw_batch
+from benchmarks.quality.training.batches import IGNORED, Batch, draw_batch
 from benchmarks.quality.training.network import Llama
 from benchmarks.quality.training.plan import Plan
 from benchmarks.quality.training.prepared import Prepared
@@ -75,7 +75,7 @@ class Trainer:
         batch = draw_batch(
             self._prepared.tokens,
             self._prepared.words,
-            plan.batch,
+            plan.batch(self.step),
             seed=plan.seed,
             number=self.step,
         )
@@ -92,19 +92,14 @@ class Trainer:
         return losses
 
     def _losses(self, batch: Batch) -> tuple[Tensor, Losses]:
+        counts = batch.targets != IGNORED
+        targets, recalled = batch.targets[counts], batch.recalled[counts]
         with torch.autocast("cpu", torch.bfloat16):
-            logits = self._network(batch.inputs).flatten(0, 1)
-        logits = logits.float()
-        targets, recalled = batch.targets.flatten(), batch.recalled.flatten()
-        each = cross_entropy(logits, targets, reduction="none")
-        text = each[~recalled].sum() / (targets[~recalled] >= 0).sum()
-        recall = each[recalled].mean() if recalled.any() else torch.zeros(())
+            logits = self._network(batch.inputs, counts)
+        each = cross_entropy(logits.float(), targets, reduction="none")
+        text, recall = _mean(each[~recalled]), _mean(each[recalled])
         hits = (logits[recalled].argmax(-1) == targets[recalled]).float()
-        losses = Losses(
-            text=text.item(),
-            recall=recall.item(),
-            recalled_share=hits.mean().item() if len(hits) else 0.0,
-        )
+        losses = Losses(text=text.item(), recall=recall.item(), recalled_share=_mean(hits).item())
         return text + self._plan.recall_weight * recall, losses
 
     def save(self, folder: Path) -> None:
@@ -131,3 +126,8 @@ class Trainer:
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         return True
+
+
+def _mean(values: Tensor) -> Tensor:
+    """0 of none: not every stage has text, and not every batch has records."""
+    return values.sum() / max(1, len(values))

@@ -11,7 +11,7 @@ from engine_adapters.runner.model.tokenizer import TOKENIZER_FILE
 from engine_adapters.runner.model.weights import SINGLE_FILE
 
 SHAPE = NetworkShape(
-    vocab_size=600,
+    vocab_size=1000,
     hidden_size=32,
     intermediate_size=48,
     layer_count=2,

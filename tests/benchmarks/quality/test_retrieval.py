@@ -35,6 +35,15 @@ def test_the_record_that_is_asked_for_is_left(seed: int) -> None:
     assert len(question.prompt) + 1 + len(kept) <= 256
 
 
+def test_what_text_says_is_in_no_record() -> None:
+    text = list(range(1000, 1300))
+    for seed in range(4):
+        question = draw_question(random.Random(seed), WORDS, text, window_tokens=256)
+        key = question.prompt[-1]
+        assert [*question.history, *question.prompt].count(key) == 2
+        assert question.prompt[-2] == WORDS.separator
+
+
 def test_questions_come_from_the_generator() -> None:
     assert draw(1) == draw(1)
     assert draw(1) != draw(2)

@@ -7,7 +7,7 @@ from benchmarks.quality.training.batches import IGNORED, BatchShape, draw_batch
 
 WORDS = RecordWords(tuple(range(1000, 1400)), 1400)
 TEXT = torch.arange(900)
-SHAPE = BatchShape(sequence_count=4, recall_count=2, position_count=256)
+SHAPE = BatchShape(sequence_count=4, recall_count=2, position_count=256, record_count=40)
 
 
 def test_a_batch_depends_on_its_number_alone() -> None:
@@ -34,6 +34,19 @@ def test_a_recalled_value_was_told_before() -> None:
             told = inputs.index(inputs[position])
             assert told < position
             assert inputs[told + 1] == targets[position]
+
+
+def test_without_text_there_are_only_records() -> None:
+    shape = BatchShape(
+        sequence_count=8, recall_count=8, position_count=60, record_count=4, has_text=False
+    )
+    batch = draw_batch(TEXT, WORDS, shape, seed=1, number=0)
+    assert (batch.inputs >= 1000).all()
+    for inputs, recalled in zip(batch.inputs.tolist(), batch.recalled, strict=True):
+        assert inputs[::3] == [WORDS.separator] * 20
+        assert len(set(inputs[1::3])) <= 4
+        # Few records in many places: most of a sequence are questions.
+        assert recalled.sum() >= 16
 
 
 def test_what_is_chance_is_no_target() -> None:

@@ -29,7 +29,8 @@ def test_the_runner_loads_it(tmp_path: Path) -> None:
     Tokenizer.from_directory(tmp_path / "model")
     note = json.loads((tmp_path / "model" / NOTE_FILE).read_text())
     assert note["steps"] == 1
-    assert note["tokens"] == 256
+    assert note["tokens"] == 4 * 48
+    assert list(note["recall_by_positions"]) == ["48", "128"]
     assert note["text_characters"] == 7
 
 

@@ -49,6 +49,7 @@ def test_training_goes_on_where_it_stopped(
     said = capsys.readouterr().out
     assert "going on after step 1 and" in said
     assert "step 4: text" in said
+    assert "at 48, " in said
     note = json.loads((folder / "model" / "training.json").read_text())
     assert note["steps"] == PLAN.step_count
     assert call(monkeypatch, folder) == 0

@@ -30,6 +30,12 @@ def test_the_runner_computes_the_same_logits(network: Llama, tmp_path: Path) -> 
     assert ours.std() > 0.1
 
 
+def test_only_the_wanted_logits_are_computed(network: Llama) -> None:
+    inputs = torch.arange(40).view(2, 20)
+    wanted = inputs % 7 == 0
+    assert torch.allclose(network(inputs, wanted), network(inputs)[wanted], atol=1e-6)
+
+
 def test_parameters_come_from_the_seed(network: Llama) -> None:
     same, other = Llama(SHAPE, seed=3).checkpoint(), Llama(SHAPE, seed=4).checkpoint()
     name = "model.layers.0.self_attn.q_proj.weight"

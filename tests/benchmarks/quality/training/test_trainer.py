@@ -10,15 +10,17 @@ from tokenizers import Tokenizer, models
 from benchmarks.quality.records import RecordWords
 from benchmarks.quality.training.batches import BatchShape
 from benchmarks.quality.training.network import Llama
-from benchmarks.quality.training.plan import Plan
+from benchmarks.quality.training.plan import Plan, Stage
 from benchmarks.quality.training.prepared import Prepared
 from benchmarks.quality.training.trainer import SECONDS_MAX, Losses, Trainer
 from tests.benchmarks.quality.small import SHAPE
 
-PLAN = replace(
-    Plan(),
-    batch=BatchShape(sequence_count=2, recall_count=1, position_count=128),
-    step_count=4,
+BATCH = BatchShape(sequence_count=2, recall_count=1, position_count=128, record_count=20)
+QUESTIONS = BatchShape(
+    sequence_count=4, recall_count=4, position_count=48, record_count=8, has_text=False
+)
+PLAN = Plan(
+    stages=(Stage(step_count=1, batch=QUESTIONS), Stage(step_count=3, batch=BATCH)),
     warmup_steps=1,
 )
 PREPARED = Prepared(
@@ -58,7 +60,8 @@ def test_an_interrupted_training_ends_with_the_same_weights(network: Llama, tmp_
 
 
 def test_it_learns_what_follows(network: Llama) -> None:
-    trainer = Trainer(network, replace(PLAN, step_count=30), PREPARED)
+    plan = replace(PLAN, stages=(Stage(step_count=30, batch=BATCH),))
+    trainer = Trainer(network, plan, PREPARED)
     losses: list[Losses] = []
     trainer.run(SECONDS_MAX, lambda step, found: losses.append(found))
     assert losses[-1].text < losses[0].text - 1
@@ -71,6 +74,12 @@ def test_the_time_is_bounded(network: Llama) -> None:
 
 
 def test_batches_without_records_have_no_loss_of_recall(network: Llama) -> None:
-    plan = replace(PLAN, batch=replace(PLAN.batch, recall_count=0))
+    plan = replace(PLAN, stages=(Stage(step_count=1, batch=replace(BATCH, recall_count=0)),))
     losses = Trainer(network, plan, PREPARED).make_step()
     assert losses.recall == losses.recalled_share == 0
+
+
+def test_batches_without_text_have_no_loss_of_text(network: Llama) -> None:
+    losses = Trainer(network, PLAN, PREPARED).make_step()
+    assert losses.text == 0
+    assert losses.recall > 1
