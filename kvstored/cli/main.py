@@ -29,6 +29,10 @@ _HELP = {
     "bench": "measure scratch files beside the devices",
 }
 """Every verb, in the order of use, with its line of help."""
+_NEEDED = frozenset(
+    {"aiohttp", "lmdb", "prometheus_client", "pydantic", "pydantic_settings", "rich", "xxhash"}
+)
+"""What the extra ``daemon`` brings: an installation of the SDK alone has the command without it."""
 
 
 class _Verb(Protocol):
@@ -56,12 +60,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     called = given[0] if given and given[0] in _HELP else None
     if arguments is None and called == "run":
         restart_tuned()
-    verb = (
-        None if called is None else cast("_Verb", import_module(f"kvstored.cli.{called}_command"))
-    )
+    verb = None if called is None else _module_of(called)
     options = _parser(called, verb).parse_args(given)
     assert verb is not None, "a verb is required"
     return _run(verb, options)
+
+
+def _module_of(called: str) -> _Verb:
+    """The module of a verb; exits with one sentence where a package of the daemon is missing."""
+    try:
+        return cast("_Verb", import_module(f"kvstored.cli.{called}_command"))
+    except ModuleNotFoundError as missing:
+        name = (missing.name or "").partition(".")[0]
+        if name not in _NEEDED:
+            raise
+        sys.exit(
+            f"kvstored {called}: the package {name} is not installed, which the daemon and its "
+            f"command need; install kvstored[daemon]"
+        )
 
 
 def _run(verb: _Verb, options: argparse.Namespace) -> int:
