@@ -8,6 +8,6 @@ DONE = b"data: [DONE]\n\n"
 
 
 def event(value: Mapping[str, object]) -> bytes:
-    """One object; no line break in it ends the frame early."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """One object, in ASCII; no line break in it ends the frame early."""
+    text = json.dumps(value, separators=(",", ":"))
     return f"data: {text}\n\n".encode()

@@ -101,8 +101,9 @@ class ServerLab:
             limits=limits or Limits(),
             keys=ApiKeys(keys or {}),
         ) as service:
+            # It cancels the handler of a client that goes away, as ``serve`` does.
             server = TestServer(make_application(service))
-            await server.start_server(handler_cancellation=True)
+            await server.start_server()
             async with TestClient(server) as client:
                 served = Served(client, service)
                 yield served

@@ -11,12 +11,13 @@ import pytest
 
 from engine_adapters.server.__main__ import main
 from tests.support.daemon import DaemonProcess
+from tests.support.scale import Scale, at
 
 COMMAND = [sys.executable, "-m", "engine_adapters.server"]
 WAIT_S = 60
 
 
-@pytest.mark.quick
+@at(Scale.QUICK)
 def test_a_server_from_its_start_to_its_end(
     shared_daemon: DaemonProcess, model_directory: Path, tmp_path: Path
 ) -> None:

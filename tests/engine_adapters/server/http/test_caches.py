@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine_adapters.runner.link.link_runner import LinkRequest, LinkRunner
-from engine_adapters.runner.link.linked_prompt import EntryName
+from engine_adapters.runner.link.linked_prompt import EntryName, PromptPart
 from engine_adapters.runner.model.tokenizer import Tokenizer
 from kvstored_client.testing import MemoryClient
 from tests.engine_adapters.server.lab import TEXT, USER, ServerLab
@@ -46,13 +46,13 @@ async def test_caches_are_linked_as_the_runner_links_them(lab: ServerLab, method
         ids = [(await served.ask(CACHES, text=text))["id"] for text in (TEXT, OTHER)]
         question = {"type": "text", "text": "why?"}
         messages = asking(part(ids[1]), part(ids[0]), question)
-        asked = {"max_tokens": 12, "temperature": 0, "link_method": method}
+        asked: dict[str, Any] = {"max_tokens": 12, "temperature": 0, "link_method": method}
         answer = await served.ask(CHATS, messages=messages, **asked)
     with (
         MemoryClient(lab.store) as client,
         LinkRunner(lab.model, client, lab.state_format, cache_tokens=400) as runner,
     ):
-        parts = [
+        parts: list[PromptPart] = [
             tokenizer.encode("user: "),
             EntryName(ids[1]),
             EntryName(ids[0]),

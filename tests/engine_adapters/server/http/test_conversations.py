@@ -1,10 +1,12 @@
 """Conversations over HTTP: the client sends the new turn only."""
 
+from typing import Any
+
 from engine_adapters.runner.model.tokenizer import Tokenizer
 from tests.engine_adapters.server.lab import TEXT, USER, ServerLab
 
 CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-SAID = {"conversation": "talk", "max_tokens": 12, "temperature": 0}
+SAID: dict[str, Any] = {"conversation": "talk", "max_tokens": 12, "temperature": 0}
 
 
 async def test_a_turn_follows_all_that_was_said(lab: ServerLab) -> None:

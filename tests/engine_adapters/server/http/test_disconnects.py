@@ -5,8 +5,7 @@ import random
 from typing import Any
 
 from tests.engine_adapters.server.lab import TEXT, USER, Served, ServerLab, events_of, text_of
-from tests.support import seeds
-from tests.support.labs import DISCONNECTS
+from tests.support import labs, seeds
 from tests.support.scale import Scale
 
 CLIENTS = {Scale.SMOKE: 8, Scale.QUICK: 64, Scale.LONG: 64}
@@ -27,10 +26,10 @@ def requests_of(entry_id: str) -> list[tuple[str, dict[str, Any]]]:
     return [(path, {"max_tokens": 24, "seed": 5, **fields}) for path, fields in asked]
 
 
-@DISCONNECTS.scales("scale")
+@labs.DISCONNECTS.scales("scale")
 async def test_nothing_stays_of_clients_that_go_away(lab: ServerLab, scale: Scale) -> None:
     choices = random.Random(seeds.seed())
-    left = DISCONNECTS.size(scale)
+    left = labs.DISCONNECTS.size(scale)
     async with lab.serve() as served:
         asked = requests_of((await served.ask(CACHES, text=TEXT))["id"])
         expected = [await said(served, path, fields) for path, fields in asked]
@@ -50,7 +49,7 @@ async def test_nothing_stays_of_clients_that_go_away(lab: ServerLab, scale: Scal
                 answered += 1
 
         await asyncio.gather(*(one_client(number) for number in range(CLIENTS[scale])))
-        assert answered >= DISCONNECTS.size(scale)
+        assert answered >= labs.DISCONNECTS.size(scale)
         # Whatever clients sent before they went has arrived by then.
         assert await said(served, *asked[0]) == expected[0]
         await served.idle()

@@ -95,7 +95,7 @@ async def test_a_full_line_is_429(lab: ServerLab) -> None:
 
 async def test_a_conversation_has_one_turn_at_a_time(lab: ServerLab) -> None:
     async with lab.serve() as served:
-        asked = {"messages": [USER], "conversation": "talk", "max_tokens": 900}
+        asked: dict[str, Any] = {"messages": [USER], "conversation": "talk", "max_tokens": 900}
         running = await served.post(CHATS, stream=True, **asked)
         status, error = await served.refused(CHATS, **asked)
         assert (status, error["code"]) == (409, "conversation_busy")

@@ -10,7 +10,7 @@ from engine_adapters.runner.engine.sampling import Sampling
 from engine_adapters.runner.model.tokenizer import Tokenizer
 from tests.engine_adapters.server.lab import TEXT, USER, ServerLab, events_of, text_of
 
-SAMPLED = {"temperature": 0.8, "top_p": 0.9, "seed": 11}
+SAMPLED: dict[str, Any] = {"temperature": 0.8, "top_p": 0.9, "seed": 11}
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, SAMPLED], ids=["greedy", "sampled"])
@@ -60,7 +60,7 @@ async def test_a_stream_says_the_same(lab: ServerLab, path: str, asked: Any) -> 
 
 async def test_without_a_seed_answers_differ(lab: ServerLab) -> None:
     async with lab.serve() as served:
-        asked = {"prompt": TEXT, "max_tokens": 20, "temperature": 1.5}
+        asked: dict[str, Any] = {"prompt": TEXT, "max_tokens": 20, "temperature": 1.5}
         answers = [await served.ask("/v1/completions", **asked) for _ in range(2)]
         assert answers[0]["choices"][0]["text"] != answers[1]["choices"][0]["text"]
 
@@ -68,7 +68,7 @@ async def test_without_a_seed_answers_differ(lab: ServerLab) -> None:
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_a_stop_string_over_tokens_ends_an_answer(lab: ServerLab, is_streamed: bool) -> None:
     async with lab.serve() as served:
-        asked = {"prompt": TEXT, "temperature": 0, "max_tokens": 30}
+        asked: dict[str, Any] = {"prompt": TEXT, "temperature": 0, "max_tokens": 30}
         text = (await served.ask("/v1/completions", **asked))["choices"][0]["text"]
         stop = text[5:9]
         asked |= {"stop": ["never there", stop]}

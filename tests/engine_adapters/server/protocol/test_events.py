@@ -2,7 +2,7 @@ from engine_adapters.server.protocol.events import DONE, event
 
 
 def test_an_object_is_one_line() -> None:
-    assert event({"a": "one\ntwo €"}) == 'data: {"a":"one\\ntwo €"}\n\n'.encode()
+    assert event({"a": "one\ntwo €"}) == b'data: {"a":"one\\ntwo \\u20ac"}\n\n'
 
 
 def test_the_end_is_that_of_openai() -> None:
