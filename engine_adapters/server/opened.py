@@ -106,7 +106,7 @@ def namespaces_of_daemon(
         )
         if client is None or states is None or restorer is None or saver is None:
             raise StoreError("a server needs a mode that stores states, such as kv or hidden")
-        namespace = Namespace.open(name, model, client, states, restorer, saver)
+        namespace = Namespace.open(salt, model, client, states, restorer, saver)
         stack.callback(namespace.close)
         return namespace
 

@@ -6,7 +6,6 @@ from functools import partial
 from aiohttp import web
 
 from engine_adapters.link.entries import Entry
-from engine_adapters.link.errors import ExpiredError
 from engine_adapters.server.http.prompts import Prompts
 from engine_adapters.server.http.service import Service
 from engine_adapters.server.http.turn import AbortedError
@@ -64,8 +63,13 @@ class Caches:
         """``DELETE /v1/context_caches/ID``; requests that have begun go on with it."""
         namespace = self._service.namespace_of(request)
         entry_id = request.match_info["entry_id"]
-        if not await self._service.in_thread(partial(namespace.entries.expire, entry_id)):
-            raise ExpiredError(entry_id)
+
+        def expire() -> None:
+            # Raises for an entry of another namespace, which this one must not end.
+            namespace.entries.get(entry_id)
+            namespace.entries.expire(entry_id)
+
+        await self._service.in_thread(expire)
         return web.json_response(deleted_reply(entry_id))
 
     async def _make(self, namespace: Namespace, asked: CacheRequest, making: "_Making") -> Entry:

@@ -154,7 +154,7 @@ def _conversation(namespace: Namespace, name: str | None) -> ContinuedConversati
         return None
     if name.endswith(NAME_SUFFIX):
         raise ApiError(f"conversation must not end with {NAME_SUFFIX}", parameter="conversation")
-    return namespace.conversations.open(name)
+    return namespace.conversation(name)
 
 
 def _too_long(message: str, parameter: str) -> ApiError:

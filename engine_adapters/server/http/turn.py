@@ -33,6 +33,7 @@ class Turn:
         self._service = service
         self._namespace = namespace
         self._prompt = prompt
+        self._talk_name = generation.conversation
         stop_token_ids = model.config.stop_token_ids
         self._answer = Answer(
             model.tokenizer.decode, stops=generation.stops, stop_token_ids=stop_token_ids
@@ -94,8 +95,8 @@ class Turn:
             self._service.metrics.count(outcome)
             return outcome
         finally:
-            if talk is not None:
-                self._namespace.talking.discard(talk.conversation.name)
+            if self._talk_name is not None:
+                self._namespace.talking.discard(self._talk_name)
             self._service.admission.leave()
 
 

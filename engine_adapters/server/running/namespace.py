@@ -1,13 +1,14 @@
 """What one namespace has of the store: a client, and all that works with it."""
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine_adapters.link.entries import Entries
 from engine_adapters.link.errors import LinkError
-from engine_adapters.runner.conversation.continued import ConversationStore
+from engine_adapters.runner.conversation.continued import ContinuedConversation, ConversationStore
 from engine_adapters.runner.link.linked_prompt import LinkStore
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.restorer import Restorer
@@ -19,6 +20,7 @@ from kvstored_contract.keys import history_keys
 
 LEASE_MS = 10_000
 NAME_BYTES = 12
+DIGEST_CHARACTERS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class Namespace:
     turn is not over. Both belong to the event loop.
     """
 
-    name: str
+    salt: str
     client: Client
     state_format: StateFormat
     restorer: Restorer
@@ -45,21 +47,21 @@ class Namespace:
     @classmethod
     def open(
         cls,
-        name: str,
+        salt: str,
         model: Model,
         client: Client,
         state_format: StateFormat,
         restorer: Restorer,
         saver: StateSaver,
     ) -> "Namespace":
-        """Of a client whose salt belongs to this namespace alone; these stay the caller's."""
+        """Of a client whose ``salt`` belongs to this namespace alone; these stay the caller's."""
         options, rates = restorer.options, restorer.rates
         try:
             links = LinkStore(client, state_format, model, options=options, rates=rates)
         except LinkError:
             links = None
         return cls(
-            name=name,
+            salt=salt,
             client=client,
             state_format=state_format,
             restorer=restorer,
@@ -70,6 +72,14 @@ class Namespace:
             ),
             links=links,
         )
+
+    def conversation(self, name: str) -> ContinuedConversation:
+        """The conversation that clients of this namespace know by that name; waits for the store.
+
+        Sequences of all salts have their names in common, so it has a name of its own there.
+        """
+        digest = hashlib.sha256(self.salt.encode()).hexdigest()[:DIGEST_CHARACTERS]
+        return self.conversations.open(f"{digest}/{name}")
 
     def prompt(self, token_ids: Sequence[int]) -> StoredPrompt:
         """A prompt on its own, whose states are restored and saved."""

@@ -73,9 +73,16 @@ async def test_a_namespace_knows_its_own_caches_only(lab: ServerLab) -> None:
         await served.ask(CHATS, key="three", messages=messages, max_tokens=2)
         status, error = await served.refused(CHATS, key="two", messages=messages)
         assert (status, error["code"]) == (404, "context_cache_not_found")
+        headers = {"Authorization": "Bearer two"}
+        for method in ("get", "delete"):
+            response = await served.client.request(
+                method, f"{CACHES}/{made['id']}", headers=headers
+            )
+            assert response.status == 404
+        assert (await served.ask(CACHES, key="three", text=TEXT))["id"] == made["id"]
         theirs = await served.ask(CACHES, key="two", text=TEXT)
         assert theirs["id"] != made["id"]
-        response = await served.client.get(CACHES, headers={"Authorization": "Bearer two"})
+        response = await served.client.get(CACHES, headers=headers)
         assert [one["id"] for one in (await response.json())["data"]] == [theirs["id"]]
 
 

@@ -24,7 +24,8 @@ async def test_a_turn_follows_all_that_was_said(lab: ServerLab) -> None:
         cached = usage["prompt_tokens_details"]["cached_tokens"]
         assert cached == first["usage"]["total_tokens"] - 1
         (talk,) = served.service._namespaces.values()
-        told = talk.conversations.conversations.open("talk").token_ids
+        (name,) = talk.conversations.conversations.names()
+        told = talk.conversations.conversations.open(name).token_ids
         whole = await served.ask(
             COMPLETIONS, prompt=list(told[: usage["prompt_tokens"]]), max_tokens=12, temperature=0
         )

@@ -18,5 +18,5 @@ async def test_the_example_says_what_came_from_the_store(
         await asyncio.to_thread(main)
     cache, restored, *turns = capsys.readouterr().out.splitlines()
     assert cache.startswith("context cache cc-")
-    assert int(restored.split()[4]) > 0
+    assert int(restored.split()[3]) > 0
     assert [turn.partition("? ")[0] for turn in turns] == ["What is a chunk", "And on a device"]

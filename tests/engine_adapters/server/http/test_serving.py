@@ -42,7 +42,7 @@ async def begin(served: Served, **fields: Any) -> Any:
 
 async def test_what_runs_ends_before_the_server_does(lab: ServerLab) -> None:
     async with lab.serve() as served:
-        running = await begin(served, max_tokens=300)
+        running = await begin(served, max_tokens=150)
         draining = asyncio.create_task(drain(served.service, 30))
         await asyncio.sleep(0)
         status, error = await served.refused(COMPLETIONS, prompt=TEXT)
