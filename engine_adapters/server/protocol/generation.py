@@ -8,7 +8,9 @@ from engine_adapters.server.protocol.limits import Limits
 
 SEED_MAX = 2**63 - 1
 TEMPERATURE_MAX = 2.0
-NAME_CHARACTERS = 256
+NAME_BYTES = 128
+"""Of a conversation, in UTF-8: the store's sequences have names of 200 bytes at most, and these get
+something before and after them."""
 DEFAULT_METHOD = "attnlink-16"
 
 
@@ -90,8 +92,8 @@ def _reports_usage(fields: Fields, *, is_streamed: bool) -> bool:
 
 def _conversation(fields: Fields) -> str | None:
     name = fields.text("conversation")
-    if name is not None and len(name) > NAME_CHARACTERS:
-        raise fields.refuse("conversation", f"a name of at most {NAME_CHARACTERS} characters")
+    if name is not None and len(name.encode(errors="replace")) > NAME_BYTES:
+        raise fields.refuse("conversation", f"a name of at most {NAME_BYTES} bytes")
     return name
 
 

@@ -83,7 +83,7 @@ def test_one_stop_string_needs_no_list() -> None:
         ({"stream_options": {}}, "stream_options"),
         ({"stream": True, "stream_options": {"more": 1}}, "stream_options.more"),
         ({"stream": True, "stream_options": 3}, "stream_options"),
-        ({"conversation": "n" * 257}, "conversation"),
+        ({"conversation": "é" * 65}, "conversation"),
         ({"link_method": "attnlink-3"}, "link_method"),
     ],
 )
