@@ -17,6 +17,14 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 RESULT_OF = {Scale.SMOKE: "test_stages", Scale.QUICK: "labs_stages", Scale.LONG: "long_stages"}
 _STRETCH = re.compile(r"(<!-- labs -->\n).*?(<!-- end -->)", re.DOTALL)
 
+DISCONNECTS = Lab(
+    promise="client killed at any point",
+    file="engine_adapters/server/http/test_disconnects.py",
+    cases="clients of a model server that go away",
+    smoke=8,
+    quick=200,
+    long=2_000,
+)
 CHURN_KILLS = Lab(
     promise="SIGKILL of the daemon at any moment",
     file="faults/kill/test_random_kills.py",

@@ -14,7 +14,7 @@ from engine_adapters.runner.engine.conversing import Conversing
 from engine_adapters.runner.engine.layer_follower import LayerFollower
 from engine_adapters.runner.engine.linking import Linking
 from engine_adapters.runner.engine.new_request import new_request
-from engine_adapters.runner.engine.request import Completion, Request, pending_ids
+from engine_adapters.runner.engine.request import Completion, Request, TokenWatch, pending_ids
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, Restoration, Restorer
 from engine_adapters.runner.engine.sampling import Sampling
 from engine_adapters.runner.engine.scheduler import Progress, SlotPool, plan_step
@@ -121,13 +121,15 @@ class Engine:
         stop_token_ids: Sequence[int] | None = None,
         conversation: Conversing | None = None,
         link: Linking | None = None,
+        watch: TokenWatch | None = None,
     ) -> int:
         """Queues a prompt of token ids and returns the request's id.
 
         ``stop_token_ids`` defaults to the model's own; an empty one never stops early. With a
         ``conversation`` the prompt is what follows it, and the first half of its history is
         dropped where the window has no room, before the turn and while it decodes. With a ``link``
-        the prompt is all tokens of it, and nothing of the request is saved.
+        the prompt is all tokens of it, and nothing of the request is saved. A ``watch`` hears of
+        each new token, and may end the request with it.
         Raises RequestError for what can never run: an empty prompt, an unknown token,
         more tokens than the model's positions or the cache.
         """
@@ -141,6 +143,7 @@ class Engine:
             stop_token_ids=stop_token_ids,
             conversation=conversation,
             link=link,
+            watch=watch,
             now_s=self._clock(),
         )
         request.hold_link()

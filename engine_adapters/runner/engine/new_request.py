@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from engine_adapters.runner.engine.conversing import Conversing, cuts_before
 from engine_adapters.runner.engine.cut_track import CutTrack
 from engine_adapters.runner.engine.linking import Linking, LinkTrack
-from engine_adapters.runner.engine.request import Ending, Request, Times
+from engine_adapters.runner.engine.request import Ending, Request, Times, TokenWatch
 from engine_adapters.runner.engine.sampling import Sampler, Sampling
 from engine_adapters.runner.model.errors import RequestError
 from engine_adapters.runner.model.model_config import ModelConfig
@@ -23,6 +23,7 @@ def new_request(
     stop_token_ids: Sequence[int] | None,
     conversation: Conversing | None,
     link: Linking | None,
+    watch: TokenWatch | None,
     now_s: float,
 ) -> Request:
     """A request for that model and a cache of so many slots; arguments as ``Engine.add_request``.
@@ -51,6 +52,7 @@ def new_request(
             frozenset(config.stop_token_ids if stop_token_ids is None else stop_token_ids),
             token_count_max,
             slot_count=window_tokens if cuts else min(token_count_max, window_tokens),
+            watch=watch,
         ),
         times=Times(now_s),
         cuts=CutTrack(conversation, cuts),

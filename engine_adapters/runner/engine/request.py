@@ -1,6 +1,6 @@
 """One request on its way through the engine, and what comes out of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine_adapters.runner.engine.cut_track import CutTrack
@@ -45,20 +45,28 @@ class Completion:
         return self.token_ids[self.prompt_tokens :]
 
 
+TokenWatch = Callable[[int], bool]
+"""Hears of each new token id on the engine's thread; True where that one is the last. It neither
+waits nor raises."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """When a request has its last token: one of ``stop_token_ids``, or the last that may be.
 
-    ``slot_count`` of the cache suffice until then.
+    ``slot_count`` of the cache suffice until then. With a ``watch`` also where that says so.
     """
 
     stop_token_ids: frozenset[int]
     token_count_max: int
     slot_count: int
+    watch: TokenWatch | None = None
 
     def is_at(self, token_id: int, token_count: int) -> bool:
-        """Whether this token, with which there are so many, is the last one."""
-        return token_id in self.stop_token_ids or token_count == self.token_count_max
+        """Whether this new token, with which there are so many, is the last one; asked once."""
+        is_enough = self.watch is not None and self.watch(token_id)
+        is_last = token_id in self.stop_token_ids or token_count == self.token_count_max
+        return is_enough or is_last
 
 
 @dataclass(slots=True)

@@ -1,0 +1,35 @@
+"""What a client hears of an error."""
+
+import logging
+
+from aiohttp import web
+
+from engine_adapters.conversation.errors import ConversationError
+from engine_adapters.link.errors import ExpiredError, LinkError
+from engine_adapters.runner.model.errors import RequestError
+from engine_adapters.server.http.turn import AbortedError
+from engine_adapters.server.protocol.api_error import FAILED, ApiError
+
+LOGGER = logging.getLogger(__name__)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """The error that a client hears of; what it cannot act on goes to the log."""
+    match error:
+        case ApiError():
+            return error
+        case web.HTTPException():
+            return ApiError(error.reason, status=error.status)
+        case ExpiredError():
+            message = f"there is no context cache {error.entry_id!r}: it has expired, or never was"
+            return ApiError(message, status=404, code="context_cache_not_found")
+        case RequestError():
+            return ApiError(str(error))
+        case AbortedError():
+            return ApiError(
+                "the server stops before the answer is complete", status=503, kind=FAILED
+            )
+        case ConversationError() | LinkError():
+            return ApiError(str(error), status=503, kind=FAILED)
+    LOGGER.error("a request failed", exc_info=error)
+    return ApiError("the request failed; the server's log says why", status=500, kind=FAILED)

@@ -1,0 +1,62 @@
+"""Prompts whose states one namespace of the store has."""
+
+from collections.abc import Sequence
+
+from engine_adapters.runner.engine.restoration import Restoration, Restorer
+from engine_adapters.runner.model.kv_cache import KvCache
+from engine_adapters.runner.save.saver import StateSaver
+from kvstored_contract.keys import Cut
+
+
+class StoredPrompt:
+    """As ``Conversing``: nothing came before the prompt.
+
+    An engine has one restorer, but each namespace has its own. Give it to prompts only that fit
+    the cache with their answers: of those nothing is ever cut.
+    """
+
+    token_ids: Sequence[int] = ()
+    cuts: Sequence[Cut] = ()
+    sink_tokens = 0
+    loaded_cuts = 0
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        restorer: Restorer,
+        saver: StateSaver,
+        *,
+        kept_name: str | None = None,
+    ) -> None:
+        """With a ``kept_name`` the last, incomplete chunk is saved as well.
+
+        The store has a sequence of that name afterwards.
+        """
+        self._prompt = prompt
+        self._restorer = restorer
+        self._saver = saver
+        self._kept_name = kept_name
+
+    def enter_queue(self, place: int) -> None:
+        """As ``Conversing``; nobody follows a single prompt."""
+
+    def leave_queue(self) -> None:
+        """As ``Conversing``."""
+
+    def begin(
+        self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int, new_tokens: int
+    ) -> Restoration | None:
+        """As ``Conversing``."""
+        del cuts, new_tokens
+        return self._restorer.begin(self._prompt, cache=cache, first_slot=first_slot)
+
+    def begin_saving(
+        self, request_id: int, token_ids: Sequence[int], cuts: Sequence[Cut], stored_tokens: int
+    ) -> None:
+        """As ``Conversing``."""
+        if self._kept_name is None:
+            self._saver.begin_request(request_id, token_ids, stored_tokens)
+        else:
+            self._saver.begin_conversation(
+                request_id, self._kept_name, token_ids, cuts, stored_tokens, is_tail_stored=False
+            )

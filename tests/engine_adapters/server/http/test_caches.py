@@ -1,0 +1,93 @@
+"""Context caches over HTTP, and who may name them."""
+
+from typing import Any
+
+import pytest
+
+from engine_adapters.runner.link.link_runner import LinkRequest, LinkRunner
+from engine_adapters.runner.link.linked_prompt import EntryName, PromptPart
+from engine_adapters.runner.model.tokenizer import Tokenizer
+from kvstored_client.testing import MemoryClient
+from tests.engine_adapters.server.lab import TEXT, USER, ServerLab
+
+CACHES, CHATS = "/v1/context_caches", "/v1/chat/completions"
+OTHER = "the engine asks the store for the states of the model "
+
+
+def part(entry_id: str) -> dict[str, str]:
+    return {"type": "context_cache", "id": entry_id}
+
+
+def asking(*content: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": list(content)}]
+
+
+async def test_a_cache_is_made_shown_and_deleted(lab: ServerLab) -> None:
+    async with lab.serve() as served:
+        made = await served.ask(CACHES, text=TEXT, ttl_s=60)
+        assert made["expires_at"] - made["created"] == 60
+        assert made["tokens"] == len(Tokenizer.from_directory(lab.directory).encode(TEXT))
+        again = await served.ask(CACHES, text=TEXT)
+        assert (again["id"], again["expires_at"]) == (made["id"], None)
+        other = await served.ask(CACHES, messages=[USER])
+        response = await served.client.get(f"{CACHES}/{made['id']}")
+        assert await response.json() == again
+        response = await served.client.get(CACHES)
+        assert {one["id"] for one in (await response.json())["data"]} == {made["id"], other["id"]}
+        response = await served.client.delete(f"{CACHES}/{made['id']}")
+        assert (await response.json())["deleted"] is True
+        assert (await served.client.get(f"{CACHES}/{made['id']}")).status == 404
+
+
+@pytest.mark.parametrize("method", ["naive", "full", "attnlink-4"])
+async def test_caches_are_linked_as_the_runner_links_them(lab: ServerLab, method: str) -> None:
+    tokenizer = Tokenizer.from_directory(lab.directory)
+    async with lab.serve() as served:
+        ids = [(await served.ask(CACHES, text=text))["id"] for text in (TEXT, OTHER)]
+        question = {"type": "text", "text": "why?"}
+        messages = asking(part(ids[1]), part(ids[0]), question)
+        asked: dict[str, Any] = {"max_tokens": 12, "temperature": 0, "link_method": method}
+        answer = await served.ask(CHATS, messages=messages, **asked)
+    with (
+        MemoryClient(lab.store) as client,
+        LinkRunner(lab.model, client, lab.state_format, cache_tokens=400) as runner,
+    ):
+        parts: list[PromptPart] = [
+            tokenizer.encode("user: "),
+            EntryName(ids[1]),
+            EntryName(ids[0]),
+            tokenizer.encode("why?\nassistant: "),
+        ]
+        completion = runner.link(LinkRequest(parts=parts, new_tokens_max=12, method=method))
+    said = answer["choices"][0]["message"]["content"]
+    assert said == tokenizer.decode(completion.generated_ids)
+    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached == completion.restore.restored_tokens
+    assert bool(cached) == (method != "full")
+
+
+async def test_a_namespace_knows_its_own_caches_only(lab: ServerLab) -> None:
+    async with lab.serve(keys={"one": "a", "two": "b", "three": "a"}) as served:
+        made = await served.ask(CACHES, key="one", text=TEXT)
+        messages = asking(part(made["id"]), {"type": "text", "text": "why?"})
+        await served.ask(CHATS, key="three", messages=messages, max_tokens=2)
+        status, error = await served.refused(CHATS, key="two", messages=messages)
+        assert (status, error["code"]) == (404, "context_cache_not_found")
+        headers = {"Authorization": "Bearer two"}
+        for method in ("get", "delete"):
+            response = await served.client.request(
+                method, f"{CACHES}/{made['id']}", headers=headers
+            )
+            assert response.status == 404
+        assert (await served.ask(CACHES, key="three", text=TEXT))["id"] == made["id"]
+        theirs = await served.ask(CACHES, key="two", text=TEXT)
+        assert theirs["id"] != made["id"]
+        response = await served.client.get(CACHES, headers=headers)
+        assert [one["id"] for one in (await response.json())["data"]] == [theirs["id"]]
+
+
+async def test_a_cache_has_no_caches_in_it(lab: ServerLab) -> None:
+    async with lab.serve() as served:
+        made = await served.ask(CACHES, text=TEXT)
+        status, error = await served.refused(CACHES, messages=asking(part(made["id"])))
+        assert (status, error["param"]) == (400, "messages")
