@@ -154,6 +154,7 @@ async def serve(store: TieredStore, options: ServerOptions, view: DaemonView) ->
             usage=asdict(server.usage()),
             times=server.latencies.times(),
             uptime_s=time.monotonic() - began_s,
+            is_drained=not server.intake.is_open,
         )
 
     view.begin_serving(look)

@@ -25,10 +25,20 @@ _HELP = {
     "quotas": "show what each namespace takes, and what it may",
     "ls": "list stored chunks",
     "inspect": "show one chunk and its slices",
+    "top": "show what the daemon does now, again and again",
+    "warm": "bring a sequence, or chunks by their key, into DRAM",
+    "pin": "keep a sequence, or chunks by their key, for some time; or show what is kept",
+    "unpin": "end a pin, or all",
+    "quota": "show the quota of a namespace, or change it until the next start",
+    "drain": "take no new sessions and writes, and wait until everything is durable",
     "check": "verify every stored byte; the daemon must not run",
     "bench": "measure scratch files beside the devices",
 }
 """Every verb, in the order of use, with its line of help."""
+
+
+_OPERATE = frozenset({"top", "warm", "pin", "unpin", "quota", "drain"})
+"""Verbs whose modules are in ``kvstored.cli.operate``."""
 
 
 class _Verb(Protocol):
@@ -56,12 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     called = given[0] if given and given[0] in _HELP else None
     if arguments is None and called == "run":
         restart_tuned()
-    verb = (
-        None if called is None else cast("_Verb", import_module(f"kvstored.cli.{called}_command"))
-    )
+    verb = None if called is None else verb_of(called)
     options = _parser(called, verb).parse_args(given)
     assert verb is not None, "a verb is required"
     return _run(verb, options)
+
+
+def verb_of(name: str) -> _Verb:
+    """The module of a verb."""
+    package = "kvstored.cli.operate" if name in _OPERATE else "kvstored.cli"
+    return cast("_Verb", import_module(f"{package}.{name}_command"))
 
 
 def _run(verb: _Verb, options: argparse.Namespace) -> int:

@@ -16,3 +16,5 @@ class Snapshot:
     times: Mapping[str, CallTimes]
     """By verb."""
     uptime_s: float
+    is_drained: bool = False
+    """Whether an operator has it take nothing new."""

@@ -3,7 +3,8 @@
 In reading order: the tiers put together (``tiered_store``); chunks in DRAM and on the way to and
 from the devices (``chunks``); sequences in use (``sequences``); which requests
 wait (``hints``); which chunks came and went
-(``changes``); which layouts fit (``layouts``); what a namespace may have (``namespaces``);
+(``changes``); what operators do (``upkeep``);
+which layouts fit (``layouts``); what a namespace may have (``namespaces``);
 the online scrub (``scrub``); and what goes first
 when a tier is full (``policy``).
 """

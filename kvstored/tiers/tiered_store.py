@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 
 from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
@@ -48,6 +47,11 @@ from kvstored.tiers.sequences.open_sequences import OpenSequences
 from kvstored.tiers.sequences.sequence_recorder import SequenceRecorder
 from kvstored.tiers.sequences.sequences import Sequences
 from kvstored.tiers.sequences.tail_frames import TailFrames
+from kvstored.tiers.upkeep.chunk_search import ChunkSearch
+from kvstored.tiers.upkeep.hottest import hottest_sequences
+from kvstored.tiers.upkeep.tier_quotas import SharedTier, TierQuotas
+from kvstored.tiers.upkeep.upkeep import Upkeep
+from kvstored.tiers.upkeep.warmer import Warmer
 
 DRAM_TIER = 0
 """The place of DRAM among the tiers that hints reach."""
@@ -102,7 +106,7 @@ class TieredStore:
     """DRAM and NVMe as one store. Thread-safe.
 
     ``layouts``, ``put_path``, ``append_path``, ``read_path``, ``sequences``, ``open_sequences``,
-    ``hints`` and ``inspection`` have the other verbs. What is here answers at once.
+    ``hints``, ``inspection`` and ``upkeep`` have the other verbs. What is here answers at once.
     """
 
     def __init__(self, recovered: RecoveredStore, *, engine: IoEngine, limits: TierLimits) -> None:
@@ -118,14 +122,14 @@ class TieredStore:
         )
         reader = self._make_reader(limits.reader, engine)
         self._promoter = Promoter(store=store, dram=dram, engine=engine, counters=counters)
-        self._damage = DamageControl(store=store, engine=engine, counters=counters)
+        damage = DamageControl(store=store, engine=engine, counters=counters)
         scrub = limits.scrub and Scrub(
             store=store, room=room, engine=engine, counters=counters, limits=limits.scrub
         )
         stager = Stager(store=store, dram=dram, room=room, feed=self._feed)
         tails = TailFrames(store=store, dram=dram, engine=engine, stager=stager)
         self.put_path = PutPath(stager=stager, counters=counters)
-        self.read_path = self._make_read_path(limits, counters, reader)
+        self.read_path = self._make_read_path(limits, counters, reader, damage)
         self.open_sequences = self._make_open_sequences()
         earlier_uses = EarlierUses(index=store.index, room=room, counters=counters)
         recorder = SequenceRecorder(self.open_sequences)
@@ -147,6 +151,8 @@ class TieredStore:
             counters=counters,
             on_change=prefetcher.wake,
         )
+        quotas = self._make_quotas(limits, recovered.allocator)
+        self.upkeep = self._make_upkeep(stager, engine, quotas, counters)
         self.inspection = Inspection(
             store=store,
             dram=dram,
@@ -154,7 +160,7 @@ class TieredStore:
             counters=counters,
             scrub_status=scrub.status if scrub else ScrubStatus,
             waiting_count=queue.__len__,
-            namespaces=partial(namespace_statuses, limits.namespaces, limits.ttl_s, dram, room),
+            namespaces=lambda: namespace_statuses(quotas.now, limits.ttl_s, dram, room),
         )
         expirer = room.ages.is_on and Expirer(store=store, dram=dram, room=room, counters=counters)
         self._ends: tuple[Callable[[], None], ...] = (
@@ -163,7 +169,7 @@ class TieredStore:
             earlier_uses.close,
             prefetcher.close,
             self._promoter.close,
-            self._damage.close,
+            damage.close,
             engine.close,
             self._wait_for_commits,
             recorder.close,
@@ -321,7 +327,46 @@ class TieredStore:
             on_device_error=self._store.failures.report,
         )
 
-    def _make_read_path(self, limits: TierLimits, counters: Counters, reader: Reader) -> ReadPath:
+    def _make_quotas(self, limits: TierLimits, allocator: Allocator) -> TierQuotas:
+        geometry = allocator.geometry
+        return TierQuotas(
+            limits.namespaces,
+            limits.ttl_s,
+            dram=SharedTier(self._dram.shares.use, self._dram.space.capacity_bytes),
+            devices=SharedTier(self._room.shares.use, geometry.slab_count * geometry.slab_bytes),
+        )
+
+    def _make_upkeep(
+        self,
+        stager: Stager,
+        engine: IoEngine,
+        quotas: TierQuotas,
+        counters: Counters,
+    ) -> Upkeep:
+        store, dram = self._store, self._dram
+        return Upkeep(
+            search=ChunkSearch(store.index),
+            warmer=Warmer(store=store, dram=dram, engine=engine, counters=counters),
+            quotas=quotas,
+            staged_count=lambda: stager.staged_count,
+            hottest=lambda count: hottest_sequences(
+                (
+                    (namespace_id, name, record.keys)
+                    for namespace_id, name, record in store.index.walks.named_sequences()
+                ),
+                read_count=self._promoter.read_count,
+                which_are_in_dram=dram.which_are_here,
+                count=count,
+            ),
+        )
+
+    def _make_read_path(
+        self,
+        limits: TierLimits,
+        counters: Counters,
+        reader: Reader,
+        damage: DamageControl,
+    ) -> ReadPath:
         return ReadPath(
             store=self._store,
             dram=self._dram,
@@ -330,7 +375,7 @@ class TieredStore:
             bounce_bytes=limits.reader.plan.run_bytes_max,
             counters=counters,
             on_read=self._promoter.was_read,
-            on_damage=self._damage.suspect,
+            on_damage=damage.suspect,
         )
 
     def _make_open_sequences(self) -> OpenSequences:
