@@ -31,14 +31,19 @@ _HELP = {
     "unpin": "end a pin, or all",
     "quota": "show the quota of a namespace, or change it until the next start",
     "drain": "take no new sessions and writes, and wait until everything is durable",
+    "export": "write a sequence to a file that can be checked",
+    "import": "store a sequence from such a file, after all of it is verified",
     "check": "verify every stored byte; the daemon must not run",
     "bench": "measure scratch files beside the devices",
 }
 """Every verb, in the order of use, with its line of help."""
 
 
-_OPERATE = frozenset({"top", "warm", "pin", "unpin", "quota", "drain"})
-"""Verbs whose modules are in ``kvstored.cli.operate``."""
+_PACKAGES = {
+    **dict.fromkeys(("top", "warm", "pin", "unpin", "quota", "drain"), "kvstored.cli.operate"),
+    **dict.fromkeys(("export", "import"), "kvstored.cli.sequence_file"),
+}
+"""Where the modules of verbs are that are not in ``kvstored.cli``."""
 
 
 class _Verb(Protocol):
@@ -74,8 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def verb_of(name: str) -> _Verb:
     """The module of a verb."""
-    package = "kvstored.cli.operate" if name in _OPERATE else "kvstored.cli"
-    return cast("_Verb", import_module(f"{package}.{name}_command"))
+    return cast("_Verb", import_module(f"{_PACKAGES.get(name, 'kvstored.cli')}.{name}_command"))
 
 
 def _run(verb: _Verb, options: argparse.Namespace) -> int:
