@@ -2,8 +2,8 @@
 
 A file begins with MAGIC and its version. Each frame has a head of 24 bytes, little endian: its
 kind (uint32), the lengths of its bytes and of those compressed by zstd (uint32 each), 4 bytes of
-0, and xxh3-64 of its number in the file, its kind, both lengths and its compressed bytes. So a frame that was
-flipped, cut, moved or doubled is found.
+0, and xxh3-64 of its number in the file, its kind, its length and its compressed bytes. So a frame
+that was flipped, cut, moved or doubled is found.
 """
 
 import struct

@@ -52,10 +52,8 @@ def test_a_damaged_file_stores_nothing(operated: DaemonProcess, verb: Verb, tmp_
         client.delete(keys)
         whole = file.read_bytes()
         middle = len(whole) // 2
-        for damaged in (
-            whole[:-1],
-            whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
-        ):
+        flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        for damaged in (whole[:-1], flipped):
             file.write_bytes(damaged)
             status, sentence = verb("import", str(file))
             assert status == 2
