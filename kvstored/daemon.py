@@ -32,6 +32,7 @@ from kvstored.io.throttled import ThrottledDevice
 from kvstored.metrics.listener import listener_of
 from kvstored.metrics.snapshot import Snapshot
 from kvstored.metrics.view import DaemonView
+from kvstored.reload import Reload
 from kvstored.server.access import AccessRules, Tenant
 from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import environment_notifier
@@ -78,8 +79,8 @@ Limit = Callable[[Device, IoSection], Device]
 """What a device is wrapped in to be as slow as it should be."""
 
 
-def run_daemon(config: Config, *, limit: Limit = throttled) -> None:
-    """Serves until SIGTERM or SIGINT, then drains.
+def run_daemon(config: Config, *, limit: Limit = throttled, reload: Reload | None = None) -> None:
+    """Serves until SIGTERM or SIGINT, then drains. On SIGHUP it does what ``reload`` says.
 
     Raises ConfigError, DeviceSetError, IndexFailure, RecoverError, DeviceError or
     ListenError where it cannot start: each message is one sentence.
@@ -107,7 +108,7 @@ def run_daemon(config: Config, *, limit: Limit = throttled) -> None:
         selector = LoopSelector()
         TURNSTILE.watch(selector.has_work)
         with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-            runner.run(serve(store, options, view))
+            runner.run(serve(store, options, view, reload))
 
 
 @contextmanager
@@ -138,12 +139,16 @@ def _be_fair() -> None:
     gc.set_threshold(*COLLECT_OBJECTS)
 
 
-async def serve(store: TieredStore, options: ServerOptions, view: DaemonView) -> None:
+async def serve(
+    store: TieredStore, options: ServerOptions, view: DaemonView, reload: Reload | None = None
+) -> None:
     """Serves and drains; the store is closed when this returns."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if reload is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, reload, store)
     notifier = environment_notifier()
     pulse = asyncio.create_task(notifier.keep_alive())
     server, began_s = Server(store, options, notifier), time.monotonic()
@@ -168,6 +173,10 @@ async def serve(store: TieredStore, options: ServerOptions, view: DaemonView) ->
         await asyncio.to_thread(store.close)
         pulse.cancel()
     LOGGER.info("every write is durable")
+
+
+def _reload(reload: Reload, store: TieredStore) -> None:
+    reload.run(store.upkeep.quotas, lambda config: namespace_limits(config.quotas))
 
 
 async def _drain_when(stop: asyncio.Event, view: DaemonView) -> None:

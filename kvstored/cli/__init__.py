@@ -10,6 +10,7 @@ sequences are written to files and read from them (``sequence_file``);
 without a daemon, all bytes are verified
 (``check_command``) and the places of the devices are measured (``bench_command``).
 
+The command line itself is described for shells and as a manual page (``manual``).
 What they share: options (``options``), a session with the daemon (``connection``), what is printed
 (``output``), and failures that end a command with one sentence (``errors``).
 """

@@ -8,14 +8,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Protocol, cast
 
 from kvstored import package_version
 from kvstored.c_library import restart_tuned
+from kvstored.cli.options import add_config_option
 
-DEFAULT_CONFIG_PATH = Path("/etc/kvstored/kvstored.toml")
-_HELP = {
+DESCRIPTION = "The attention state store."
+VERBS = {
     "init": "write a commented configuration for this machine",
     "doctor": "look at the machine: what is wrong with it, or slow, and what helps",
     "format": "reserve the devices and make them a new, empty set",
@@ -35,6 +35,7 @@ _HELP = {
     "import": "store a sequence from such a file, after all of it is verified",
     "check": "verify every stored byte; the daemon must not run",
     "bench": "measure scratch files beside the devices",
+    "completion": "print what completes this command line in a shell",
 }
 """Every verb, in the order of use, with its line of help."""
 
@@ -42,11 +43,12 @@ _HELP = {
 _PACKAGES = {
     **dict.fromkeys(("top", "warm", "pin", "unpin", "quota", "drain"), "kvstored.cli.operate"),
     **dict.fromkeys(("export", "import"), "kvstored.cli.sequence_file"),
+    "completion": "kvstored.cli.manual",
 }
 """Where the modules of verbs are that are not in ``kvstored.cli``."""
 
 
-class _Verb(Protocol):
+class Verb(Protocol):
     """What the module of a verb has."""
 
     def add_options(self, verb: argparse.ArgumentParser) -> None:
@@ -68,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb; returns its exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     # No option of the command itself stands before a verb.
-    called = given[0] if given and given[0] in _HELP else None
+    called = given[0] if given and given[0] in VERBS else None
     if arguments is None and called == "run":
         restart_tuned()
     verb = None if called is None else verb_of(called)
@@ -77,12 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _run(verb, options)
 
 
-def verb_of(name: str) -> _Verb:
+def verb_of(name: str) -> Verb:
     """The module of a verb."""
-    return cast("_Verb", import_module(f"{_PACKAGES.get(name, 'kvstored.cli')}.{name}_command"))
+    return cast("Verb", import_module(f"{_PACKAGES.get(name, 'kvstored.cli')}.{name}_command"))
 
 
-def _run(verb: _Verb, options: argparse.Namespace) -> int:
+def _run(verb: Verb, options: argparse.Namespace) -> int:
     from kvstored.cli.errors import EXIT_REFUSED, EXPECTED_ERRORS
 
     try:
@@ -94,19 +96,14 @@ def _run(verb: _Verb, options: argparse.Namespace) -> int:
         return EXIT_REFUSED
 
 
-def _parser(called: str | None, called_verb: _Verb | None) -> argparse.ArgumentParser:
+def _parser(called: str | None, called_verb: Verb | None) -> argparse.ArgumentParser:
     """The command line of all verbs, with the options of the one that is called."""
-    top = argparse.ArgumentParser(prog="kvstored", description="The attention state store.")
+    top = argparse.ArgumentParser(prog="kvstored", description=DESCRIPTION)
     top.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and end")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, text in _HELP.items():
+    for name, text in VERBS.items():
         verb = verbs.add_parser(name, help=text)
-        verb.add_argument(
-            "--config",
-            type=Path,
-            default=DEFAULT_CONFIG_PATH,
-            help="configuration file (default: %(default)s)",
-        )
+        add_config_option(verb)
         if called_verb is not None and name == called:
             called_verb.add_options(verb)
     return top
