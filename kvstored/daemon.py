@@ -14,7 +14,7 @@ import pwd
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +22,7 @@ from pathlib import Path
 from kvstored.config import Config, ConfigError, IoSection, ScrubSection
 from kvstored.config_tenants import AccessSection, QuotasSection
 from kvstored.config_values import Account
+from kvstored.format.identity import namespace_id
 from kvstored.io.device import Device
 from kvstored.io.engine import IoEngine
 from kvstored.io.memory_group import group_room_bytes
@@ -30,14 +31,15 @@ from kvstored.io.open_engine import open_engine
 from kvstored.io.scheduled_engine import ScheduledEngine
 from kvstored.io.throttled import ThrottledDevice
 from kvstored.metrics.listener import listener_of
-from kvstored.metrics.snapshot import Snapshot
+from kvstored.metrics.snapshot import HotRow, Snapshot
 from kvstored.metrics.view import DaemonView
 from kvstored.reload import Reload
-from kvstored.server.access import AccessRules, Tenant
+from kvstored.server.access import DEFAULT_NAMESPACE, AccessRules, Tenant
 from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import environment_notifier
 from kvstored.server.server import Server, ServerOptions
 from kvstored.server.session_table import SessionLimits
+from kvstored.store.index.failure import IndexFailure
 from kvstored.store.index.service import close_cleanly
 from kvstored.store.read.plan import PlanLimits
 from kvstored.store.read.reader import ReaderLimits
@@ -47,6 +49,7 @@ from kvstored.store.write.committer import CommitLimits
 from kvstored.tiers.namespaces import NamespaceLimits
 from kvstored.tiers.scrub.scrub_pace import ScrubLimits
 from kvstored.tiers.tiered_store import RecoveredStore, TieredStore, TierLimits
+from kvstored.tiers.upkeep.hottest import HotSequence
 from kvstored.turnstile import TURNSTILE, LoopSelector
 
 LOGGER = logging.getLogger(__name__)
@@ -162,7 +165,14 @@ async def serve(
             is_drained=not server.intake.is_open,
         )
 
-    view.begin_serving(look)
+    async def hottest(count: int) -> tuple[HotRow, ...]:
+        try:
+            found = await asyncio.to_thread(store.upkeep.hottest, count)
+        except IndexFailure:
+            return ()
+        return hot_rows(found, options.rules)
+
+    view.begin_serving(look, hottest)
     draining = asyncio.create_task(_drain_when(stop, view))
     try:
         await server.run(stop)
@@ -177,6 +187,22 @@ async def serve(
 
 def _reload(reload: Reload, store: TieredStore) -> None:
     reload.run(store.upkeep.quotas, lambda config: namespace_limits(config.quotas))
+
+
+def hot_rows(found: Sequence[HotSequence], rules: AccessRules) -> tuple[HotRow, ...]:
+    """Sequences with the names of their namespaces, where the configuration has them."""
+    known = {DEFAULT_NAMESPACE, *(tenant.namespace for tenant in rules.tenants)}
+    names = {namespace_id(name): name for name in known}
+    return tuple(
+        HotRow(
+            namespace=names.get(one.namespace_id, one.namespace_id.hex()[:12]),
+            name=one.name,
+            chunk_count=one.chunk_count,
+            dram_chunk_count=one.dram_chunk_count,
+            reads=one.reads,
+        )
+        for one in found
+    )
 
 
 async def _drain_when(stop: asyncio.Event, view: DaemonView) -> None:
