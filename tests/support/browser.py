@@ -78,9 +78,7 @@ class Tab:
 async def opened(url: str) -> AsyncIterator[Tab]:
     """A browser with one page, until the body ends."""
     assert CHROMIUM is not None
-    with tempfile.TemporaryDirectory(
-        prefix="kvstored-browser-", ignore_cleanup_errors=True
-    ) as home:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         process = await asyncio.create_subprocess_exec(
             CHROMIUM,
             *_OPTIONS,

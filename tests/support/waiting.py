@@ -24,7 +24,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def until_async(condition: Callable[[], Awaitable[bool]]) -> None:
     """The same for a condition that has to be asked for."""
-    while not await condition():
+    while not await condition():  # noqa: ASYNC110 - as above
         await asyncio.sleep(POLL_S)
 
 

@@ -23,7 +23,8 @@ from tests.kvstored.metrics.snapshots import DEVICE, NAMESPACES, snapshot_of
 from tests.support.browser import CHROMIUM, Tab, opened
 from tests.support.waiting import until_async
 
-GIB = 1024**3
+MIB = 1024**2
+GIB = 1024 * MIB
 SCREENSHOTS = "KVSTORED_SCREENSHOTS"
 """A folder that the test leaves its screenshots in."""
 EVIL = "<img src=x onerror=document.title='broken'>"
@@ -40,8 +41,8 @@ def full(look: int) -> Snapshot:
             path=f"/dev/disk/by-id/nvme-DRIVE_{number}",
             capacity_bytes=1800 * GIB,
             used_bytes=(1500 - 700 * number) * GIB,
-            read_bytes=look * (3 + look % 5) * GIB,
-            written_bytes=look * GIB // 3,
+            read_bytes=look * 150 * MIB + look % 5 * 20 * MIB,
+            written_bytes=look * 40 * MIB + look % 3 * 9 * MIB,
             failed=number == 1,
         )
         for number in range(2)
@@ -64,7 +65,7 @@ def full(look: int) -> Snapshot:
 
 
 async def hottest(count: int) -> tuple[HotRow, ...]:
-    names = (EVIL, "support-chat-4711", "nightly-summary")
+    names = ("support-chat-4711", "nightly-summary", EVIL)
     return tuple(
         HotRow(namespace="team", name=name, chunk_count=80, dram_chunk_count=60, reads=9.0)
         for name in names[:count]
@@ -114,7 +115,7 @@ def test_the_page_is_one_document_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
             assert part not in page
         data: dict[str, Any] = json.loads(fetched(f"{url}page.json")[1])
     assert (data["state"], len(data["devices"])) == ("degraded", 2)
-    assert data["hottest"][0]["name"] == EVIL
+    assert data["hottest"][-1]["name"] == EVIL
     assert data["reasons"] == ["/dev/disk/by-id/nvme-DRIVE_1 has failed; restart the daemon"]
 
 
@@ -152,6 +153,7 @@ async def test_a_browser_shows_it_in_every_window(monkeypatch: pytest.MonkeyPatc
                     (scheme, await tab.value("getComputedStyle(document.body).backgroundColor"))
                 )
                 if folder := os.environ.get(SCREENSHOTS):
+                    await tab.value("document.querySelector('#hottest tr:last-child').remove()")
                     picture = Path(folder) / f"page-{width}-{scheme}.png"
                     picture.write_bytes(await tab.screenshot())
             assert len(grounds) == 2
