@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -m venv $(VENV) \
 		|| { echo "kvstored needs Python's venv module; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python $(INSTALL) torch==2.13.0
-	$(BIN)/python $(INSTALL) --editable '.[runner,dev]'
+	$(BIN)/python $(INSTALL) --editable '.[daemon,runner,vllm,dev]'
 	@touch $(STAMP)
 
 demo: setup

@@ -38,6 +38,19 @@ VERBS = {
     "completion": "print what completes this command line in a shell",
 }
 """Every verb, in the order of use, with its line of help."""
+_NEEDED = frozenset(
+    {
+        "aiohttp",
+        "lmdb",
+        "prometheus_client",
+        "pydantic",
+        "pydantic_settings",
+        "rich",
+        "xxhash",
+        "zstandard",
+    }
+)
+"""What the extra ``daemon`` brings: an installation of the SDK alone has the command without it."""
 
 
 _PACKAGES = {
@@ -80,8 +93,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def verb_of(name: str) -> Verb:
-    """The module of a verb."""
-    return cast("Verb", import_module(f"{_PACKAGES.get(name, 'kvstored.cli')}.{name}_command"))
+    """The module of a verb; exits with one sentence where a package of the daemon is missing."""
+    try:
+        return cast("Verb", import_module(f"{_PACKAGES.get(name, 'kvstored.cli')}.{name}_command"))
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package not in _NEEDED:
+            raise
+        sys.exit(
+            f"kvstored {name}: the package {package} is not installed, which the daemon and its "
+            f"command need; install kvstored[daemon]"
+        )
 
 
 def _run(verb: Verb, options: argparse.Namespace) -> int:

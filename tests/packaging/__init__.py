@@ -1,0 +1,1 @@
+"""What is installed from a wheel, in empty environments."""
