@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
@@ -35,25 +36,27 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Until it is interrupted. As JSON it prints one object in a line for each look."""
-    with operator_session(options) as session:
-        console = Console()
-        is_live = not options.once and not options.json and console.is_terminal
+    console = Console()
+    is_live = not options.once and not options.json and console.is_terminal
+    with operator_session(options) as session, ExitStack() as shown:
+        live = None
+        if is_live:
+            live = shown.enter_context(Live(console=console, screen=True, auto_refresh=False))
         before, before_s = session.stats(), time.monotonic()
-        with Live(console=console, screen=is_live, auto_refresh=False) as live:
-            while True:
-                time.sleep(options.interval)
-                now, now_s = session.stats(), time.monotonic()
-                rates = rates_of(before, now, elapsed_s=now_s - before_s)
-                if options.json:
-                    sys.stdout.write(json.dumps(document(now, rates)) + "\n")
-                    sys.stdout.flush()
-                elif is_live:
-                    live.update(screen_of(now, rates), refresh=True)
-                else:
-                    console.print(screen_of(now, rates))
-                if options.once:
-                    return 0
-                before, before_s = now, now_s
+        while True:
+            time.sleep(options.interval)
+            now, now_s = session.stats(), time.monotonic()
+            rates = rates_of(before, now, elapsed_s=now_s - before_s)
+            if options.json:
+                sys.stdout.write(json.dumps(document(now, rates)) + "\n")
+                sys.stdout.flush()
+            elif live is not None:
+                live.update(screen_of(now, rates), refresh=True)
+            else:
+                console.print(screen_of(now, rates))
+            if options.once:
+                return 0
+            before, before_s = now, now_s
 
 
 def document(stats: admin_pb2.StatsReply, rates: Rates) -> dict[str, Any]:
