@@ -5,7 +5,7 @@ is written (``init_command``), and the machine looked at (``doctor_command``); a
 (``format_command``) and served (``run_command``); the daemon is asked whether it is there
 (``ping_command``), what it does (``stats_command``), how full namespaces are
 (``quotas_command``), what it holds (``ls_command``) and what one chunk is (``inspect_command``);
-what it is told while it runs are verbs of their own (``operate``);
+operators watch it and change what it does (``operate``);
 sequences are written to files and read from them (``sequence_file``);
 without a daemon, all bytes are verified
 (``check_command``) and the places of the devices are measured (``bench_command``).

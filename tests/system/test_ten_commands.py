@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.scale import Scale, at
 from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +31,7 @@ def commands() -> str:
     return found[1]
 
 
-@pytest.mark.quick
+@at(Scale.QUICK)
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
 def test_ten_commands_serve_observe_limit_recover_and_drain() -> None:
     programs = Path(sys.executable).parent

@@ -6,7 +6,7 @@ from pathlib import Path
 from kvstored.cli.connection import connected
 from kvstored.cli.errors import CommandError
 from kvstored.cli.options import add_json_option
-from kvstored.cli.output import Report, progress_bar, write_report
+from kvstored.cli.output import Cell, Report, progress_bar, write_report
 from kvstored.cli.sequence_file.contents import FileHeader
 from kvstored.cli.sequence_file.file import read_chunks, read_header
 from kvstored.cli.sequence_file.transfer import store_chunks, store_client
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     name = options.name or header.name
     # All of it before anything is stored.
     keys = [chunk.key for chunk in read_chunks(options.file)]
-    values: dict[str, str | int | bool] = {
+    values: dict[str, Cell] = {
         "sequence": name,
         "chunks": len(keys),
         "tokens": len(keys) * header.layout.chunk_tokens,

@@ -99,7 +99,7 @@ class OperatorServicer(admin_pb2_grpc.OperatorServiceServicer):
     async def PinChunks(
         self, request: admin_pb2.PinChunksRequest, session: Session
     ) -> admin_pb2.PinChunksReply:
-        """Keeps chunks for some time, whoever is connected."""
+        """Keeps chunks for some time, also when nobody is connected."""
         check_admin(session)
         pin_ms = fields.bounded(request.pin_ms, "pin_ms", least=1, most=PIN_MS_MAX)
         if len(request.label.encode()) > LABEL_BYTES_MAX:

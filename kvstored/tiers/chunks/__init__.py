@@ -10,7 +10,7 @@ the table are ``account_rows``; ``expirer`` frees what has expired.
 Complete chunks come by ``put_path`` and go by ``read_path``; what is
 read again and again is brought into DRAM by ``promoter``. Damage that a read met is confirmed
 first (``damage``), on bytes that no client can write (``extent_load``, into frames
-``frame_loader``, some chunks together ``chunk_fetcher``); each of the two has a
+``frame_loader``); each of the two has a
 ``chunk_thread``. What operators see: ``status``, ``inspection`` and, of
 namespaces, ``namespace_fill``.
 """

@@ -14,8 +14,8 @@ from kvstored.format.identity import ChunkId
 from kvstored.io.engine import Background, IoEngine
 from kvstored.store.index.index import IndexFailure
 from kvstored.store.write.chunk_store import ChunkStore
-from kvstored.tiers.chunks.chunk_fetcher import ChunkFetcher
 from kvstored.tiers.chunks.dram import DramTier
+from kvstored.tiers.chunks.frame_loader import ChunkFetcher
 from kvstored.tiers.policy.prefetch_plan import WaitingSequence, Watermarks, plan_prefetch
 
 LOGGER = logging.getLogger(__name__)

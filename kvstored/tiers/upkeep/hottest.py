@@ -6,6 +6,9 @@ from heapq import nlargest
 from itertools import islice
 
 from kvstored.format.identity import ChunkId
+from kvstored.store.index.index import Index
+from kvstored.tiers.chunks.dram import DramTier
+from kvstored.tiers.chunks.promoter import Promoter
 
 SEQUENCES_MAX = 4096
 """Sequences that are looked at."""
@@ -20,6 +23,27 @@ class HotSequence:
     chunk_count: int
     dram_chunk_count: int
     reads: float
+
+
+class Hottest:
+    """Finds the sequences of an index that are read most. Thread-safe; raises IndexFailure."""
+
+    def __init__(self, index: Index, dram: DramTier, promoter: Promoter) -> None:
+        self._index = index
+        self._dram = dram
+        self._promoter = promoter
+
+    def find(self, count: int) -> list[HotSequence]:
+        """Up to ``count`` of them, the most often read first."""
+        return hottest_sequences(
+            (
+                (namespace_id, name, record.keys)
+                for namespace_id, name, record in self._index.walks.named_sequences()
+            ),
+            read_count=self._promoter.read_count,
+            which_are_in_dram=self._dram.which_are_here,
+            count=count,
+        )
 
 
 NamedKeys = tuple[bytes, str, tuple[bytes, ...]]

@@ -21,6 +21,7 @@ from kvstored.metrics.view import DaemonView
 from kvstored.server.listen import SocketPermissions
 from tests.kvstored.metrics.snapshots import DEVICE, NAMESPACES, snapshot_of
 from tests.support.browser import CHROMIUM, Tab, opened
+from tests.support.scale import Scale, at
 from tests.support.waiting import until_async
 
 MIB = 1024**2
@@ -123,7 +124,7 @@ async def text(tab: Tab, element: str) -> str:
     return str(await tab.value(f"document.getElementById('{element}').textContent"))
 
 
-@pytest.mark.quick
+@at(Scale.QUICK)
 @needs_browser
 async def test_a_browser_shows_it_in_every_window(monkeypatch: pytest.MonkeyPatch) -> None:
     with served(monkeypatch) as url:
@@ -160,7 +161,7 @@ async def test_a_browser_shows_it_in_every_window(monkeypatch: pytest.MonkeyPatc
             assert len({ground for _, ground in grounds}) == 2
 
 
-@pytest.mark.quick
+@at(Scale.QUICK)
 @needs_browser
 async def test_a_daemon_that_is_gone_is_said_to_be() -> None:
     async with AsyncExitStack() as browser:
