@@ -8,7 +8,7 @@ operated by the command (``cli``, also started as a module), which also looks at
 (``doctor``). Beside them: counts of what happened (``counters``) and how long calls took
 (``call_times``), moments until which is waited (``deadlines``), how threads let the event loop pass
 (``turnstile``), the C library's settings (``c_library``), and where a measurement comes from
-(``evidence``).
+(``evidence``). What changes while the daemon runs: ``reload``.
 """
 
 

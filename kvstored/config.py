@@ -8,6 +8,7 @@ sentence that names the key and the remedy.
 import os
 import tomllib
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -231,6 +232,21 @@ class MetricsSection(Section):
         return None if self.listen is None else address_of(self.listen)
 
 
+class LogLevel(StrEnum):
+    """Least severity that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogSection(Section):
+    """What the daemon logs to stderr."""
+
+    level: LogLevel = LogLevel.INFO
+
+
 class Config(BaseSettings):
     """Everything that can be configured. Paths are absolute after ``load_config``."""
 
@@ -249,6 +265,7 @@ class Config(BaseSettings):
     metrics: MetricsSection = MetricsSection()
     access: AccessSection = AccessSection()
     quotas: QuotasSection = QuotasSection()
+    log: LogSection = LogSection()
 
     @model_validator(mode="after")
     def _possible(self) -> "Config":

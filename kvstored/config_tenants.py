@@ -6,12 +6,10 @@ from pydantic import ByteSize, Field, model_validator
 
 from kvstored.config_values import Account, Bytes, Section, Size
 from kvstored.server.access import DEFAULT_NAMESPACE
-from kvstored.tiers.policy.shares import Quota
+from kvstored.tiers.policy.shares import GUARANTEED_MAX, Quota
 
 TTL_S_MIN = 0.1
 TTL_S_MAX = 10 * 366 * 24 * 3600
-GUARANTEED_MAX = 0.9
-"""Part of a tier that may be guaranteed: the rest is what chunks leave of their slabs."""
 
 Seconds = Annotated[float, Field(ge=TTL_S_MIN, le=TTL_S_MAX)]
 

@@ -14,7 +14,7 @@ import pwd
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +22,7 @@ from pathlib import Path
 from kvstored.config import Config, ConfigError, IoSection, ScrubSection
 from kvstored.config_tenants import AccessSection, QuotasSection
 from kvstored.config_values import Account
+from kvstored.format.identity import namespace_id
 from kvstored.io.device import Device
 from kvstored.io.engine import IoEngine
 from kvstored.io.memory_group import group_room_bytes
@@ -30,13 +31,15 @@ from kvstored.io.open_engine import open_engine
 from kvstored.io.scheduled_engine import ScheduledEngine
 from kvstored.io.throttled import ThrottledDevice
 from kvstored.metrics.listener import listener_of
-from kvstored.metrics.snapshot import Snapshot
+from kvstored.metrics.snapshot import HotRow, Snapshot
 from kvstored.metrics.view import DaemonView
-from kvstored.server.access import AccessRules, Tenant
+from kvstored.reload import Reload
+from kvstored.server.access import DEFAULT_NAMESPACE, AccessRules, Tenant
 from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import environment_notifier
 from kvstored.server.server import Server, ServerOptions
 from kvstored.server.session_table import SessionLimits
+from kvstored.store.index.failure import IndexFailure
 from kvstored.store.index.service import close_cleanly
 from kvstored.store.read.plan import PlanLimits
 from kvstored.store.read.reader import ReaderLimits
@@ -46,6 +49,7 @@ from kvstored.store.write.committer import CommitLimits
 from kvstored.tiers.namespaces import NamespaceLimits
 from kvstored.tiers.scrub.scrub_pace import ScrubLimits
 from kvstored.tiers.tiered_store import RecoveredStore, TieredStore, TierLimits
+from kvstored.tiers.upkeep.hottest import HotSequence
 from kvstored.turnstile import TURNSTILE, LoopSelector
 
 LOGGER = logging.getLogger(__name__)
@@ -78,8 +82,8 @@ Limit = Callable[[Device, IoSection], Device]
 """What a device is wrapped in to be as slow as it should be."""
 
 
-def run_daemon(config: Config, *, limit: Limit = throttled) -> None:
-    """Serves until SIGTERM or SIGINT, then drains.
+def run_daemon(config: Config, *, limit: Limit = throttled, reload: Reload | None = None) -> None:
+    """Serves until SIGTERM or SIGINT, then drains. On SIGHUP it does what ``reload`` says.
 
     Raises ConfigError, DeviceSetError, IndexFailure, RecoverError, DeviceError or
     ListenError where it cannot start: each message is one sentence.
@@ -107,7 +111,7 @@ def run_daemon(config: Config, *, limit: Limit = throttled) -> None:
         selector = LoopSelector()
         TURNSTILE.watch(selector.has_work)
         with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-            runner.run(serve(store, options, view))
+            runner.run(serve(store, options, view, reload))
 
 
 @contextmanager
@@ -138,12 +142,16 @@ def _be_fair() -> None:
     gc.set_threshold(*COLLECT_OBJECTS)
 
 
-async def serve(store: TieredStore, options: ServerOptions, view: DaemonView) -> None:
+async def serve(
+    store: TieredStore, options: ServerOptions, view: DaemonView, reload: Reload | None = None
+) -> None:
     """Serves and drains; the store is closed when this returns."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if reload is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, reload, store)
     notifier = environment_notifier()
     pulse = asyncio.create_task(notifier.keep_alive())
     server, began_s = Server(store, options, notifier), time.monotonic()
@@ -154,9 +162,17 @@ async def serve(store: TieredStore, options: ServerOptions, view: DaemonView) ->
             usage=asdict(server.usage()),
             times=server.latencies.times(),
             uptime_s=time.monotonic() - began_s,
+            is_drained=not server.intake.is_open,
         )
 
-    view.begin_serving(look)
+    async def hottest(count: int) -> tuple[HotRow, ...]:
+        try:
+            found = await asyncio.to_thread(store.upkeep.hottest, count)
+        except IndexFailure:
+            return ()
+        return hot_rows(found, options.rules)
+
+    view.begin_serving(look, hottest)
     draining = asyncio.create_task(_drain_when(stop, view))
     try:
         await server.run(stop)
@@ -167,6 +183,26 @@ async def serve(store: TieredStore, options: ServerOptions, view: DaemonView) ->
         await asyncio.to_thread(store.close)
         pulse.cancel()
     LOGGER.info("every write is durable")
+
+
+def _reload(reload: Reload, store: TieredStore) -> None:
+    reload.run(store.upkeep.quotas, lambda config: namespace_limits(config.quotas))
+
+
+def hot_rows(found: Sequence[HotSequence], rules: AccessRules) -> tuple[HotRow, ...]:
+    """Sequences with the names of their namespaces, where the configuration has them."""
+    known = {DEFAULT_NAMESPACE, *(tenant.namespace for tenant in rules.tenants)}
+    names = {namespace_id(name): name for name in known}
+    return tuple(
+        HotRow(
+            namespace=names.get(one.namespace_id, one.namespace_id.hex()[:12]),
+            name=one.name,
+            chunk_count=one.chunk_count,
+            dram_chunk_count=one.dram_chunk_count,
+            reads=one.reads,
+        )
+        for one in found
+    )
 
 
 async def _drain_when(stop: asyncio.Event, view: DaemonView) -> None:

@@ -59,6 +59,7 @@ def _shake_hands(session: socket.socket, path: Path) -> session_pb2.Welcome:
             protocol_version=PROTOCOL_VERSION,
             client_name=_CLIENT_NAME,
             arena_bytes=ALIGNMENT_BYTES,
+            for_administration=True,
         )
         session.sendall(frame(hello))
         welcome, descriptors = receive(session, session_pb2.Welcome)

@@ -1,6 +1,20 @@
 """What the command lines of several verbs have in common."""
 
 import argparse
+from pathlib import Path
+
+DEFAULT_CONFIG_PATH = Path("/etc/kvstored/kvstored.toml")
+
+
+def add_config_option(verb: argparse.ArgumentParser) -> None:
+    """Adds ``--config``, which every verb takes."""
+    verb.add_argument(
+        "--config",
+        type=Path,
+        default=DEFAULT_CONFIG_PATH,
+        metavar="FILE",
+        help="configuration file (default: %(default)s)",
+    )
 
 
 def add_json_option(verb: argparse.ArgumentParser) -> None:

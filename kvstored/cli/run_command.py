@@ -3,9 +3,11 @@
 import argparse
 import logging
 import sys
+from functools import partial
 
-from kvstored.config import load_config
+from kvstored.config import LogLevel, load_config
 from kvstored.daemon import run_daemon
+from kvstored.reload import Reload
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -14,14 +16,22 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     """Adds what only this verb takes to its command line."""
     verb.add_argument(
         "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        default="info",
-        help="least severity that is logged to stderr (default: %(default)s)",
+        choices=tuple(LogLevel),
+        help="least severity that is logged to stderr (default: as log.level says)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Serves until SIGTERM or SIGINT; 0 when everything was drained."""
-    logging.basicConfig(stream=sys.stderr, level=options.log_level.upper(), format=LOG_FORMAT)
-    run_daemon(load_config(options.config))
+    config = load_config(options.config)
+    level = options.log_level or config.log.level
+    logging.basicConfig(stream=sys.stderr, level=level.upper(), format=LOG_FORMAT)
+    run_daemon(
+        config,
+        reload=Reload(
+            read=partial(load_config, options.config),
+            started_with=config,
+            log_level=options.log_level,
+        ),
+    )
     return 0

@@ -2,5 +2,6 @@
 
 In reading order: what is known of the daemon at one moment (``snapshot``, pure), in which phase of
 its life it is (``view``), whether that is ready (``readiness``, pure), the numbers (``families``,
-pure), where is listened (``listener``), and the thread that answers (``endpoint``).
+pure), what it did in the last minutes (``history``, pure), what its page shows (``page_data``,
+pure; ``page``), where is listened (``listener``), and the thread that answers (``endpoint``).
 """

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from kvstored import package_version
 from kvstored.metrics.families import families_of
+from kvstored.metrics.page import Page, silent
 from kvstored.metrics.readiness import Readiness, report_of
 from kvstored.metrics.snapshot import Snapshot
 from kvstored.metrics.view import DaemonView, SilentError
@@ -28,8 +29,8 @@ STOP_S = 5.0
 def endpoint(listener: socket.socket, view: DaemonView) -> Iterator[None]:
     """Answers while the body runs; closes ``listener``.
 
-    ``/metrics`` has the numbers, ``/healthz`` says whether the daemon lives, and ``/readyz``
-    whether clients should be sent to it.
+    ``/metrics`` has the numbers, ``/healthz`` says whether the daemon lives, ``/readyz`` whether
+    clients should be sent to it, and ``/`` shows it to people.
     """
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
@@ -49,19 +50,24 @@ def endpoint(listener: socket.socket, view: DaemonView) -> Iterator[None]:
 
 
 async def _serve(listener: socket.socket, handlers: "_Handlers", stop: asyncio.Event) -> None:
+    page = Page(handlers.view)
     application = web.Application()
     application.add_routes(
         [
             web.get("/metrics", handlers.metrics),
             web.get("/healthz", handlers.health),
             web.get("/readyz", handlers.readiness),
+            web.get("/", page.document),
+            web.get("/page.json", page.data),
         ]
     )
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=STOP_S)
     await runner.setup()
     try:
         await web.SockSite(runner, listener).start()
+        sampling = asyncio.create_task(page.sample())
         await stop.wait()
+        sampling.cancel()
     finally:
         await runner.cleanup()
         listener.close()
@@ -71,16 +77,16 @@ class _Handlers:
     """Each answers one path, on the endpoint's loop."""
 
     def __init__(self, view: DaemonView) -> None:
-        self._view = view
+        self.view = view
 
     async def metrics(self, request: web.Request) -> web.Response:
         """The numbers; without those of the store before and after it serves."""
         del request
         try:
-            snapshot = await self._view.snapshot()
+            snapshot = await self.view.snapshot()
         except SilentError:
-            return _silent()
-        report = report_of(Readiness(self._view.phase), snapshot)
+            return silent()
+        report = report_of(Readiness(self.view.phase), snapshot)
         families = families_of(report.readiness, snapshot, version=package_version())
         registry = CollectorRegistry()
         registry.register(_Families(families))
@@ -92,9 +98,9 @@ class _Handlers:
         """200 as long as the daemon's event loop answers."""
         del request
         try:
-            await self._view.snapshot()
+            await self.view.snapshot()
         except SilentError:
-            return _silent()
+            return silent()
         return web.Response(text="alive\n")
 
     async def readiness(self, request: web.Request) -> web.Response:
@@ -102,10 +108,10 @@ class _Handlers:
         del request
         snapshot: Snapshot | None = None
         try:
-            snapshot = await self._view.snapshot()
+            snapshot = await self.view.snapshot()
         except SilentError:
-            return _silent()
-        report = report_of(Readiness(self._view.phase), snapshot)
+            return silent()
+        report = report_of(Readiness(self.view.phase), snapshot)
         lines = [report.readiness.value, *report.reasons]
         return web.Response(
             text="\n".join(lines) + "\n", status=200 if report.readiness.takes_work else 503
@@ -121,7 +127,3 @@ class _Families(Collector):
     def collect(self) -> list[Metric]:
         """As prometheus_client asks for them."""
         return self._families
-
-
-def _silent() -> web.Response:
-    return web.Response(text="the daemon's event loop does not answer\n", status=503)

@@ -33,6 +33,10 @@ def report_of(phase: Readiness, snapshot: Snapshot | None) -> ReadinessReport:
     """``phase`` is what is known without looking; ``snapshot`` is None where nobody looked."""
     if snapshot is None or phase is not Readiness.SERVING:
         return ReadinessReport(phase)
+    if snapshot.is_drained:
+        return ReadinessReport(
+            Readiness.DRAINING, ("an operator drains it; `kvstored drain --resume` ends that",)
+        )
     stats = snapshot.stats
     reasons = [f"{one.path} has failed; restart the daemon" for one in stats.devices if one.failed]
     if stats.index_failed:

@@ -16,3 +16,16 @@ class Snapshot:
     times: Mapping[str, CallTimes]
     """By verb."""
     uptime_s: float
+    is_drained: bool = False
+    """Whether an operator has it take nothing new."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotRow:
+    """A sequence that is read much, and its namespace as people know it."""
+
+    namespace: str
+    name: str
+    chunk_count: int
+    dram_chunk_count: int
+    reads: float

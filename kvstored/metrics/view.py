@@ -3,9 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from enum import StrEnum
+from typing import TypeVar
 
-from kvstored.metrics.snapshot import Snapshot
+from kvstored.metrics.snapshot import HotRow, Snapshot
+
+AnswerT = TypeVar("AnswerT")
+LookAtHottest = Callable[[int], Awaitable[tuple[HotRow, ...]]]
 
 SNAPSHOT_TIMEOUT_S = 5.0
 """An event loop that is silent for so long does not live."""
@@ -30,6 +35,7 @@ class DaemonView:
         self._phase = Phase.RECOVERING
         self._loop: asyncio.AbstractEventLoop | None = None
         self._look: Callable[[], Awaitable[Snapshot]] | None = None
+        self._hottest: LookAtHottest | None = None
         self._lock = threading.Lock()
 
     @property
@@ -37,10 +43,16 @@ class DaemonView:
         """The phase of now."""
         return self._phase
 
-    def begin_serving(self, look: Callable[[], Awaitable[Snapshot]]) -> None:
-        """From now on ``look`` tells what there is; it is called on this event loop."""
+    def begin_serving(
+        self, look: Callable[[], Awaitable[Snapshot]], hottest: LookAtHottest | None = None
+    ) -> None:
+        """From now on ``look`` tells what there is, and ``hottest`` what is read most.
+
+        Both are called on this event loop.
+        """
         with self._lock:
             self._loop, self._look = asyncio.get_running_loop(), look
+            self._hottest = hottest
             self._phase = Phase.SERVING
 
     def begin_draining(self) -> None:
@@ -58,6 +70,20 @@ class DaemonView:
             if self._loop is None or self._look is None:
                 return None
             asked = asyncio.run_coroutine_threadsafe(_called(self._look), self._loop)
+        return await self._answer(asked)
+
+    async def hottest(self, count: int) -> tuple[HotRow, ...]:
+        """Up to ``count`` sequences that are read most; none before and after serving.
+
+        As ``snapshot``.
+        """
+        with self._lock:
+            if self._loop is None or self._hottest is None:
+                return ()
+            asked = asyncio.run_coroutine_threadsafe(_called(self._hottest, count), self._loop)
+        return await self._answer(asked) or ()
+
+    async def _answer(self, asked: Future[AnswerT]) -> AnswerT | None:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(asked), SNAPSHOT_TIMEOUT_S)
         except TimeoutError as error:
@@ -69,5 +95,5 @@ class DaemonView:
             raise
 
 
-async def _called(look: Callable[[], Awaitable[Snapshot]]) -> Snapshot:
-    return await look()
+async def _called(look: Callable[..., Awaitable[AnswerT]], *arguments: int) -> AnswerT:
+    return await look(*arguments)

@@ -86,7 +86,7 @@ def _admitting(name: str, handler: "Handler", services: Services) -> "Handler":
                 # A second look: while the message was awaited the session may have ended, or
                 # the daemon may have begun to stop, which waits for no call before this.
                 session = sessions.find(token)
-                with services.calls:
+                with services.calls, services.intake.call(name):
                     reply = await serve(request, session)
                     is_refused = False
                     return reply

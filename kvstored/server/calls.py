@@ -11,6 +11,8 @@ from typing import ParamSpec, Self, TypeVar, cast
 import grpc
 
 from kvstored.call_times import BUCKETS_S, CallTimes
+from kvstored.server.operators.intake import Intake
+from kvstored.server.operators.kept_pins import KeptPins
 from kvstored.server.session import Session
 from kvstored.server.session_table import SessionTable
 from kvstored.tiers.tiered_store import TieredStore
@@ -86,6 +88,8 @@ class Services:
     store: TieredStore
     calls: CallsInProgress
     latencies: Latencies
+    intake: Intake
+    pins: KeptPins
     put_executor: Executor
     call_executor: Executor
 

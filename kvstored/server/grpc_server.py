@@ -14,6 +14,7 @@ from kvstored.server.listen import (
     open_to,
     prepare_path,
 )
+from kvstored.server.operators.operator_servicer import OperatorServicer
 from kvstored.server.sequence_servicer import SequenceServicer
 from kvstored.server.session_servicer import SessionServicer
 from kvstored.server.store_servicer import StoreServicer
@@ -54,6 +55,7 @@ async def start_grpc_server(
     store_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(services), registry)
     sequence_pb2_grpc.add_SequenceServiceServicer_to_server(SequenceServicer(services), registry)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(services), registry)
+    admin_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorServicer(services), registry)
     try:
         with closed_umask():
             server.add_insecure_port(grpc_target(path))

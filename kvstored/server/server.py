@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from kvstored.server.calls import CallsInProgress, Latencies, Services
 from kvstored.server.grpc_server import grpc_target, start_grpc_server
 from kvstored.server.listen import SocketPermissions, bound_listener, passed_listener
 from kvstored.server.notify import Notifier
+from kvstored.server.operators.intake import Intake
+from kvstored.server.operators.kept_pins import KeptPins
 from kvstored.server.session import DECODINGS_PER_SESSION, LARGE_CALLS_PER_SESSION
 from kvstored.server.session_socket import SessionSocket
 from kvstored.server.session_table import SessionLimits, SessionTable, SessionUsage
@@ -23,6 +26,8 @@ from kvstored.server.thread_share import THREADS_PER_SESSION
 from kvstored.tiers.tiered_store import TieredStore
 
 LOGGER = logging.getLogger(__name__)
+PIN_LOOK_S = 0.2
+"""How late a pin of an operator may end."""
 DRAIN_S = 5.0
 """How long calls in progress may go on after the daemon begins to stop."""
 
@@ -48,6 +53,9 @@ class Server:
         self._notifier = notifier
         self.latencies = Latencies()
         """How long calls took since the start."""
+        self.intake = Intake()
+        """Whether new work is taken."""
+        self._pins = KeptPins()
         self._sessions = SessionTable(
             options.limits,
             unpin=store.unpin,
@@ -83,6 +91,8 @@ class Server:
                 store=self._store,
                 calls=CallsInProgress(),
                 latencies=self.latencies,
+                intake=self.intake,
+                pins=self._pins,
                 put_executor=puts,
                 call_executor=calls,
             )
@@ -98,6 +108,7 @@ class Server:
                     sessions=self._sessions,
                     grpc_target=grpc_target(options.grpc_socket),
                     epoch=options.epoch,
+                    intake=self.intake,
                 )
                 try:
                     await self._serve(stop, sockets)
@@ -106,6 +117,7 @@ class Server:
                     await self._drain(services.calls)
                     await sockets.close()
                     await self._sessions.close_all()
+                    await self._sessions.give_back(self._pins.clear())
             finally:
                 await grpc_server.stop(None)
                 await self._sessions.shut_down()
@@ -129,6 +141,7 @@ class Server:
         tasks = [
             asyncio.create_task(sockets.serve()),
             asyncio.create_task(self._sessions.expire_leases()),
+            asyncio.create_task(self._expire_pins()),
             asyncio.create_task(return_free_memory()),
         ]
         self._notifier.ready(f"epoch {self._options.epoch}")
@@ -137,6 +150,11 @@ class Server:
             await _until(stop, tasks)
         finally:
             await _cancel(tasks)
+
+    async def _expire_pins(self) -> None:
+        while True:
+            await asyncio.sleep(PIN_LOOK_S)
+            await self._sessions.give_back(self._pins.expire(time.monotonic()))
 
     async def _drain(self, calls: CallsInProgress) -> None:
         self._notifier.stopping()

@@ -7,6 +7,7 @@ import socket
 
 from kvstored.server.access import AccessRules, Grant
 from kvstored.server.errors import RefusedError, refuse
+from kvstored.server.operators.intake import Intake
 from kvstored.server.peer import peer_credentials
 from kvstored.server.session import Session
 from kvstored.server.session_table import SessionTable
@@ -35,12 +36,14 @@ class SessionSocket:
         sessions: SessionTable,
         grpc_target: str,
         epoch: int,
+        intake: Intake,
     ) -> None:
         self._listener = listener
         self._rules = rules
         self._sessions = sessions
         self._grpc_target = grpc_target
         self._epoch = epoch
+        self._intake = intake
         self._connections: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
@@ -94,6 +97,8 @@ class SessionSocket:
                 hello = await _receive_hello(connection)
             grant = self._grant(connection)
             _check_hello(hello)
+            if not (grant.admin and hello.for_administration):
+                self._intake.check()
             session = await self._open(connection, grant, hello)
         except RefusedError as refusal:
             LOGGER.warning("a client was refused: %s", refusal)

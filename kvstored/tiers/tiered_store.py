@@ -3,19 +3,15 @@
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import partial
 
 from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
 from kvstored.io.engine import IoEngine
-from kvstored.io.monitored import MonitoredDevice
-from kvstored.store.index.index import Index, IndexChange
+from kvstored.store.index.index import IndexChange
 from kvstored.store.read.reader import Reader, ReaderLimits
 from kvstored.store.sequences.sequence_table import SequenceTable
 from kvstored.store.space.allocator import Allocator
 from kvstored.store.space.chunk_table import ChunkTable
-from kvstored.store.space.device_set import DeviceSet
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.store.write.chunk_store_parts import ChunkStoreParts
 from kvstored.store.write.committer import Commit, CommitLimits
@@ -37,43 +33,25 @@ from kvstored.tiers.hints.hints import Hints
 from kvstored.tiers.hints.prefetcher import Prefetcher, watermarks
 from kvstored.tiers.hints.waiting_queue import HintedTier, WaitingQueue
 from kvstored.tiers.layouts import Layouts
-from kvstored.tiers.namespaces import NamespaceLimits, lifetimes_of
-from kvstored.tiers.policy.lifetimes import Lifetimes
-from kvstored.tiers.policy.retention import Retention, TableRetention
+from kvstored.tiers.recovered_store import RecoveredStore
 from kvstored.tiers.scrub.scrub import Scrub
-from kvstored.tiers.scrub.scrub_pace import ScrubLimits
 from kvstored.tiers.sequences.append_path import AppendPath
 from kvstored.tiers.sequences.earlier_uses import EarlierUses
 from kvstored.tiers.sequences.open_sequences import OpenSequences
 from kvstored.tiers.sequences.sequence_recorder import SequenceRecorder
 from kvstored.tiers.sequences.sequences import Sequences
 from kvstored.tiers.sequences.tail_frames import TailFrames
+from kvstored.tiers.tier_limits import TierLimits
+from kvstored.tiers.upkeep.chunk_search import ChunkSearch
+from kvstored.tiers.upkeep.hottest import Hottest
+from kvstored.tiers.upkeep.tier_quotas import SharedTier, TierQuotas
+from kvstored.tiers.upkeep.upkeep import Upkeep
+from kvstored.tiers.upkeep.warmer import Warmer
+
+__all__ = ["RecoveredStore", "TierLimits", "TieredStore", "make_room"]
 
 DRAM_TIER = 0
 """The place of DRAM among the tiers that hints reach."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierLimits:
-    """Sizes that are fixed when the daemon starts."""
-
-    dram_bytes: int
-    dram_slab_bytes: int
-    commit: CommitLimits
-    reader: ReaderLimits
-    scrub: ScrubLimits | None = None
-    """None turns it off."""
-    dram_retention: Retention = Retention.LOOK_AHEAD_DENSITY
-    device_retention: TableRetention = TableRetention.LOOK_AHEAD
-    namespaces: tuple[NamespaceLimits, ...] = ()
-    """Those that have limits, guaranteed shares or a time to live of their own."""
-    ttl_s: float | None = None
-    """After so long without a use chunks of all others go; None keeps them."""
-
-    @property
-    def lifetimes(self) -> Lifetimes:
-        """How long chunks may be without a use."""
-        return lifetimes_of(self.namespaces, self.ttl_s)
 
 
 def make_room(table: ChunkTable, limits: TierLimits, counters: Counters) -> NvmeRoom:
@@ -86,23 +64,16 @@ def make_room(table: ChunkTable, limits: TierLimits, counters: Counters) -> Nvme
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveredStore:
-    """An opened and recovered device set with its index and the chunks that are on it."""
-
-    device_set: DeviceSet
-    devices: tuple[MonitoredDevice, ...]
-    index: Index
-    allocator: Allocator
-    table: ChunkTable
-    next_stamp: int
+def device_bytes(allocator: Allocator) -> int:
+    """What the slabs of all devices hold."""
+    return allocator.geometry.slab_count * allocator.geometry.slab_bytes
 
 
 class TieredStore:
     """DRAM and NVMe as one store. Thread-safe.
 
     ``layouts``, ``put_path``, ``append_path``, ``read_path``, ``sequences``, ``open_sequences``,
-    ``hints`` and ``inspection`` have the other verbs. What is here answers at once.
+    ``hints``, ``inspection`` and ``upkeep`` have the other verbs. What is here answers at once.
     """
 
     def __init__(self, recovered: RecoveredStore, *, engine: IoEngine, limits: TierLimits) -> None:
@@ -118,14 +89,14 @@ class TieredStore:
         )
         reader = self._make_reader(limits.reader, engine)
         self._promoter = Promoter(store=store, dram=dram, engine=engine, counters=counters)
-        self._damage = DamageControl(store=store, engine=engine, counters=counters)
+        damage = DamageControl(store=store, engine=engine, counters=counters)
         scrub = limits.scrub and Scrub(
             store=store, room=room, engine=engine, counters=counters, limits=limits.scrub
         )
         stager = Stager(store=store, dram=dram, room=room, feed=self._feed)
         tails = TailFrames(store=store, dram=dram, engine=engine, stager=stager)
         self.put_path = PutPath(stager=stager, counters=counters)
-        self.read_path = self._make_read_path(limits, counters, reader)
+        self.read_path = self._make_read_path(limits, counters, reader, damage)
         self.open_sequences = self._make_open_sequences()
         earlier_uses = EarlierUses(index=store.index, room=room, counters=counters)
         recorder = SequenceRecorder(self.open_sequences)
@@ -147,6 +118,7 @@ class TieredStore:
             counters=counters,
             on_change=prefetcher.wake,
         )
+        self.upkeep = self._make_upkeep(recovered.allocator, limits, engine, stager, counters)
         self.inspection = Inspection(
             store=store,
             dram=dram,
@@ -154,7 +126,7 @@ class TieredStore:
             counters=counters,
             scrub_status=scrub.status if scrub else ScrubStatus,
             waiting_count=queue.__len__,
-            namespaces=partial(namespace_statuses, limits.namespaces, limits.ttl_s, dram, room),
+            namespaces=lambda: namespace_statuses(self.upkeep.quotas.now, limits.ttl_s, dram, room),
         )
         expirer = room.ages.is_on and Expirer(store=store, dram=dram, room=room, counters=counters)
         self._ends: tuple[Callable[[], None], ...] = (
@@ -163,7 +135,7 @@ class TieredStore:
             earlier_uses.close,
             prefetcher.close,
             self._promoter.close,
-            self._damage.close,
+            damage.close,
             engine.close,
             self._wait_for_commits,
             recorder.close,
@@ -321,7 +293,35 @@ class TieredStore:
             on_device_error=self._store.failures.report,
         )
 
-    def _make_read_path(self, limits: TierLimits, counters: Counters, reader: Reader) -> ReadPath:
+    def _make_upkeep(
+        self,
+        allocator: Allocator,
+        limits: TierLimits,
+        engine: IoEngine,
+        stager: Stager,
+        counters: Counters,
+    ) -> Upkeep:
+        store, dram = self._store, self._dram
+        return Upkeep(
+            search=ChunkSearch(store.index),
+            warmer=Warmer(store=store, dram=dram, engine=engine, counters=counters),
+            quotas=TierQuotas(
+                limits.namespaces,
+                limits.ttl_s,
+                dram=SharedTier(dram.shares.use, dram.space.capacity_bytes),
+                devices=SharedTier(self._room.shares.use, device_bytes(allocator)),
+            ),
+            staged_count=lambda: stager.staged_count,
+            hottest=Hottest(store.index, dram, self._promoter).find,
+        )
+
+    def _make_read_path(
+        self,
+        limits: TierLimits,
+        counters: Counters,
+        reader: Reader,
+        damage: DamageControl,
+    ) -> ReadPath:
         return ReadPath(
             store=self._store,
             dram=self._dram,
@@ -330,7 +330,7 @@ class TieredStore:
             bounce_bytes=limits.reader.plan.run_bytes_max,
             counters=counters,
             on_read=self._promoter.was_read,
-            on_damage=self._damage.suspect,
+            on_damage=damage.suspect,
         )
 
     def _make_open_sequences(self) -> OpenSequences:
@@ -362,8 +362,7 @@ class TieredStore:
         """
         capacity_bytes = self._dram.space.capacity_bytes
         dram_bytes = capacity_bytes - watermarks(capacity_bytes).high_bytes
-        geometry = allocator.geometry
-        device_bytes = geometry.slab_count * geometry.slab_bytes
+        of_devices = device_bytes(allocator)
         return (
             HintedTier(
                 lambda namespace_id: self._dram.shares.use.quotas.protected_bytes(
@@ -373,7 +372,7 @@ class TieredStore:
             ),
             HintedTier(
                 lambda namespace_id: self._room.shares.use.quotas.protected_bytes(
-                    namespace_id, device_bytes
+                    namespace_id, of_devices
                 ),
                 self._room.hint,
             ),

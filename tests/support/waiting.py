@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -19,6 +19,12 @@ instead of hanging. Less than PATIENCE_S, for which devices of tests hold transf
 async def until(condition: Callable[[], bool]) -> None:
     """Returns as soon as ``condition`` holds."""
     while not condition():  # noqa: ASYNC110 - conditions are plain state, not events
+        await asyncio.sleep(POLL_S)
+
+
+async def until_async(condition: Callable[[], Awaitable[bool]]) -> None:
+    """The same for a condition that has to be asked for."""
+    while not await condition():  # noqa: ASYNC110 - as above
         await asyncio.sleep(POLL_S)
 
 

@@ -20,7 +20,7 @@ CONFIGURED = (
 )
 """Paths that users of vLLM write into its configuration."""
 BY_NAME = (
-    r"kvstored\.cli\.\w+_command",
+    r"kvstored\.cli(\.\w+)?\.\w+_command",
     r"kvstored_client\.testing(\.\w+)?",
     r"engine_adapters\.\w+\.testing(\.\w+)?",
     r"kvstored\.io\.faults(\.\w+)?",

@@ -21,6 +21,7 @@ from kvstored.store.index.entry import (
     Table,
     decode_quarantine,
     decode_sequence,
+    sequence_name,
     verified_sequence_name,
 )
 from kvstored.store.index.failure import out_of_order
@@ -82,6 +83,13 @@ class IndexWalks:
             entry = self._decoding.decoded(decode_sequence, key, value)
             if entry is not None:
                 yield entry
+
+    def named_sequences(self) -> Iterator[tuple[bytes, str, SequenceRecord]]:
+        """Every sequence: namespace id, name and record, without damaged ones."""
+        for key, value in self._walk(Table.SEQUENCES):
+            entry = self._decoding.decoded(decode_sequence, key, value)
+            if entry is not None:
+                yield entry[0], sequence_name(key), entry[1]
 
     def damaged_entries(
         self, tables: Iterable[Table] = tuple(Table)

@@ -56,6 +56,11 @@ class Promoter:
         if not self._work.offer(source):
             self._counters.add("promotions_dropped")
 
+    def read_count(self, chunk: ChunkId) -> float:
+        """Reads of the whole chunk that are remembered; old ones fade."""
+        with self._lock:
+            return self._reads.count(chunk)
+
     def close(self) -> None:
         """Ends the thread after the promotion in progress."""
         self._work.close()

@@ -1,5 +1,6 @@
 """From a filled frame to a durable chunk: what puts and appends have in common."""
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
@@ -62,6 +63,13 @@ class Stager:
         self._dram = dram
         self._room = room
         self._feed = feed
+        self._staged_count = 0
+        self._lock = threading.Lock()
+
+    @property
+    def staged_count(self) -> int:
+        """Chunks that are readable from DRAM and on their way to the devices."""
+        return self._staged_count
 
     def are_stored(self, chunks: Sequence[ChunkId]) -> list[bool]:
         """Which chunks are on the devices; counts that as a use of them. Raises IndexFailure.
@@ -174,11 +182,17 @@ class Stager:
             self._dram.abandon(frame, Reason.INTERNAL)
             raise
         self._feed.stored(frame.chunk, wanted.new.note)
+        self._count(1)
         self._dram.publish(frame, FrameState.DIRTY)
         written = self._store.writes.write(sealed, extent)
         written.add_done_callback(lambda _: self._give_back(frame))
         written.add_done_callback(lambda outcome: self._dram.settle(frame, outcome.result()))
+        written.add_done_callback(lambda _: self._count(-1))
         return PutTicket(outcome=PutOutcome.STORED, durable=frame.durable)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._staged_count += change
 
     def _give_back(self, frame: Frame) -> None:
         self._room.give_back(frame.chunk.namespace_id, frame.extent.byte_count)

@@ -6,18 +6,16 @@ DRAM without the buffer of its watermarks (``policy/prefetch_plan``).
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from itertools import chain, groupby, islice
+from collections.abc import Callable, Sequence
+from itertools import chain, islice
 
 from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
 from kvstored.io.engine import Background, IoEngine
 from kvstored.store.index.index import IndexFailure
-from kvstored.store.read.chunk_source import StoredChunk, stored_geometries
 from kvstored.store.write.chunk_store import ChunkStore
+from kvstored.tiers.chunks.chunk_fetcher import ChunkFetcher
 from kvstored.tiers.chunks.dram import DramTier
-from kvstored.tiers.chunks.extent_load import FrameLoad, FrameLoader
 from kvstored.tiers.policy.prefetch_plan import WaitingSequence, Watermarks, plan_prefetch
 
 LOGGER = logging.getLogger(__name__)
@@ -55,9 +53,8 @@ class Prefetcher:
         counters: Counters,
     ) -> None:
         self._waiting = waiting
-        self._store = store
         self._dram = dram
-        self._loader = FrameLoader(
+        self._fetcher = ChunkFetcher(
             store=store, dram=dram, engine=engine, background=Background.PREFETCH
         )
         self._counters = counters
@@ -120,44 +117,11 @@ class Prefetcher:
     def _fetch(self, chunks: Sequence[ChunkId]) -> None:
         """Loads those of some chunks that are on the devices, together."""
         self._tried.update(chunks)
-        self._store.pins.pin(chunks)
-        loads: list[FrameLoad] = []
-        fetched: list[FrameLoad] = []
-        try:
-            for source in self._sources(chunks):
-                load = self._loader.begin(source, may_evict=self._may_go)
-                if load is not None:
-                    loads.append(load)
-        finally:
-            # Whatever went wrong, nobody may wait for these frames.
-            with ExitStack() as ends:
-                ends.callback(self._store.pins.unpin, chunks)
-                for load in loads:
-                    ends.callback(self._end, load, fetched)
+        fetched = self._fetcher.fetch(chunks, may_evict=self._may_go)
         self._counters.add("prefetched_chunks", len(fetched))
         self._counters.add(
-            "prefetched_bytes", sum(load.source.geometry.extent_bytes for load in fetched)
+            "prefetched_bytes", sum(source.geometry.extent_bytes for source in fetched)
         )
-
-    def _end(self, load: FrameLoad, fetched: list[FrameLoad]) -> None:
-        if self._loader.end(load):
-            fetched.append(load)
 
     def _may_go(self, victim: ChunkId) -> bool:
         return not self._dram.hints.is_queued(victim)
-
-    def _sources(self, chunks: Sequence[ChunkId]) -> Iterator[StoredChunk]:
-        """Where the chunks lie that the devices have and that can be read."""
-        index = self._store.index
-        found = zip(chunks, self._store.find(chunks), strict=True)
-        stored = [(chunk, record) for chunk, record in found if record is not None]
-        for layout_id, group in groupby(stored, key=lambda entry: entry[1].layout_id):
-            layout = index.layout(layout_id)
-            entries = list(group)
-            if layout is None:
-                continue
-            for (chunk, record), geometry in zip(
-                entries, stored_geometries(index, entries, layout), strict=True
-            ):
-                if geometry is not None:
-                    yield self._store.source(chunk, record, geometry)

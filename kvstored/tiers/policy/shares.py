@@ -30,6 +30,8 @@ class Quota:
             raise ValueError("a limit is not below the guaranteed share")
 
 
+GUARANTEED_MAX = 0.9
+"""Part of a tier that may be guaranteed: the rest is what chunks leave of their slabs."""
 NO_QUOTA = Quota()
 """Sure of nothing, and without a limit."""
 

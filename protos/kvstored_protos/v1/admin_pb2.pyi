@@ -417,3 +417,391 @@ class InspectReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InspectReply: _TypeAlias = InspectReply  # noqa: Y015
+
+@_typing.final
+class FindChunksRequest(_message.Message):
+    """What an operator means: the chunks of a sequence, or those whose key begins so. Exactly one of
+    both is named.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    KEY_PREFIX_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Of the configuration; empty is the caller's own."""
+    sequence: _builtins.str
+    key_prefix: _builtins.str
+    """Hexadecimal."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        sequence: _builtins.str = ...,
+        key_prefix: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_prefix", b"key_prefix", "namespace", b"namespace", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindChunksRequest: _TypeAlias = FindChunksRequest  # noqa: Y015
+
+@_typing.final
+class FindChunksReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """In the order of the sequence, at most as many as a call may name."""
+
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindChunksReply: _TypeAlias = FindChunksReply  # noqa: Y015
+
+@_typing.final
+class WarmChunksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    DEADLINE_MS_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    deadline_ms: _builtins.int
+    """What is not in DRAM by then stays where it is."""
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        deadline_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ms", b"deadline_ms", "keys", b"keys", "namespace", b"namespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WarmChunksRequest: _TypeAlias = WarmChunksRequest  # noqa: Y015
+
+@_typing.final
+class WarmChunksReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOADED_CHUNKS_FIELD_NUMBER: _builtins.int
+    RESIDENT_CHUNKS_FIELD_NUMBER: _builtins.int
+    LEFT_CHUNKS_FIELD_NUMBER: _builtins.int
+    loaded_chunks: _builtins.int
+    resident_chunks: _builtins.int
+    """Were there before."""
+    left_chunks: _builtins.int
+    """Not stored, not intact, or without room beside what is kept."""
+    def __init__(
+        self,
+        *,
+        loaded_chunks: _builtins.int = ...,
+        resident_chunks: _builtins.int = ...,
+        left_chunks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_chunks", b"left_chunks", "loaded_chunks", b"loaded_chunks", "resident_chunks", b"resident_chunks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WarmChunksReply: _TypeAlias = WarmChunksReply  # noqa: Y015
+
+@_typing.final
+class PinChunksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    PIN_MS_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    pin_ms: _builtins.int
+    """How long they stay; the pin ends with the daemon, too."""
+    label: _builtins.str
+    """For the list of pins only."""
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        pin_ms: _builtins.int = ...,
+        label: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "label", b"label", "namespace", b"namespace", "pin_ms", b"pin_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PinChunksRequest: _TypeAlias = PinChunksRequest  # noqa: Y015
+
+@_typing.final
+class PinChunksReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIN_ID_FIELD_NUMBER: _builtins.int
+    PINNED_CHUNKS_FIELD_NUMBER: _builtins.int
+    pin_id: _builtins.int
+    pinned_chunks: _builtins.int
+    def __init__(
+        self,
+        *,
+        pin_id: _builtins.int = ...,
+        pinned_chunks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pin_id", b"pin_id", "pinned_chunks", b"pinned_chunks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PinChunksReply: _TypeAlias = PinChunksReply  # noqa: Y015
+
+@_typing.final
+class UnpinChunksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIN_ID_FIELD_NUMBER: _builtins.int
+    pin_id: _builtins.int
+    """0 ends all."""
+    def __init__(
+        self,
+        *,
+        pin_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pin_id", b"pin_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnpinChunksRequest: _TypeAlias = UnpinChunksRequest  # noqa: Y015
+
+@_typing.final
+class UnpinChunksReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PINS_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    pins: _builtins.int
+    chunks: _builtins.int
+    def __init__(
+        self,
+        *,
+        pins: _builtins.int = ...,
+        chunks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "pins", b"pins"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnpinChunksReply: _TypeAlias = UnpinChunksReply  # noqa: Y015
+
+@_typing.final
+class ListPinsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPinsRequest: _TypeAlias = ListPinsRequest  # noqa: Y015
+
+@_typing.final
+class PinInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIN_ID_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    ENDS_IN_MS_FIELD_NUMBER: _builtins.int
+    pin_id: _builtins.int
+    namespace: _builtins.str
+    label: _builtins.str
+    chunks: _builtins.int
+    ends_in_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        pin_id: _builtins.int = ...,
+        namespace: _builtins.str = ...,
+        label: _builtins.str = ...,
+        chunks: _builtins.int = ...,
+        ends_in_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "ends_in_ms", b"ends_in_ms", "label", b"label", "namespace", b"namespace", "pin_id", b"pin_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PinInfo: _TypeAlias = PinInfo  # noqa: Y015
+
+@_typing.final
+class ListPinsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PINS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pins(self) -> _containers.RepeatedCompositeFieldContainer[Global___PinInfo]: ...
+    def __init__(
+        self,
+        *,
+        pins: _abc.Iterable[Global___PinInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pins", b"pins"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPinsReply: _TypeAlias = ListPinsReply  # noqa: Y015
+
+@_typing.final
+class SetQuotaRequest(_message.Message):
+    """What is not set stays as it is; a limit of 0 is none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    DRAM_GUARANTEED_BYTES_FIELD_NUMBER: _builtins.int
+    DRAM_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    DEVICE_GUARANTEED_BYTES_FIELD_NUMBER: _builtins.int
+    DEVICE_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    dram_guaranteed_bytes: _builtins.int
+    dram_limit_bytes: _builtins.int
+    device_guaranteed_bytes: _builtins.int
+    device_limit_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        dram_guaranteed_bytes: _builtins.int | None = ...,
+        dram_limit_bytes: _builtins.int | None = ...,
+        device_guaranteed_bytes: _builtins.int | None = ...,
+        device_limit_bytes: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_device_guaranteed_bytes", b"_device_guaranteed_bytes", "_device_limit_bytes", b"_device_limit_bytes", "_dram_guaranteed_bytes", b"_dram_guaranteed_bytes", "_dram_limit_bytes", b"_dram_limit_bytes", "device_guaranteed_bytes", b"device_guaranteed_bytes", "device_limit_bytes", b"device_limit_bytes", "dram_guaranteed_bytes", b"dram_guaranteed_bytes", "dram_limit_bytes", b"dram_limit_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_device_guaranteed_bytes", b"_device_guaranteed_bytes", "_device_limit_bytes", b"_device_limit_bytes", "_dram_guaranteed_bytes", b"_dram_guaranteed_bytes", "_dram_limit_bytes", b"_dram_limit_bytes", "device_guaranteed_bytes", b"device_guaranteed_bytes", "device_limit_bytes", b"device_limit_bytes", "dram_guaranteed_bytes", b"dram_guaranteed_bytes", "dram_limit_bytes", b"dram_limit_bytes", "namespace", b"namespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__device_guaranteed_bytes: _TypeAlias = _typing.Literal["device_guaranteed_bytes"]  # noqa: Y015
+    _WhichOneofArgType__device_guaranteed_bytes: _TypeAlias = _typing.Literal["_device_guaranteed_bytes", b"_device_guaranteed_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__device_limit_bytes: _TypeAlias = _typing.Literal["device_limit_bytes"]  # noqa: Y015
+    _WhichOneofArgType__device_limit_bytes: _TypeAlias = _typing.Literal["_device_limit_bytes", b"_device_limit_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__dram_guaranteed_bytes: _TypeAlias = _typing.Literal["dram_guaranteed_bytes"]  # noqa: Y015
+    _WhichOneofArgType__dram_guaranteed_bytes: _TypeAlias = _typing.Literal["_dram_guaranteed_bytes", b"_dram_guaranteed_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__dram_limit_bytes: _TypeAlias = _typing.Literal["dram_limit_bytes"]  # noqa: Y015
+    _WhichOneofArgType__dram_limit_bytes: _TypeAlias = _typing.Literal["_dram_limit_bytes", b"_dram_limit_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__device_guaranteed_bytes) -> _WhichOneofReturnType__device_guaranteed_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__device_limit_bytes) -> _WhichOneofReturnType__device_limit_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dram_guaranteed_bytes) -> _WhichOneofReturnType__dram_guaranteed_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dram_limit_bytes) -> _WhichOneofReturnType__dram_limit_bytes | None: ...
+
+Global___SetQuotaRequest: _TypeAlias = SetQuotaRequest  # noqa: Y015
+
+@_typing.final
+class SetQuotaReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetQuotaReply: _TypeAlias = SetQuotaReply  # noqa: Y015
+
+@_typing.final
+class DrainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESUME_FIELD_NUMBER: _builtins.int
+    DEADLINE_MS_FIELD_NUMBER: _builtins.int
+    resume: _builtins.bool
+    """Takes writes and sessions again instead."""
+    deadline_ms: _builtins.int
+    """How long the answer may wait for what is under way."""
+    def __init__(
+        self,
+        *,
+        resume: _builtins.bool = ...,
+        deadline_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ms", b"deadline_ms", "resume", b"resume"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+
+@_typing.final
+class DrainReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAINING_FIELD_NUMBER: _builtins.int
+    WRITE_CALLS_FIELD_NUMBER: _builtins.int
+    STAGED_CHUNKS_FIELD_NUMBER: _builtins.int
+    SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    draining: _builtins.bool
+    write_calls: _builtins.int
+    """Writes that were let in and are not answered."""
+    staged_chunks: _builtins.int
+    """Chunks that only DRAM has."""
+    session_count: _builtins.int
+    def __init__(
+        self,
+        *,
+        draining: _builtins.bool = ...,
+        write_calls: _builtins.int = ...,
+        staged_chunks: _builtins.int = ...,
+        session_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "session_count", b"session_count", "staged_chunks", b"staged_chunks", "write_calls", b"write_calls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainReply: _TypeAlias = DrainReply  # noqa: Y015

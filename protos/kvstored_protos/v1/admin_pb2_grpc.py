@@ -184,3 +184,341 @@ class AdminService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+class OperatorServiceStub(object):
+    """What operators do to a running daemon. Only for sessions of the daemon's own user and of root.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.FindChunks = channel.unary_unary(
+                '/kvstored.v1.OperatorService/FindChunks',
+                request_serializer=kvstored_dot_v1_dot_admin__pb2.FindChunksRequest.SerializeToString,
+                response_deserializer=kvstored_dot_v1_dot_admin__pb2.FindChunksReply.FromString,
+                _registered_method=True)
+        self.WarmChunks = channel.unary_unary(
+                '/kvstored.v1.OperatorService/WarmChunks',
+                request_serializer=kvstored_dot_v1_dot_admin__pb2.WarmChunksRequest.SerializeToString,
+                response_deserializer=kvstored_dot_v1_dot_admin__pb2.WarmChunksReply.FromString,
+                _registered_method=True)
+        self.PinChunks = channel.unary_unary(
+                '/kvstored.v1.OperatorService/PinChunks',
+                request_serializer=kvstored_dot_v1_dot_admin__pb2.PinChunksRequest.SerializeToString,
+                response_deserializer=kvstored_dot_v1_dot_admin__pb2.PinChunksReply.FromString,
+                _registered_method=True)
+        self.UnpinChunks = channel.unary_unary(
+                '/kvstored.v1.OperatorService/UnpinChunks',
+                request_serializer=kvstored_dot_v1_dot_admin__pb2.UnpinChunksRequest.SerializeToString,
+                response_deserializer=kvstored_dot_v1_dot_admin__pb2.UnpinChunksReply.FromString,
+                _registered_method=True)
+        self.ListPins = channel.unary_unary(
+                '/kvstored.v1.OperatorService/ListPins',
+                request_serializer=kvstored_dot_v1_dot_admin__pb2.ListPinsRequest.SerializeToString,
+                response_deserializer=kvstored_dot_v1_dot_admin__pb2.ListPinsReply.FromString,
+                _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/kvstored.v1.OperatorService/SetQuota',
+                request_serializer=kvstored_dot_v1_dot_admin__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=kvstored_dot_v1_dot_admin__pb2.SetQuotaReply.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/kvstored.v1.OperatorService/Drain',
+                request_serializer=kvstored_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
+                response_deserializer=kvstored_dot_v1_dot_admin__pb2.DrainReply.FromString,
+                _registered_method=True)
+
+
+class OperatorServiceServicer(object):
+    """What operators do to a running daemon. Only for sessions of the daemon's own user and of root.
+    """
+
+    def FindChunks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WarmChunks(self, request, context):
+        """Brings chunks from the devices into DRAM. It evicts neither what it brings nor what waiting
+        requests need.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PinChunks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnpinChunks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPins(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetQuota(self, request, context):
+        """Of a namespace that has had a quota since the start; until the next reload or start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Refuses new sessions and writes, and answers when every write is durable, or at the deadline.
+        Reads go on, and so does the daemon.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_OperatorServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'FindChunks': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindChunks,
+                    request_deserializer=kvstored_dot_v1_dot_admin__pb2.FindChunksRequest.FromString,
+                    response_serializer=kvstored_dot_v1_dot_admin__pb2.FindChunksReply.SerializeToString,
+            ),
+            'WarmChunks': grpc.unary_unary_rpc_method_handler(
+                    servicer.WarmChunks,
+                    request_deserializer=kvstored_dot_v1_dot_admin__pb2.WarmChunksRequest.FromString,
+                    response_serializer=kvstored_dot_v1_dot_admin__pb2.WarmChunksReply.SerializeToString,
+            ),
+            'PinChunks': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinChunks,
+                    request_deserializer=kvstored_dot_v1_dot_admin__pb2.PinChunksRequest.FromString,
+                    response_serializer=kvstored_dot_v1_dot_admin__pb2.PinChunksReply.SerializeToString,
+            ),
+            'UnpinChunks': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnpinChunks,
+                    request_deserializer=kvstored_dot_v1_dot_admin__pb2.UnpinChunksRequest.FromString,
+                    response_serializer=kvstored_dot_v1_dot_admin__pb2.UnpinChunksReply.SerializeToString,
+            ),
+            'ListPins': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPins,
+                    request_deserializer=kvstored_dot_v1_dot_admin__pb2.ListPinsRequest.FromString,
+                    response_serializer=kvstored_dot_v1_dot_admin__pb2.ListPinsReply.SerializeToString,
+            ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=kvstored_dot_v1_dot_admin__pb2.SetQuotaRequest.FromString,
+                    response_serializer=kvstored_dot_v1_dot_admin__pb2.SetQuotaReply.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=kvstored_dot_v1_dot_admin__pb2.DrainRequest.FromString,
+                    response_serializer=kvstored_dot_v1_dot_admin__pb2.DrainReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'kvstored.v1.OperatorService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('kvstored.v1.OperatorService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class OperatorService(object):
+    """What operators do to a running daemon. Only for sessions of the daemon's own user and of root.
+    """
+
+    @staticmethod
+    def FindChunks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvstored.v1.OperatorService/FindChunks',
+            kvstored_dot_v1_dot_admin__pb2.FindChunksRequest.SerializeToString,
+            kvstored_dot_v1_dot_admin__pb2.FindChunksReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WarmChunks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvstored.v1.OperatorService/WarmChunks',
+            kvstored_dot_v1_dot_admin__pb2.WarmChunksRequest.SerializeToString,
+            kvstored_dot_v1_dot_admin__pb2.WarmChunksReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PinChunks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvstored.v1.OperatorService/PinChunks',
+            kvstored_dot_v1_dot_admin__pb2.PinChunksRequest.SerializeToString,
+            kvstored_dot_v1_dot_admin__pb2.PinChunksReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnpinChunks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvstored.v1.OperatorService/UnpinChunks',
+            kvstored_dot_v1_dot_admin__pb2.UnpinChunksRequest.SerializeToString,
+            kvstored_dot_v1_dot_admin__pb2.UnpinChunksReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPins(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvstored.v1.OperatorService/ListPins',
+            kvstored_dot_v1_dot_admin__pb2.ListPinsRequest.SerializeToString,
+            kvstored_dot_v1_dot_admin__pb2.ListPinsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvstored.v1.OperatorService/SetQuota',
+            kvstored_dot_v1_dot_admin__pb2.SetQuotaRequest.SerializeToString,
+            kvstored_dot_v1_dot_admin__pb2.SetQuotaReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvstored.v1.OperatorService/Drain',
+            kvstored_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
+            kvstored_dot_v1_dot_admin__pb2.DrainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

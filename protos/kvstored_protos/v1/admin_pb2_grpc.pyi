@@ -71,3 +71,106 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.InspectReply, _abc.Awaitable[_admin_pb2.InspectReply]]: ...
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class OperatorServiceStub:
+    """What operators do to a running daemon. Only for sessions of the daemon's own user and of root."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> OperatorServiceAsyncStub: ...
+    FindChunks: _grpc.UnaryUnaryMultiCallable[_admin_pb2.FindChunksRequest, _admin_pb2.FindChunksReply]
+    WarmChunks: _grpc.UnaryUnaryMultiCallable[_admin_pb2.WarmChunksRequest, _admin_pb2.WarmChunksReply]
+    """Brings chunks from the devices into DRAM. It evicts neither what it brings nor what waiting
+    requests need.
+    """
+    PinChunks: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PinChunksRequest, _admin_pb2.PinChunksReply]
+    UnpinChunks: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnpinChunksRequest, _admin_pb2.UnpinChunksReply]
+    ListPins: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListPinsRequest, _admin_pb2.ListPinsReply]
+    SetQuota: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetQuotaRequest, _admin_pb2.SetQuotaReply]
+    """Of a namespace that has had a quota since the start; until the next reload or start."""
+    Drain: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainReply]
+    """Refuses new sessions and writes, and answers when every write is durable, or at the deadline.
+    Reads go on, and so does the daemon.
+    """
+
+@_typing.type_check_only
+class OperatorServiceAsyncStub(OperatorServiceStub):
+    """What operators do to a running daemon. Only for sessions of the daemon's own user and of root."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    FindChunks: _aio.UnaryUnaryMultiCallable[_admin_pb2.FindChunksRequest, _admin_pb2.FindChunksReply]  # type: ignore[assignment]
+    WarmChunks: _aio.UnaryUnaryMultiCallable[_admin_pb2.WarmChunksRequest, _admin_pb2.WarmChunksReply]  # type: ignore[assignment]
+    """Brings chunks from the devices into DRAM. It evicts neither what it brings nor what waiting
+    requests need.
+    """
+    PinChunks: _aio.UnaryUnaryMultiCallable[_admin_pb2.PinChunksRequest, _admin_pb2.PinChunksReply]  # type: ignore[assignment]
+    UnpinChunks: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnpinChunksRequest, _admin_pb2.UnpinChunksReply]  # type: ignore[assignment]
+    ListPins: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListPinsRequest, _admin_pb2.ListPinsReply]  # type: ignore[assignment]
+    SetQuota: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetQuotaRequest, _admin_pb2.SetQuotaReply]  # type: ignore[assignment]
+    """Of a namespace that has had a quota since the start; until the next reload or start."""
+    Drain: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainReply]  # type: ignore[assignment]
+    """Refuses new sessions and writes, and answers when every write is durable, or at the deadline.
+    Reads go on, and so does the daemon.
+    """
+
+class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
+    """What operators do to a running daemon. Only for sessions of the daemon's own user and of root."""
+
+    @_abc_1.abstractmethod
+    def FindChunks(
+        self,
+        request: _admin_pb2.FindChunksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.FindChunksReply, _abc.Awaitable[_admin_pb2.FindChunksReply]]: ...
+
+    @_abc_1.abstractmethod
+    def WarmChunks(
+        self,
+        request: _admin_pb2.WarmChunksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.WarmChunksReply, _abc.Awaitable[_admin_pb2.WarmChunksReply]]:
+        """Brings chunks from the devices into DRAM. It evicts neither what it brings nor what waiting
+        requests need.
+        """
+
+    @_abc_1.abstractmethod
+    def PinChunks(
+        self,
+        request: _admin_pb2.PinChunksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.PinChunksReply, _abc.Awaitable[_admin_pb2.PinChunksReply]]: ...
+
+    @_abc_1.abstractmethod
+    def UnpinChunks(
+        self,
+        request: _admin_pb2.UnpinChunksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UnpinChunksReply, _abc.Awaitable[_admin_pb2.UnpinChunksReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ListPins(
+        self,
+        request: _admin_pb2.ListPinsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListPinsReply, _abc.Awaitable[_admin_pb2.ListPinsReply]]: ...
+
+    @_abc_1.abstractmethod
+    def SetQuota(
+        self,
+        request: _admin_pb2.SetQuotaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.SetQuotaReply, _abc.Awaitable[_admin_pb2.SetQuotaReply]]:
+        """Of a namespace that has had a quota since the start; until the next reload or start."""
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _admin_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DrainReply, _abc.Awaitable[_admin_pb2.DrainReply]]:
+        """Refuses new sessions and writes, and answers when every write is durable, or at the deadline.
+        Reads go on, and so does the daemon.
+        """
+
+def add_OperatorServiceServicer_to_server(servicer: OperatorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kvstored_protos.v1 import common_pb2 as kvstored_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kvstored/v1/session.proto\x12\x0bkvstored.v1\x1a\x18kvstored/v1/common.proto\"K\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0b\x63lient_name\x18\x02 \x01(\t\x12\x13\n\x0b\x61rena_bytes\x18\x03 \x01(\x04\"\xbd\x01\n\x07Welcome\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12#\n\x06reason\x18\x02 \x01(\x0e\x32\x13.kvstored.v1.Reason\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x12\n\nsession_id\x18\x04 \x01(\x04\x12\r\n\x05token\x18\x05 \x01(\t\x12\x11\n\tnamespace\x18\x06 \x01(\t\x12\x13\n\x0b\x61rena_bytes\x18\x07 \x01(\x04\x12\x13\n\x0bgrpc_target\x18\x08 \x01(\t\x12\r\n\x05\x61\x64min\x18\t \x01(\x08\"A\n\x15RegisterLayoutRequest\x12(\n\x06layout\x18\x01 \x01(\x0b\x32\x18.kvstored.v1.StateLayout\"(\n\x13RegisterLayoutReply\x12\x11\n\tlayout_id\x18\x01 \x01(\x0c\"\r\n\x0bPingRequest\"+\n\tPingReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\t2\xa2\x01\n\x0eSessionService\x12V\n\x0eRegisterLayout\x12\".kvstored.v1.RegisterLayoutRequest\x1a .kvstored.v1.RegisterLayoutReply\x12\x38\n\x04Ping\x12\x18.kvstored.v1.PingRequest\x1a\x16.kvstored.v1.PingReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kvstored/v1/session.proto\x12\x0bkvstored.v1\x1a\x18kvstored/v1/common.proto\"g\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0b\x63lient_name\x18\x02 \x01(\t\x12\x13\n\x0b\x61rena_bytes\x18\x03 \x01(\x04\x12\x1a\n\x12\x66or_administration\x18\x04 \x01(\x08\"\xbd\x01\n\x07Welcome\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12#\n\x06reason\x18\x02 \x01(\x0e\x32\x13.kvstored.v1.Reason\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x12\n\nsession_id\x18\x04 \x01(\x04\x12\r\n\x05token\x18\x05 \x01(\t\x12\x11\n\tnamespace\x18\x06 \x01(\t\x12\x13\n\x0b\x61rena_bytes\x18\x07 \x01(\x04\x12\x13\n\x0bgrpc_target\x18\x08 \x01(\t\x12\r\n\x05\x61\x64min\x18\t \x01(\x08\"A\n\x15RegisterLayoutRequest\x12(\n\x06layout\x18\x01 \x01(\x0b\x32\x18.kvstored.v1.StateLayout\"(\n\x13RegisterLayoutReply\x12\x11\n\tlayout_id\x18\x01 \x01(\x0c\"\r\n\x0bPingRequest\"+\n\tPingReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\t2\xa2\x01\n\x0eSessionService\x12V\n\x0eRegisterLayout\x12\".kvstored.v1.RegisterLayoutRequest\x1a .kvstored.v1.RegisterLayoutReply\x12\x38\n\x04Ping\x12\x18.kvstored.v1.PingRequest\x1a\x16.kvstored.v1.PingReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,17 +33,17 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kvstored.v1.session_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HELLO']._serialized_start=68
-  _globals['_HELLO']._serialized_end=143
-  _globals['_WELCOME']._serialized_start=146
-  _globals['_WELCOME']._serialized_end=335
-  _globals['_REGISTERLAYOUTREQUEST']._serialized_start=337
-  _globals['_REGISTERLAYOUTREQUEST']._serialized_end=402
-  _globals['_REGISTERLAYOUTREPLY']._serialized_start=404
-  _globals['_REGISTERLAYOUTREPLY']._serialized_end=444
-  _globals['_PINGREQUEST']._serialized_start=446
-  _globals['_PINGREQUEST']._serialized_end=459
-  _globals['_PINGREPLY']._serialized_start=461
-  _globals['_PINGREPLY']._serialized_end=504
-  _globals['_SESSIONSERVICE']._serialized_start=507
-  _globals['_SESSIONSERVICE']._serialized_end=669
+  _globals['_HELLO']._serialized_end=171
+  _globals['_WELCOME']._serialized_start=174
+  _globals['_WELCOME']._serialized_end=363
+  _globals['_REGISTERLAYOUTREQUEST']._serialized_start=365
+  _globals['_REGISTERLAYOUTREQUEST']._serialized_end=430
+  _globals['_REGISTERLAYOUTREPLY']._serialized_start=432
+  _globals['_REGISTERLAYOUTREPLY']._serialized_end=472
+  _globals['_PINGREQUEST']._serialized_start=474
+  _globals['_PINGREQUEST']._serialized_end=487
+  _globals['_PINGREPLY']._serialized_start=489
+  _globals['_PINGREPLY']._serialized_end=532
+  _globals['_SESSIONSERVICE']._serialized_start=535
+  _globals['_SESSIONSERVICE']._serialized_end=697
 # @@protoc_insertion_point(module_scope)

@@ -28,21 +28,25 @@ class Hello(_message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     CLIENT_NAME_FIELD_NUMBER: _builtins.int
     ARENA_BYTES_FIELD_NUMBER: _builtins.int
+    FOR_ADMINISTRATION_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     client_name: _builtins.str
     """For logs and statistics only."""
     arena_bytes: _builtins.int
     """Wanted size of the arena; the daemon may refuse, it never shrinks it."""
+    for_administration: _builtins.bool
+    """An administrator's session that stores nothing: it is let in while the daemon drains."""
     def __init__(
         self,
         *,
         protocol_version: _builtins.int = ...,
         client_name: _builtins.str = ...,
         arena_bytes: _builtins.int = ...,
+        for_administration: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arena_bytes", b"arena_bytes", "client_name", b"client_name", "protocol_version", b"protocol_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arena_bytes", b"arena_bytes", "client_name", b"client_name", "for_administration", b"for_administration", "protocol_version", b"protocol_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

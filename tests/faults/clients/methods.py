@@ -28,6 +28,9 @@ class ContractMethod:
         return self.path.rsplit(".", maxsplit=1)[-1]
 
 
+OUTAGES = frozenset({"Drain"})
+"""What an administrator may do to everybody: ``tests/kvstored/cli/operate`` has its tests."""
+
 METHODS: tuple[ContractMethod, ...] = tuple(
     ContractMethod(
         f"/{service.full_name}/{method.name}",
@@ -37,4 +40,5 @@ METHODS: tuple[ContractMethod, ...] = tuple(
     for file in FILES
     for service in file.services_by_name.values()
     for method in service.methods
+    if method.name not in OUTAGES
 )

@@ -25,6 +25,7 @@ from kvstored.store.read.placement import Placement
 from kvstored.store.read.plan import Order
 from kvstored.store.space.chunk_table import ChunkTable
 from kvstored.store.space.device_set import DeviceSet
+from kvstored.tiers.chunks.damage import DamageControl
 from kvstored.tiers.chunks.frame import FrameState
 from kvstored.tiers.chunks.requests import NewChunk, PutRequest, PutTicket, ReadRequest
 from kvstored.tiers.tiered_store import TieredStore
@@ -359,9 +360,11 @@ def quiesce(served: ServedStore) -> None:
 def is_busy(store: TieredStore) -> bool:
     """Whether anything is under way; in the order in which one thing gives work to the next."""
     assert isinstance(store._promoter._loader._engine, CountingEngine)
+    damage = getattr(store.read_path._on_damage, "__self__", None)
+    assert isinstance(damage, DamageControl)
     return bool(
         store._promoter._loader._engine.in_flight
-        or not waits_for_work(store._damage._work._thread, store._damage._work._queue)
+        or not waits_for_work(damage._work._thread, damage._work._queue)
         or not waits_for_work(store._promoter._work._thread, store._promoter._work._queue)
         or store._store.pins.count
         or store._store.writes._under_way

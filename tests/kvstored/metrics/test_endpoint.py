@@ -1,7 +1,6 @@
 """Monitoring of a real daemon: over TCP and a Unix socket, in every phase."""
 
 import http.client
-import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,28 +15,10 @@ from kvstored.server.listen import ListenError, SocketPermissions
 from kvstored_client import Ack, Client
 from tests.kvstored_client.chunk_calls import ARENA_BYTES, store
 from tests.support.daemon import DaemonProcess
+from tests.support.web import UnixConnection, answer
 
 PERMISSIONS = SocketPermissions(mode=0o600, gid=None)
 LOCAL = TcpAddress("127.0.0.1", 0)
-
-
-class UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=60)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.connect(str(self._path))
-
-
-def answer(connection: http.client.HTTPConnection, path: str) -> tuple[int, str]:
-    with closing(connection):
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read().decode()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from kvstored.server.slices import SLICE_ITEMS, in_slices
+from kvstored.server.waits import SLICE_ITEMS, in_slices
 
 
 async def slices_beside_another(items: Sequence[int]) -> list[Sequence[int] | None]:

@@ -1,0 +1,69 @@
+"""Sequences leave a daemon as files and come back."""
+
+from pathlib import Path
+
+from kvstored_client import Client, Placement
+from tests.kvstored.cli.operate.conftest import CHUNK_BYTES, LAYOUT, Verb, store_sequence
+from tests.support.daemon import DaemonProcess
+
+
+def states_of(client: Client, keys: list[bytes]) -> bytes:
+    with client.allocate(Placement.contiguous_bytes(LAYOUT, len(keys))) as region:  # type: ignore[union-attr]  # a strict client raises
+        region.view[:] = bytes(len(region.view))
+        with client.read(LAYOUT, keys, Placement.contiguous(region, LAYOUT)) as read:
+            read.wait()
+            assert all(read.is_resident(index) for index in range(len(keys)))
+        return bytes(region.view)
+
+
+def test_a_sequence_comes_back_as_it_was(
+    operated: DaemonProcess, verb: Verb, tmp_path: Path
+) -> None:
+    file = tmp_path / "travels.kv"
+    with Client(operated.socket_path, strict=True) as client:
+        keys = store_sequence(client, "travels", 4)
+        before = states_of(client, keys)
+        status, exported = verb("export", "travels", str(file))
+        assert (status, exported["chunks"], exported["tokens"]) == (0, 4, 64)
+        assert exported["file_bytes"] == file.stat().st_size
+        status, sentence = verb("export", "travels", str(file))
+        assert (status, "--force" in sentence) == (2, True)
+        status, sentence = verb("import", str(file))
+        assert (status, "already" in sentence) == (2, True)
+        client.sequences.delete("travels")
+        assert client.delete(keys) == 4
+        assert verb("import", str(file), "--check")[1]["chunks"] == 4
+        assert client.match(LAYOUT, keys).chunk_count == 0
+        status, imported = verb("import", str(file), "--name", "back")
+        assert (status, imported["stored_chunks"], imported["sequence"]) == (0, 4, "back")
+        assert states_of(client, keys) == before
+        assert len(before) == 4 * CHUNK_BYTES
+        back = client.sequences.get("back")
+        assert back is not None
+        assert list(back.keys) == keys
+
+
+def test_a_damaged_file_stores_nothing(operated: DaemonProcess, verb: Verb, tmp_path: Path) -> None:
+    file = tmp_path / "hurt.kv"
+    with Client(operated.socket_path, strict=True) as client:
+        keys = store_sequence(client, "hurt", 3)
+        verb("export", "hurt", str(file))
+        client.sequences.delete("hurt")
+        client.delete(keys)
+        whole = file.read_bytes()
+        middle = len(whole) // 2
+        flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        for damaged in (whole[:-1], flipped):
+            file.write_bytes(damaged)
+            status, sentence = verb("import", str(file))
+            assert status == 2
+            assert sentence.count("\n") == 1
+            assert "nothing of it is used" in sentence
+            assert client.match(LAYOUT, keys).chunk_count == 0
+            assert "hurt" not in client.sequences.list()
+
+
+def test_what_cannot_be_exported(verb: Verb, tmp_path: Path) -> None:
+    status, sentence = verb("export", "absent", str(tmp_path / "absent.kv"))
+    assert (status, "absent" in sentence) == (2, True)
+    assert list(tmp_path.iterdir()) == []
