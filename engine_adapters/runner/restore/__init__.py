@@ -1,7 +1,7 @@
 """Restoring histories: by spans (HCache), from both ends (Cake), by layers (AttentionStore).
 
-In reading order: where a history goes (``target``), the way to the device that computes
-(``staging``) and into the cache (``layer_loader``); how long the store is waited for
+In reading order: where a history goes (``target``), the way into the cache of the
+device that computes (``layer_loader``); how long the store is waited for
 (``patience``, ``loading_limit``); how histories are restored (``restore_options``), and one of
 them by spans (``span_restoration``), from both ends (``cake_restoration``, with
 ``awaited_chunks`` and ``pointer_sample``) and by layers (``layerwise_restoration``, of a
