@@ -27,7 +27,7 @@ class _CudaLanding:
         return bool(self._event.query())
 
     def wait(self) -> None:
-        """Waits for the event, not for what was launched behind it."""
+        """Waits for the event, not for what was launched after it."""
         self._event.synchronize()
 
     def hold_engine(self) -> None:
