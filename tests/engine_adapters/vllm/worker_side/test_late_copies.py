@@ -73,6 +73,7 @@ def test_the_region_of_a_load_is_kept_while_it_is_copied(
     with copies.stopped():
         bench.bring(*range(CHUNKS))
         bench.reads[0].finish()
+        bench.run(lambda: spoilt(bench, 11))
         for _ in range(20):
             bench.job.step()
         assert bench.job.end is None
@@ -88,10 +89,10 @@ def test_chunks_are_told_when_they_lie_in_their_blocks(
     bench.run_until_asked()
     with copies.stopped():
         bench.bring(5, 4)
+        bench.run(lambda: spoilt(bench, 8))
         for _ in range(20):
             bench.job.step()
         assert bench.job.first_loaded is None
-        assert bench.job.missing_block_ids != []
     bench.run(lambda: bench.job.first_loaded == 4)
     assert {8, 9, 10, 11} <= bench.filled
 
@@ -100,16 +101,17 @@ def test_chunks_are_told_when_they_lie_in_their_blocks(
 def test_no_copy_is_on_its_way_to_blocks_that_computing_owns(
     client: EngineClient, copies: DelayedCopies, is_cancelled: bool
 ) -> None:
+    copies.delay_s = 0.2
     bench = Bench(client, overtaken=True, copies=copies)
     bench.run_until_asked()
     bench.bring(5, 4)
-    bench.job.step()
-    assert spoilt(bench, 8), "on its way"
+    bench.run(lambda: spoilt(bench, 8))
     if is_cancelled:
         bench.job.cancel()
     else:
         bench.job.claim(5)
     assert not any(spoilt(bench, place) for place in (8, 9))
+    copies.delay_s = LATE_S
     bench.bring(*range(4))
     assert bench.run_to_end().lost_chunks == ()
     assert not any(spoilt(bench, place) for place in range(12))
@@ -124,8 +126,7 @@ def test_blocks_that_the_engine_may_still_use_are_not_written(
         bench = Bench(client, overtaken=False, copies=copies)
         bench.run_until_asked()
         bench.bring(*range(CHUNKS))
-        for _ in range(20):
-            bench.job.step()
+        bench.run(lambda: bench.job._launched_chunks == CHUNKS)
         assert not bench.written
         assert bench.job.end is None
     bench.run_to_end()
@@ -133,13 +134,16 @@ def test_blocks_that_the_engine_may_still_use_are_not_written(
 
 
 def test_a_late_load_waits_for_its_copies(client: EngineClient, copies: DelayedCopies) -> None:
-    bench = Bench(client, overtaken=False, copies=copies, timeout_s=0.001)
+    copies.delay_s = 0.1
+    bench = Bench(client, overtaken=False, copies=copies)
     bench.run_until_asked()
     bench.bring(0, 1, 2)
-    end = bench.run_to_end()
-    assert end.lost_chunks
-    assert not any(spoilt(bench, place) for place in range(12))
-    assert end.loaded_blocks == 2 * end.lost_chunks[0] == len(bench.filled)
+    bench.run(lambda: spoilt(bench, 5))
+    bench.job._started_s -= 1000.0
+    assert bench.run_to_end().lost_chunks == (3,)
+    assert bench.filled == set(range(6))
+    assert bench.job.end is not None
+    assert bench.job.end.loaded_blocks == 6
 
 
 @pytest.fixture
