@@ -24,10 +24,10 @@ class _CudaLanding:
     @property
     def is_over(self) -> bool:
         """Asks the event."""
-        return bool(self._event.query())
+        return bool(self._event.query())  # type: ignore[no-untyped-call]  # torch has no types here
 
     def wait(self) -> None:
-        """Waits for the event, not for what was launched behind it."""
+        """Waits for the event, not for what was launched after it."""
         self._event.synchronize()
 
     def hold_engine(self) -> None:

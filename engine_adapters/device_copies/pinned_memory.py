@@ -29,8 +29,9 @@ class PinnedMemory:
         self.release()
         self._memory = memory
         address = int(np.frombuffer(memory, np.uint8).ctypes.data)
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch has no types here
         # Without flags: as memory of cudaMallocHost is.
-        error = int(torch.cuda.cudart().cudaHostRegister(address, memory.nbytes, 0))
+        error = int(runtime.cudaHostRegister(address, memory.nbytes, 0))
         if error:
             LOGGER.warning(
                 "CUDA does not pin %d bytes of shared memory (error %d), so copies are slower and "
@@ -44,5 +45,6 @@ class PinnedMemory:
     def release(self) -> None:
         """Gives up what is registered; the memory may be unmapped then."""
         if self._address:
-            torch.cuda.cudart().cudaHostUnregister(self._address)
+            runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch has no types here
+            runtime.cudaHostUnregister(self._address)
         self._memory, self._address = None, 0

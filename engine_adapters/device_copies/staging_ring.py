@@ -20,7 +20,7 @@ class StagingBuffer:
 class StagingRing:
     """Takes turns among a few buffers, which grow to the largest tensor seen. One thread.
 
-    So the device holds at most BUFFERS tensors, however far it is behind the host.
+    So the device holds at most BUFFERS tensors, however late it is.
     """
 
     def __init__(self, device: torch.device) -> None:

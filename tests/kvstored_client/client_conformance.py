@@ -64,7 +64,7 @@ class ClientConformance(SequenceConformance, HintConformance, LeaseConformance, 
         assert first.epoch == second.epoch > 0
 
     def test_every_region_lies_in_the_memory_of_the_arena(self, connect: Connect) -> None:
-        """A device is told once of all of it."""
+        """A device has to hear of all of it, once."""
         client = connect()
         assert client.arena_memory is None
         assert client.available()

@@ -150,8 +150,10 @@ class DelayedCopies:
     def _later(self, copy: Callable[[], object]) -> Landing:
         landing = _Late()
         with self._changed:
-            due_s = time.monotonic() + self.delay_s * self._random.uniform(0.5, 1.5)
-            # Equal times come in a random order, too.
+            due_s = 0.0
+            if not self._is_stopped:
+                due_s = time.monotonic() + self.delay_s * self._random.uniform(0.5, 1.5)
+            # Those that were stopped are due together, and come in a random order, too.
             place = self._random.getrandbits(32) << 32 | self._asked_count
             self._asked_count += 1
             heapq.heappush(self._due, (due_s, place, copy, landing))

@@ -61,7 +61,11 @@ def side_of(
         options or AdapterOptions(),
         lambda fingerprint: layout_of(kind),
         shape=CacheShape(
-            dtype=torch.float32, block_tokens=4, layer_names=("layer0",), open_blocks_max=4
+            dtype=torch.float32,
+            block_count=4,
+            block_tokens=4,
+            layer_names=("layer0",),
+            open_blocks_max=4,
         ),
         costs=StepCosts(None, step_tokens=64),
     )
