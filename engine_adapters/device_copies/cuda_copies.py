@@ -49,6 +49,8 @@ class CudaCopies:
     """
 
     def __init__(self, device: torch.device) -> None:
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         self._device = device
         self._outward = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
         self._inward = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
