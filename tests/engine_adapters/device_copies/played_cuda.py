@@ -19,8 +19,8 @@ NOTED = ("copy_", "index_select", "index_copy_")
 class PlayedEvent:
     """That of the stream that recorded it last."""
 
-    def __init__(self) -> None:
-        self.of = ""
+    def __init__(self, notes: list[tuple[str, ...]]) -> None:
+        self.of, self._notes = "", notes
 
     def record(self, stream: "PlayedStream") -> None:
         self.of = stream.name
@@ -29,7 +29,7 @@ class PlayedEvent:
         return True
 
     def synchronize(self) -> None:
-        assert self.of
+        self._notes.append(("host", "waits for", self.of))
 
 
 class PlayedStream:
@@ -85,7 +85,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     )
     for name, played in (
         ("Stream", lambda device: PlayedStream(next(names), notes)),
-        ("Event", PlayedEvent),
+        ("Event", lambda: PlayedEvent(notes)),
         ("stream", entered),
         ("current_stream", lambda device: current[-1]),
         ("cudart", lambda: runtime),

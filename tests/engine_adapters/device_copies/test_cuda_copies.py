@@ -73,7 +73,9 @@ class TestPlayedCudaCopies(DeviceCopiesConformance):
                 assert notes == [*waits, *copied]
 
     def test_a_context_that_an_error_leaves_waits_for_its_copy(
-        self, copies: PlayedCudaCopies
+        self, copies: PlayedCudaCopies, notes: Notes
     ) -> None:
         with pytest.raises(KeyError), copies.brought(torch.ones(4)) as brought:
+            notes.clear()
             _ = {"states": brought}["others"]
+        assert notes[0] == ("host", "waits for", "inward")
