@@ -49,10 +49,12 @@ class CudaCopies:
     """
 
     def __init__(self, device: torch.device) -> None:
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         self._device = device
         self._outward = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
         self._inward = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
-        self._pinned = PinnedMemory()
+        self._pinned = PinnedMemory(device)
         self._pinning = threading.Lock()
         self._ring = StagingRing(device)
 
@@ -64,8 +66,7 @@ class CudaCopies:
             # Copies may still use that of a session which ended.
             self._outward.synchronize()
             self._inward.synchronize()
-            with torch.cuda.device(self._device):
-                self._pinned.register(memory)
+            self._pinned.register(memory)
 
     def mark(self) -> Landing:
         """An event of the engine's stream."""

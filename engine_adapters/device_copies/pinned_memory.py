@@ -1,6 +1,7 @@
 """Host memory that a GPU reads and writes by itself."""
 
 import logging
+import threading
 
 import numpy as np
 import torch
@@ -15,7 +16,8 @@ class PinnedMemory:
     own buffers: a sentence in the log says so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._memory: memoryview | None = None
         self._address = 0
         """0: nothing is registered."""
@@ -25,11 +27,22 @@ class PinnedMemory:
         return self._memory is memory
 
     def register(self, memory: memoryview) -> None:
-        """Registers all of it. What it had before is given up: no copy may use that any more."""
-        self.release()
-        self._memory = memory
-        address = int(np.frombuffer(memory, np.uint8).ctypes.data)
+        """Registers all of it. What it had before is given up: no copy may use that any more.
+
+        By a thread of its own: CUDA remembers a refusal as the last error of the thread, and the
+        next kernel that this one launches would raise it.
+        """
+        thread = threading.Thread(target=self._register, args=(memory,), name="kvstored-pin")
+        thread.start()
+        thread.join()
+
+    def _register(self, memory: memoryview) -> None:
+        torch.cuda.set_device(self._device)
         runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch has no types here
+        if self._address:
+            runtime.cudaHostUnregister(self._address)
+        self._memory, self._address = memory, 0
+        address = int(np.frombuffer(memory, np.uint8).ctypes.data)
         # Without flags: as memory of cudaMallocHost is.
         error = int(runtime.cudaHostRegister(address, memory.nbytes, 0))
         if error:
@@ -41,10 +54,3 @@ class PinnedMemory:
             )
             return
         self._address = address
-
-    def release(self) -> None:
-        """Gives up what is registered; the memory may be unmapped then."""
-        if self._address:
-            runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch has no types here
-            runtime.cudaHostUnregister(self._address)
-        self._memory, self._address = None, 0

@@ -1,6 +1,6 @@
 """Memory of a GPU for tensors of the host that the engine uses once."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ class StagingBuffer:
     """``memory`` is free once the device has reached ``used``."""
 
     memory: Tensor
-    used: torch.cuda.Event = field(default_factory=torch.cuda.Event)
+    used: torch.cuda.Event
 
 
 class StagingRing:
@@ -26,7 +26,11 @@ class StagingRing:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._buffers = [
-            StagingBuffer(torch.empty(0, dtype=torch.uint8, device=device)) for _ in range(BUFFERS)
+            StagingBuffer(
+                torch.empty(0, dtype=torch.uint8, device=device),
+                torch.cuda.Event(),  # type: ignore[no-untyped-call]  # torch has no types here
+            )
+            for _ in range(BUFFERS)
         ]
         self._next = 0
 

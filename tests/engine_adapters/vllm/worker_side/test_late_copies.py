@@ -1,8 +1,12 @@
 """Loads and saves of a device whose copies come late, in any order, and leave poison until then."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
+from torch import Tensor
 
+from engine_adapters.device_copies.landing import Landing
 from engine_adapters.device_copies.testing.delayed_copies import DelayedCopies
 from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.orders import SaveOrder, StepOrders
@@ -15,6 +19,7 @@ from tests.engine_adapters.vllm.worker_side.load_job_bench import (
     Bench,
     client,
 )
+from tests.engine_adapters.vllm.worker_side.test_saver import order_of, saver_of
 from tests.engine_adapters.vllm.worker_side.test_side import (
     LARGE_BYTES,
     LOAD,
@@ -196,3 +201,28 @@ def test_a_request_runs_when_its_blocks_are_filled(
     assert bool((blocks[[0, 1]].view(torch.uint8) == 7).all())
     assert side.take_bad_blocks() == set()
     side.close()
+
+
+class Full(DelayedCopies):
+    """A device without memory for what is gathered of the second layer."""
+
+    def __init__(self) -> None:
+        super().__init__(delay_s=LATE_S)
+        self.landings: list[Landing] = []
+
+    def gather(self, blocks: Tensor, block_ids: Sequence[int], target: Tensor) -> Landing:
+        if self.landings:
+            raise torch.OutOfMemoryError("no memory")
+        self.landings.append(super().gather(blocks, block_ids, target))
+        return self.landings[0]
+
+
+def test_a_save_without_memory_is_dropped_when_what_was_begun_is_over() -> None:
+    """Its region goes to others."""
+    client, copies = EngineClient(), Full()
+    saver = saver_of(client, copies=copies)
+    saver.save([order_of(1)])
+    assert [landing.is_over for landing in copies.landings] == [True]
+    assert saver.take_counts() == {"dropped_saves": 1}
+    assert client.free_bytes == ROOM_BYTES
+    saver.drain()

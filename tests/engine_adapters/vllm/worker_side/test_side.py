@@ -91,6 +91,28 @@ def test_arena_without_room_for_a_chunk_is_told_once_and_loads_are_lost_at_once(
     side.close()
 
 
+@pytest.mark.parametrize(
+    ("blocks", "word"),
+    [
+        (torch.zeros(4, 4, 128), "a block of layer 0 has 2048 bytes and not 4096"),
+        (torch.zeros(4, 4, 256, device="meta"), "no way to copy to meta"),
+        (torch.zeros(4, 4, 512)[:, :, ::2], "no runs of bytes"),
+    ],
+)
+def test_blocks_that_cannot_be_moved_are_told_once_and_loads_are_lost(
+    blocks: torch.Tensor, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
+    side = side_of(EngineClient(room_bytes=LARGE_BYTES), StateKind.KV, blocks)
+    for _ in range(2):
+        side.begin_step(StepOrders(fingerprint="m", loads=(LOAD,)))
+    assert side.take_finished(is_idle=True) == {"a"}
+    (sentence,) = told
+    assert word in sentence
+    side.close()
+
+
 def test_worker_that_is_off_names_no_blocks_of_a_running_request() -> None:
     """Bug: the scheduler took computed blocks of it, and of all that shared them, for lost ones."""
     side = side_of(EngineClient(room_bytes=SMALL_BYTES), StateKind.KV)
