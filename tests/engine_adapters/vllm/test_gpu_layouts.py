@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+pytest.importorskip("vllm.v1.kv_cache_layout", reason="needs vLLM 0.32: make test-vllm")
 
 import torch
 from vllm.v1.kv_cache_interface import (
