@@ -17,6 +17,7 @@ from tests.support.daemon import DaemonProcess
 pytestmark = pytest.mark.timeout(900)
 """Two engines start before the first test."""
 
+CHILD = "tests.engine_adapters.vllm.engine_child"
 PROMPT_TOKENS = 700
 CHUNK_TOKENS = 64
 STORED = PROMPT_TOKENS // CHUNK_TOKENS * CHUNK_TOKENS
@@ -175,7 +176,7 @@ def test_copies_that_come_late_change_no_token(
     start: Start, expected: list[list[int]], mode: str, changes: dict[str, object]
 ) -> None:
     """As on a GPU: in any order, with poison until then, beside steps and preemptions."""
-    engine = start(mode, salt=f"late {mode}", **changes)
+    engine = start(mode, salt=f"late {mode}", module=CHILD, **changes)
     assert engine.ask("copy_late", delay_s=0.005)
     for _ in range(2):
         assert engine.tokens(*PROMPTS, max_tokens=NEW_TOKENS) == expected
