@@ -1,4 +1,4 @@
-"""Breaks seven promises on purpose and shows which test of ``make test`` fails for each.
+"""Breaks eight promises on purpose and shows which test of ``make test`` fails for each.
 
 ``python -m tests.mutations [NAME ...]`` copies the committed tree, changes one place in the copy,
 runs the tests that ``make test`` has in the folders of that place, and prints the first that
@@ -80,6 +80,13 @@ MUTATIONS = (
         "engine_adapters/vllm/worker_side/loader.py",
         "        if job is not None:\n            job.cancel()\n",
         "        if job is not None:\n            self._overtaken.pop(load_id, None)\n",
+        ("tests/engine_adapters/vllm",),
+    ),
+    Mutation(
+        "copies to a device: a save is put before its copy is over",
+        "engine_adapters/vllm/worker_side/saver.py",
+        "        snapshot.landing.wait()\n        report",
+        "        report",
         ("tests/engine_adapters/vllm",),
     ),
 )

@@ -53,6 +53,7 @@ from engine_adapters.vllm.settings.state_kinds import (
 )
 from engine_adapters.vllm.settings.support import (
     Support,
+    device_note,
     projects_hidden,
     supported,
     version_note,
@@ -89,6 +90,8 @@ class KvstoredConnector(KVConnectorBase_V1):
         if role is KVConnectorRole.SCHEDULER:
             self._say(self._support.reason)
             self._say(version_note(vllm_version))
+            if self._support.mode is not RestoreMode.OFF:
+                self._say(device_note(facts.device))
             if self._kv_transfer_config.kv_load_failure_policy != "recompute":
                 self._say(
                     'kvstored: set kv_load_failure_policy to "recompute", or a request ends with '
@@ -370,6 +373,7 @@ class KvstoredConnector(KVConnectorBase_V1):
             lambda fingerprint: self._layout(fingerprint, rank),
             shape=CacheShape(
                 dtype=config.model_config.dtype,
+                block_count=self._kv_cache_config.num_blocks,
                 block_tokens=group.kv_cache_spec.block_size,
                 layer_names=tuple(group.layer_names),
                 open_blocks_max=open_blocks_max(config, group.kv_cache_spec.block_size),

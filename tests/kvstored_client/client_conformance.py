@@ -63,6 +63,18 @@ class ClientConformance(SequenceConformance, HintConformance, LeaseConformance, 
         assert second.available()
         assert first.epoch == second.epoch > 0
 
+    def test_every_region_lies_in_the_memory_of_the_arena(self, connect: Connect) -> None:
+        """A device has to hear of all of it, once."""
+        client = connect()
+        assert client.arena_memory is None
+        assert client.available()
+        region, memory = client.allocate(4096), client.arena_memory
+        assert region is not None
+        assert memory is not None
+        region.view[:] = b"k" * 4096
+        assert memory[region.offset : region.offset + 4096] == region.view
+        assert client.region_bytes_max <= len(memory)
+
     @pytest.mark.parametrize("order", Order)
     @pytest.mark.parametrize("ack", Ack)
     def test_what_was_put_is_read_again(self, client: Client, order: Order, ack: Ack) -> None:

@@ -39,6 +39,11 @@ class Arena:
         self._lock = threading.Lock()
         self._free = FreeSpace(len(memory), reserved_bytes=boards_bytes(len(memory)))
 
+    @property
+    def memory(self) -> memoryview:
+        """All of it, with what is kept for boards."""
+        return self._memory
+
     def allocate(self, byte_count: int) -> Region | None:
         """A region of ``byte_count`` bytes; None when no free stretch is so large.
 

@@ -106,6 +106,16 @@ class ClientBase(Generic[LinkT]):
         arena_bytes = self._options.arena_bytes
         return arena_bytes - align_up(boards_bytes(arena_bytes))
 
+    @property
+    def arena_memory(self) -> memoryview | None:
+        """All memory shared with the daemon; None while no session lives. Does not connect.
+
+        For what has to be said of it to a device once, as that it is to be pinned: every session
+        has memory of its own. Whoever reads or writes it takes regions.
+        """
+        link = self._connection.current()
+        return None if link is None else link.session.arena.memory
+
     def _open_session(self, options: Options) -> Session:
         """A session with the daemon."""
         return open_session(options)

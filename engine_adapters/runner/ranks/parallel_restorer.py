@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import ProcessGroup
 
+from engine_adapters.device_copies.open_copies import open_copies
 from engine_adapters.reading.piece import Piece, pieces_of
 from engine_adapters.reading.read_options import ReadOptions
 from engine_adapters.reading.section import Section, sections_of, sections_of_layers
@@ -31,7 +32,6 @@ from engine_adapters.runner.ranks.bounded_match import match_within
 from engine_adapters.runner.ranks.collective_calls import CollectiveCalls, RanksLostError
 from engine_adapters.runner.ranks.model_shard import ModelShard
 from engine_adapters.runner.ranks.share_gathering import ShareGathering
-from engine_adapters.runner.restore.staging import staging_for
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, Match, Order, StateKind
 
@@ -119,11 +119,11 @@ class ParallelRestorer:
         self._options = options or ParallelOptions()
         self._clock = clock
         self._calls = CollectiveCalls(clock)
-        self._staging = staging_for(device)
+        self._copies = open_copies(device)
         self._shares = ShareGathering(
             groups.tensor,
             self._calls,
-            staging=self._staging,
+            copies=self._copies,
             dtype=state_format.dtype,
             device=device,
         )
@@ -171,7 +171,7 @@ class ParallelRestorer:
             chunk_count = self._least(match.chunk_count)
             pieces = pieces_of(chunk_keys[:chunk_count], chunk_tokens=layout.chunk_tokens)
             restored_chunks = self._restore(pieces, keys, values, looked_up_s=looked_up_s)
-            self._staging.finish()
+            self._copies.mark().wait()
         except RanksLostError:
             LOGGER.exception("a process of the model is lost; nothing is restored any more")
             restored_chunks = 0

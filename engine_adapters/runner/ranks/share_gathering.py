@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import ProcessGroup
 
+from engine_adapters.device_copies.copies import DeviceCopies
 from engine_adapters.runner.ranks.collective_calls import CollectiveCalls
 from engine_adapters.runner.ranks.model_shard import even_share
-from engine_adapters.runner.restore.staging import Staging
 
 
 class ShareGathering:
@@ -21,14 +21,14 @@ class ShareGathering:
         group: ProcessGroup,
         calls: CollectiveCalls,
         *,
-        staging: Staging,
+        copies: DeviceCopies,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
         self.size = distributed.get_world_size(group)
         self._group = group
         self._calls = calls
-        self._staging = staging
+        self._copies = copies
         self._rank = distributed.get_rank(group)
         self._own = self._all = torch.empty(0, dtype=dtype, device=device)
 
@@ -47,8 +47,9 @@ class ShareGathering:
         own = self._own = _room(self._own, sent_chunks * elements)
         own = own[: sent_chunks * elements]
         if states is not None:
-            with self._staging.brought(states) as brought:
-                own[: states.numel()].view(states.shape).copy_(brought)
+            with self._copies.brought(states) as brought:
+                own[: states.numel()].view(states.shape).copy_(brought.tensor)
+            brought.landing.wait()
         if self.size == 1:
             return own.view(sent_chunks, elements)
         everything = self._all = _room(self._all, self.size * len(own))

@@ -2,12 +2,12 @@
 
 from torch import Tensor
 
+from engine_adapters.device_copies.open_copies import open_copies
 from engine_adapters.reading.piece import stretches
 from engine_adapters.reading.span import Span
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.rotary import rotate
-from engine_adapters.runner.restore.staging import staging_for
 from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import StateKind
@@ -19,7 +19,7 @@ class LayerLoader:
     def __init__(self, model: Model, state_format: StateFormat) -> None:
         self._model = model
         self._format = state_format
-        self._staging = staging_for(model.device)
+        self._copies = open_copies(model.device)
         self.is_on_cpu = model.device.type == "cpu"
         """On a GPU work has only been launched when ``load`` returns."""
 
@@ -36,19 +36,21 @@ class LayerLoader:
 
         ``states`` is [chunks, *slice_shape] on the CPU, of as many tokens of each chunk as it
         has; keys are rotated at the positions from ``first_position`` on. Hidden states are
-        projected (HCache, section 3.1).
+        projected (HCache, section 3.1). The bytes of ``states`` are not needed any more when this
+        returns; on a GPU the work has only been launched then.
         """
         if self._format.layout.layers[layer].kind is StateKind.HIDDEN:
             inputs = states.reshape(-1, self._format.hidden_size)
             slots = slice(first_slot, first_slot + len(inputs))
-            with self._staging.brought(inputs) as hidden:
+            with self._copies.brought(inputs) as brought:
                 self._model.project(
                     layer,
-                    hidden,
+                    brought.tensor,
                     first_position=first_position,
                     keys=cache.keys[layer, slots],
                     values=cache.values[layer, slots],
                 )
+            brought.landing.wait()
             return
         slots = slice(first_slot, first_slot + len(states) * states.shape[2])
         self._load_kv(
@@ -76,12 +78,19 @@ class LayerLoader:
     def _load_kv(
         self, states: Tensor, *, keys: Tensor, values: Tensor, first_position: int
     ) -> None:
-        with self._staging.brought(states) as stored:
-            place_kv(self._model, stored, keys=keys, values=values, first_position=first_position)
+        with self._copies.brought(states) as brought:
+            place_kv(
+                self._model,
+                brought.tensor,
+                keys=keys,
+                values=values,
+                first_position=first_position,
+            )
+        brought.landing.wait()
 
     def finish(self) -> None:
         """Waits until the cache holds everything that was loaded."""
-        self._staging.finish()
+        self._copies.mark().wait()
 
 
 def place_kv(

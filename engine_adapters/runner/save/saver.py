@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engine_adapters.device_copies.open_copies import open_copies
 from engine_adapters.runner.model.step import Segment
 from engine_adapters.runner.save.append_queue import AppendQueue
 from engine_adapters.runner.save.encoding_queue import EncodingQueue
 from engine_adapters.runner.save.save_queue import Rows, SavedSequence, SaveQueue, SaveReport
-from engine_adapters.runner.save.snapshot import Snapshot, copier_for
+from engine_adapters.runner.save.snapshot import Snapshot
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, SnapshotGeometry
 from kvstored_contract.keys import Cut
@@ -41,8 +42,8 @@ class StateSaver:
     ) -> None:
         self._client = client
         self._format = state_format
-        self._device = device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch has no types here
+        self._copies = open_copies(device)
+        self._pinned_epoch = 0
         self._queue: SaveQueue
         if state_format.codec is None:
             self._queue = AppendQueue(client, state_format.layout)
@@ -50,6 +51,7 @@ class StateSaver:
             self._queue = EncodingQueue(client, state_format)
         # Here it may take its time; later a lost session is connected behind the engine's back.
         client.available()
+        self._pin()
         self._queue.check_layout()
         # Names are only known to the session, but a client may have several savers.
         self._prefix = secrets.token_hex(_NAME_BYTES)
@@ -113,7 +115,6 @@ class StateSaver:
     def end_step(self) -> None:
         """Hands the step over."""
         if self._snapshot is not None:
-            self._snapshot.end()
             self._queue.append(self._snapshot, tuple(self._rows))
         self._snapshot = None
         self._rows.clear()
@@ -124,7 +125,6 @@ class StateSaver:
         self._rows.clear()
         if snapshot is not None:
             try:
-                snapshot.end()
                 snapshot.settle()
             finally:
                 snapshot.region.release()
@@ -175,6 +175,12 @@ class StateSaver:
         first_row = segment.first_row + first - segment_token
         self._rows.append(Rows(sequence, first, first_row, token_count))
 
+    def _pin(self) -> None:
+        """Once for each session, of which every one has memory of its own."""
+        if self._client.epoch != self._pinned_epoch and (memory := self._client.arena_memory):
+            self._copies.pin(memory)
+            self._pinned_epoch = self._client.epoch
+
     def _open_snapshot(self, row_count: int) -> None:
         geometry = SnapshotGeometry(self._format.states, row_count)
         region = self._client.allocate(geometry.byte_count, connects=False)
@@ -188,5 +194,5 @@ class StateSaver:
                 self._queue.close_sequence(rows.sequence)
             self._rows.clear()
             return
-        copier = copier_for(self._device, self._stream)
-        self._snapshot = Snapshot(region, self._format, row_count, copier)
+        self._pin()
+        self._snapshot = Snapshot(region, self._format, row_count, self._copies)

@@ -6,10 +6,16 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from engine_adapters.device_copies.landing import Landing, all_of
 from engine_adapters.vllm.blocks.block_rows import BlockRows
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.messages.block_span import BlockCopy
 from kvstored_client import StateKind, StateLayout
+
+PROJECTED_CHUNKS_MAX = 8
+"""Chunks that are projected at once: between two steps, so others wait for it."""
+COPIED_CHUNKS_MAX = 32
+"""Chunks that are copied to a device at once: each copy takes some time to launch."""
 
 
 class Projection(Protocol):
@@ -48,40 +54,71 @@ class BlockFiller:
         """Whether only the engine's thread may fill."""
         return self._projection is not None
 
+    @property
+    def chunks_at_once(self) -> int:
+        """Chunks that one call fills at most."""
+        if self.needs_engine:
+            return PROJECTED_CHUNKS_MAX
+        return 1 if self._blocks.is_on_host else COPIED_CHUNKS_MAX
+
+    def mark(self) -> Landing:
+        """On the engine's thread: what it may still do with blocks that are to be filled."""
+        return self._blocks.copies.mark()
+
     def fill(
         self,
         slices_of: Callable[[int], Tensor],
         first_chunk: int,
         copies: Sequence[BlockCopy],
-    ) -> None:
-        """Fills blocks of some chunks.
+        *,
+        after: Landing,
+    ) -> Landing:
+        """Fills blocks of some chunks when ``after`` is over.
 
         ``slices_of`` gives the bytes of a layer: [chunks, slice_bytes], from ``first_chunk`` on.
+        They are needed until the landing is over; where this raises they no longer are.
         """
+        copies = sorted(copies, key=lambda copy: copy.chunk)
         block_ids = [block for copy in copies for block in copy.block_ids]
         if self._rows is not None:
             self._rows.forget(block_ids)
-        ids = torch.tensor(block_ids)
-        for layer, state in enumerate(self._layout.layers):
-            slices = slices_of(layer)
-            unit = slices.shape[1] // (self._layout.chunk_tokens // self._block_tokens)
-            parts = [
-                slices[copy.chunk - first_chunk, copy.first_block * unit : copy.stop_block * unit]
-                for copy in copies
-            ]
-            if state.kind is StateKind.HIDDEN:
-                source = parts[0] if len(parts) == 1 else torch.cat(parts)
-                self._project(layer, source, ids, copies)
-                continue
-            for copy, part in zip(copies, parts, strict=True):
-                self._blocks.scatter(layer, copy.block_ids, part)
+        landings: list[Landing] = []
+        try:
+            for layer, state in enumerate(self._layout.layers):
+                parts = self._parts(slices_of(layer), first_chunk, copies)
+                if state.kind is StateKind.HIDDEN:
+                    source = parts[0] if len(parts) == 1 else torch.cat(parts)
+                    landings.append(self._project(layer, source, block_ids, copies))
+                else:
+                    landings.append(self._blocks.scatter(layer, block_ids, parts, after=after))
+        except BaseException:
+            all_of(landings).wait()
+            raise
+        return all_of(landings)
+
+    def _parts(self, slices: Tensor, first_chunk: int, copies: Sequence[BlockCopy]) -> list[Tensor]:
+        """The bytes of all blocks in their order, in as few parts as gaps between them allow."""
+        count, slice_bytes = slices.shape
+        stride, unit = slices.stride(0), slice_bytes * self._block_tokens
+        unit //= self._layout.chunk_tokens
+        flat = slices.as_strided(((count - 1) * stride + slice_bytes,), (1,))
+        runs: list[tuple[int, int]] = []
+        for copy in copies:
+            slice_first = (copy.chunk - first_chunk) * stride
+            first, stop = (
+                slice_first + block * unit for block in (copy.first_block, copy.stop_block)
+            )
+            if runs and runs[-1][1] == first:
+                first = runs.pop()[0]
+            runs.append((first, stop))
+        return [flat[first:stop] for first, stop in runs]
 
     def _project(
-        self, layer: int, source: Tensor, ids: Tensor, copies: Sequence[BlockCopy]
-    ) -> None:
+        self, layer: int, source: Tensor, block_ids: Sequence[int], copies: Sequence[BlockCopy]
+    ) -> Landing:
         assert self._projection is not None, "layouts with hidden states have a projection"
         tokens = torch.arange(self._block_tokens)
-        slots = (ids[:, None] * self._block_tokens + tokens).flatten()
+        slots = (torch.tensor(block_ids)[:, None] * self._block_tokens + tokens).flatten()
         positions = torch.cat(
             [
                 torch.arange(
@@ -92,4 +129,7 @@ class BlockFiller:
             ]
         )
         inputs = source.view(self._dtype).view(len(slots), -1)
-        self._projection.project(layer, inputs, positions, slots)
+        with self._blocks.copies.brought(inputs) as brought:
+            device = brought.tensor.device
+            self._projection.project(layer, brought.tensor, positions.to(device), slots.to(device))
+        return brought.landing

@@ -73,8 +73,8 @@ class BlockRows:
         if token == 0:
             layer_count, _, width = rows.shape
             if block is None:
-                empty = torch.empty(layer_count, self._block_tokens, width, dtype=rows.dtype)
-                block = _Block(empty)
+                shape = (layer_count, self._block_tokens, width)
+                block = _Block(torch.empty(shape, dtype=rows.dtype, device=rows.device))
             block.filled = 0
         if block is None or block.filled != token:
             return

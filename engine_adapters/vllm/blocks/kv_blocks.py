@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from engine_adapters.device_copies.copies import DeviceCopies
+from engine_adapters.device_copies.host_copies import HostCopies
+from engine_adapters.device_copies.landing import Landing
+from engine_adapters.vllm.blocks.block_layout import BlockShapeError, block_layout
+
 ITEM_BYTES = 8
-
-
-class BlockShapeError(ValueError):
-    """A KV cache whose blocks are no contiguous bytes; the message names the layer."""
 
 
 class KvBlocks:
@@ -18,48 +18,69 @@ class KvBlocks:
 
     Blocks are opaque: how keys and values lie in one depends on the attention backend. They are
     moved as the widest items that they are whole numbers of, which takes a fraction of the time
-    that single bytes take.
+    that single bytes take. What is stored of a block are its bytes in the order of memory.
+    ``block_count``: the engine's blocks; by default as many as the caches have.
     """
 
-    def __init__(self, caches: Mapping[str, Tensor], layer_names: Sequence[str]) -> None:
-        self._caches = tuple(caches[name] for name in layer_names)
-        self._layers = tuple(_as_items(name, caches[name]) for name in layer_names)
-        self._arrays = tuple(layer.numpy() for layer in self._layers)
+    def __init__(
+        self,
+        caches: Mapping[str, Tensor],
+        layer_names: Sequence[str],
+        *,
+        copies: DeviceCopies | None = None,
+        block_count: int | None = None,
+    ) -> None:
+        self.copies = HostCopies() if copies is None else copies
+        self._dtypes = tuple(caches[name].dtype for name in layer_names)
+        self._layers = tuple(_as_items(name, caches[name], block_count) for name in layer_names)
 
-    def take(self, layer: int, block_ids: Tensor) -> Tensor:
-        """Copies of blocks, in the shape and dtype of the cache."""
-        return self._caches[layer][block_ids]
+    @property
+    def is_on_host(self) -> bool:
+        """Whether a copy is over when it returns."""
+        return isinstance(self.copies, HostCopies)
 
-    def put(self, layer: int, block_ids: Tensor, blocks: Tensor) -> None:
+    def block_bytes(self, layer: int) -> int:
+        """Of one block of a layer."""
+        items = self._layers[layer]
+        return items[0].numel() * items.dtype.itemsize
+
+    def take(self, layer: int, block_ids: Sequence[int]) -> Tensor:
+        """Copies of blocks on the device, in the dtype of the cache."""
+        return self._layers[layer][list(block_ids)].view(self._dtypes[layer])
+
+    def put(self, layer: int, block_ids: Sequence[int], blocks: Tensor) -> None:
         """Gives blocks what ``take`` has taken of them."""
-        self._caches[layer][block_ids] = blocks
+        items = self._layers[layer]
+        items[list(block_ids)] = blocks.view(items.dtype)
 
-    def gather(self, layer: int, block_ids: Tensor, slices: Tensor) -> None:
+    def gather(self, layer: int, block_ids: Sequence[int], slices: Tensor) -> Landing:
         """Copies blocks one after the other into slices [chunk_count, slice_bytes]."""
-        source = self._layers[layer]
-        target = slices.view(source.dtype)
-        if target.is_contiguous():
-            torch.index_select(source, 0, block_ids, out=target.view(-1, source.shape[1]))
-        else:
-            target.copy_(source[block_ids].view(target.shape))
+        return self.copies.gather(self._layers[layer], block_ids, slices)
 
-    def scatter(self, layer: int, block_ids: Sequence[int], source: Tensor) -> None:
-        """Copies bytes [block_count * block_bytes] into blocks, by the calling thread alone.
-
-        A copy of torch's would be shared among threads on the cores that the engine computes on,
-        and OpenMP would bind the caller to one of them.
-        """
-        target = self._arrays[layer]
-        blocks = source.numpy().view(target.dtype).reshape(-1, target.shape[1])
-        for block_id, block in zip(block_ids, blocks, strict=True):
-            np.copyto(target[block_id], block)
+    def scatter(
+        self, layer: int, block_ids: Sequence[int], parts: Sequence[Tensor], *, after: Landing
+    ) -> Landing:
+        """Copies ``parts`` [part_bytes], whole blocks together, into blocks."""
+        return self.copies.scatter(parts, self._layers[layer], block_ids, after=after)
 
 
-def _as_items(name: str, cache: Tensor) -> Tensor:
-    """The cache as [block_count, items_of_a_block]."""
-    if cache.device.type != "cpu":
-        raise BlockShapeError(f"the cache of {name} is on {cache.device}, not in host memory")
-    if not cache.is_contiguous():
-        raise BlockShapeError(f"the blocks of {name} are no contiguous bytes")
-    blocks = cache.view(cache.shape[0], -1).view(torch.uint8)
-    return blocks.view(torch.int64) if blocks.shape[1] % ITEM_BYTES == 0 else blocks
+def _as_items(name: str, cache: Tensor, block_count: int | None) -> Tensor:
+    """The cache as [block_count, *runs, items_of_a_run]."""
+    if cache.device.type not in ("cpu", "cuda"):
+        raise BlockShapeError(f"the cache of {name} is on {cache.device}")
+    item_bytes = cache.dtype.itemsize
+    layout = block_layout(
+        cache.shape,
+        cache.stride(),
+        item_bytes=item_bytes,
+        block_count=cache.shape[0] if block_count is None else block_count,
+        name=name,
+    )
+    offset_bytes = cache.storage_offset() * item_bytes
+    is_wide = layout.is_in(ITEM_BYTES) and offset_bytes % ITEM_BYTES == 0
+    dtype = torch.int64 if is_wide else torch.uint8
+    items = layout.in_items(dtype.itemsize)
+    empty = torch.empty(0, dtype=dtype, device=cache.device)
+    return empty.set_(
+        cache.untyped_storage(), offset_bytes // dtype.itemsize, items.sizes, items.strides
+    )

@@ -42,15 +42,17 @@ class ProjectionCheck:
         Raises ProjectionError, or whatever the model's modules raise; the blocks have what they
         had in each case.
         """
-        ids = torch.tensor(block_ids)
-        computed = [self._blocks.take(layer, ids) for layer in range(self._layout.layer_count)]
+        computed = [
+            self._blocks.take(layer, block_ids) for layer in range(self._layout.layer_count)
+        ]
         copy = BlockCopy(chunk, 0, len(block_ids), block_ids)
         try:
-            self._filler.fill(slices_of, chunk, [copy])
-            projected = {layer: self._blocks.take(layer, ids) for layer in self._hidden}
+            filled = self._filler.fill(slices_of, chunk, [copy], after=self._filler.mark())
+            filled.wait()
+            projected = {layer: self._blocks.take(layer, block_ids) for layer in self._hidden}
         finally:
             for layer, blocks in enumerate(computed):
-                self._blocks.put(layer, ids, blocks)
+                self._blocks.put(layer, block_ids, blocks)
         for layer in self._hidden:
             if _distance(computed[layer], projected[layer]) > DISTANCE_MAX:
                 raise ProjectionError(

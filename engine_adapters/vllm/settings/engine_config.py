@@ -1,13 +1,14 @@
 """What an engine is, read from vLLM's configuration. Imports vLLM."""
 
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from vllm import __version__ as vllm_version
 from vllm.platforms import current_platform
-from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
 
 from engine_adapters.vllm.identity.identity import EngineIdentity
 from engine_adapters.vllm.identity.request_identity import RequestIdentifier
@@ -51,6 +52,8 @@ CAPACITIES = frozenset(
     }
 )
 """Settings for adapters and media that say how many, how fast, or by which way."""
+FULL_SPECS = (FullAttentionSpec, MLAAttentionSpec)
+"""Keys and values, or one latent, of each token, kept for good."""
 JUMPING_SCHEDULERS = (CAKE_SCHEDULER, "engine_adapters.vllm.scheduler.CakeAsyncScheduler")
 
 
@@ -113,7 +116,12 @@ def identifier_of(vllm_config: Any) -> RequestIdentifier:
 def instruction_set(vllm_config: Any, spec: Any) -> str:
     """What the interior of a block was laid out for: on a CPU it depends on its instructions."""
     if current_platform.device_type != "cpu":
-        return torch.cuda.get_device_name() if torch.cuda.is_available() else "unknown"
+        # By the platform: the scheduler's process makes no context of CUDA.
+        backend = getattr(vllm_config, "attention_config", None)
+        chosen = getattr(backend, "backend", None)
+        # Without a choice vLLM takes FlashInfer only where it is installed.
+        has_flashinfer = find_spec("flashinfer") is not None
+        return f"{current_platform.get_device_name()} {chosen} {has_flashinfer}"
     from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
 
     kernel = _get_attn_isa(
@@ -131,7 +139,7 @@ def facts_of(vllm_config: Any, kv_cache_config: Any) -> EngineFacts:
     return EngineFacts(
         device=current_platform.device_type,
         attention=frozenset(
-            "full" if type(spec) is FullAttentionSpec and len(specs) == 1 else _kind(spec)
+            "full" if type(spec) in FULL_SPECS and len(specs) == 1 else _kind(spec)
             for spec in specs
         ),
         has_window=any(
@@ -160,10 +168,16 @@ def state_shape(vllm_config: Any, kv_cache_config: Any) -> StateShape:
     """Bytes of the states of one rank."""
     group, model = kv_cache_config.kv_cache_groups[0], vllm_config.model_config
     return StateShape(
-        block_bytes=(group.kv_cache_spec.page_size_bytes,) * len(group.layer_names),
+        block_bytes=(_page_bytes(group.kv_cache_spec),) * len(group.layer_names),
         block_tokens=group.kv_cache_spec.block_size,
         hidden_bytes=model.get_hidden_size() * model.dtype.itemsize,
     )
+
+
+def _page_bytes(spec: Any) -> int:
+    """Bytes of a block without what vLLM adds to align the next one."""
+    page_bytes: int = getattr(spec, "unpadded_page_size_bytes", spec.page_size_bytes)
+    return page_bytes
 
 
 def open_blocks_max(vllm_config: Any, block_tokens: int) -> int:

@@ -6,11 +6,18 @@ from engine_adapters.vllm.settings.options import RestoreMode
 
 TESTED_VERSIONS = ("0.30", "0.31", "0.32")
 """Of vLLM, with engines (docs/vllm.md, "Versions")."""
+SEEN_DEVICES = ("cpu",)
+"""Kinds of device that engines have run on (docs/vllm.md, "What has run where")."""
+COPIED_DEVICES = ("cpu", "cuda")
+"""Kinds of device whose memory can be copied; vLLM calls AMD's GPUs cuda, too."""
 HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
 """The worker class that hands out the inputs of layers, as a user names it."""
 WHOLE_INPUTS = (
     "with tensor parallelism every rank has whole layer inputs, and would store and read as many "
     "bytes as all ranks' keys and values together, or more"
+)
+GRAPHS = (
+    "layer inputs are taken by Python between two layers, which a captured CUDA graph does not run"
 )
 CAKE_SCHEDULER = "engine_adapters.vllm.scheduler.CakeScheduler"
 """The scheduler class that moves a running request in any model runner, as a user names it."""
@@ -67,6 +74,8 @@ def supported(asked: RestoreMode, facts: EngineFacts) -> Support:
         return _prefix(
             asked, "layer inputs would be projected with the LoRA weights of another request"
         )
+    if asked is RestoreMode.HCACHE and facts.device != "cpu":
+        return _prefix(asked, GRAPHS)
     if asked is RestoreMode.HCACHE and facts.tensor_size > 1:
         return _prefix(asked, WHOLE_INPUTS)
     if asked in (RestoreMode.CAKE, RestoreMode.AUTO) and not facts.jumps_positions:
@@ -75,16 +84,34 @@ def supported(asked: RestoreMode, facts: EngineFacts) -> Support:
             "this model runner moves a running request only by the scheduler class "
             f"{CAKE_SCHEDULER} (or CakeAsyncScheduler), which is not named",
         )
-    if asked is RestoreMode.AUTO and facts.has_hidden_hooks and facts.tensor_size > 1:
-        return Support(
-            mode=asked, reason=f"kvstored stores keys and values, no layer inputs: {WHOLE_INPUTS}."
-        )
+    if asked is RestoreMode.AUTO and facts.has_hidden_hooks:
+        why = GRAPHS if facts.device != "cpu" else WHOLE_INPUTS if facts.tensor_size > 1 else ""
+        if why:
+            return Support(
+                mode=asked, reason=f"kvstored stores keys and values, no layer inputs: {why}."
+            )
     return Support(mode=asked)
 
 
 def projects_hidden(facts: EngineFacts) -> bool:
     """Whether layer inputs can be handed out, stored and projected."""
-    return facts.has_hidden_hooks and not facts.has_lora and facts.tensor_size == 1
+    return (
+        facts.has_hidden_hooks
+        and not facts.has_lora
+        and facts.tensor_size == 1
+        and facts.device == "cpu"
+    )
+
+
+def device_note(device: str) -> str:
+    """One sentence about a kind of device that no engine has run on with us, else nothing."""
+    if device in SEEN_DEVICES or device not in COPIED_DEVICES:
+        return ""
+    return (
+        f"kvstored has never run on {device}, whose copies are tested on CPUs only: compare its "
+        "answers with those of an engine without it before you rely on it (docs/vllm.md, What "
+        "has run where)."
+    )
 
 
 def version_note(version: str) -> str:
@@ -104,8 +131,8 @@ def _prefix(asked: RestoreMode, why: str) -> Support:
 
 
 def _refusal(facts: EngineFacts) -> str:
-    if facts.device != "cpu":
-        return f"it has been run on CPU engines only, and this one is on {facts.device}"
+    if facts.device not in COPIED_DEVICES:
+        return f"it copies memory of CPUs and of CUDA only, and this engine is on {facts.device}"
     if facts.attention != {"full"}:
         return (
             "it stores layers of full attention in one group only, and this model has "

@@ -2,10 +2,13 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from engine_adapters.device_copies.landing import Landing
 from engine_adapters.reading.byte_format import ByteFormat
 from engine_adapters.reading.piece import pieces_of
 from engine_adapters.reading.read_options import ReadOptions
@@ -29,8 +32,6 @@ ASK_AHEAD_S = 0.02
 more chunks than a reader waits for: what lies further ahead may never be wanted."""
 CHUNK_S_MIN = 1e-6
 """Chunks that were copied at the same time still took some."""
-PROJECTED_CHUNKS_MAX = 8
-"""Chunks that are projected at once: between two steps, so others wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +53,24 @@ class LoadPlace:
     least_wait_s: float = LEAST_WAIT_S
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    """Chunks of a span on their way into their blocks; the span's bytes are needed until then."""
+
+    span: Span
+    chunks: Sequence[int]
+    block_count: int
+    landing: Landing
+
+
 class LoadJob:
     """Copies chunks into the engine's blocks as they arrive, in one direction.
 
     An overtaken load goes from its last chunk down until computing claims the next one (Cake,
     section 4); any other goes up. What was copied is always the stretch of chunks from where it
-    began. ``step`` belongs to one thread and waits for no read; ``claim`` and ``cancel`` may be
-    called from any, and when they return no block that they name is written any more.
+    began. Made, claimed and cancelled on the engine's thread: what that launches after ``claim`` or
+    ``cancel`` finds no block written any more that they name. ``step`` belongs to one thread, and
+    waits for no read and, until it gives up, for no copy.
     """
 
     def __init__(self, order: LoadOrder, place: LoadPlace) -> None:
@@ -67,7 +79,10 @@ class LoadJob:
         self._bound = None if order.overtaken else bound_of(order, place)
         self._place = place
         self._ordered_chunks = list(reversed(chunks)) if order.overtaken else list(chunks)
+        self._launched_chunks = 0
         self._taken_chunks = 0
+        self._flights: deque[Flight] = deque()
+        self._after = place.filler.mark()
         self._reader = self._reader_of(order)
         self._is_begun = False
         self._started_s = time.monotonic()
@@ -93,11 +108,17 @@ class LoadJob:
         """Computing owns the blocks of the first ``chunk_count`` chunks of the request."""
         with self._lock:
             self._claimed_chunks = max(self._claimed_chunks, chunk_count)
+            flights = [each for each in self._flights if min(each.chunks) < chunk_count]
+        for flight in flights:
+            flight.landing.hold_engine()
 
     def cancel(self) -> None:
         """No block is written any more."""
         with self._lock:
             self._is_cancelled = True
+            flights = list(self._flights)
+        for flight in flights:
+            flight.landing.hold_engine()
 
     def step(self) -> bool:
         """Copies what has arrived; whether anything moved."""
@@ -109,14 +130,17 @@ class LoadJob:
             self._reader.start(room_timeout_s=self._place.timeout_s)
         # In this order: what the reader has handed over before it ended is among the spans.
         is_reading = not self._reader.is_ended
-        moved = self._copy_arrived()
+        moved = self._land()
+        moved = self._copy_arrived() or moved
         if self.end is not None:
             return True
         is_late = time.monotonic() - self._started_s > self._place.timeout_s
         if self._bound is not None and not moved:
             is_late = is_late or not self._bound.is_waited_for(self._reader)
-        if self._taken_chunks == len(self._ordered_chunks) or not self._is_wanted(self._next_chunk):
-            self._finish()
+        is_all = self._launched_chunks == len(self._ordered_chunks)
+        if is_all or not self._is_wanted(self._next_chunk):
+            if not self._flights:
+                self._finish()
         elif is_late or not (is_reading or self._reader.spans):
             self._finish(lost=True)
         return moved or self.end is not None
@@ -185,19 +209,45 @@ class LoadJob:
                 stretch = self._arrived_stretch(span)
                 if not self._copy(span, stretch):
                     return moved
-                if not self._taken_chunks:
-                    self._first_copy_s = time.monotonic()
-                self._taken_chunks += len(stretch)
-                if self._bound is not None:
-                    self._bound.loaded(self._stop_token(stretch[-1]))
+                self._land()
                 moved = True
             if state is SliceState.PENDING:
                 break
             if state is not None:
                 self._finish(lost=self._is_wanted(self._next_chunk))
                 break
-            self._reader.give_back(span)
+            if all(flight.span is not span for flight in self._flights):
+                self._reader.give_back(span)
         return moved
+
+    def _land(self, *, waits: bool = False) -> bool:
+        """Takes the chunks that lie in their blocks, as far as their stretch goes on."""
+        moved = False
+        while self._flights and (waits or self._flights[0].landing.is_over):
+            flight = self._flights[0]
+            try:
+                flight.landing.wait()
+            except Exception:
+                self._lose_flights()
+                raise
+            with self._lock:
+                self._flights.popleft()
+            if not self._taken_chunks:
+                self._first_copy_s = time.monotonic()
+            self._taken_chunks += len(flight.chunks)
+            self._loaded_blocks += flight.block_count
+            if self._bound is not None:
+                self._bound.loaded(self._stop_token(flight.chunks[-1]))
+            moved = True
+        return moved
+
+    def _lose_flights(self) -> None:
+        """A copy has failed: those after it count for nothing, but end first."""
+        for flight in self._flights:
+            with suppress(Exception):
+                flight.landing.wait()
+        with self._lock:
+            self._flights.clear()
 
     def _state(self, span: Span, chunk: int) -> SliceState | None:
         """What became of a chunk; None where it does not belong to the span."""
@@ -208,21 +258,21 @@ class LoadJob:
     def _next_chunk(self) -> int:
         """The chunk that is taken next; -1 after the last."""
         return (
-            self._ordered_chunks[self._taken_chunks]
-            if self._taken_chunks < len(self._ordered_chunks)
+            self._ordered_chunks[self._launched_chunks]
+            if self._launched_chunks < len(self._ordered_chunks)
             else -1
         )
 
     def _arrived_stretch(self, span: Span) -> list[int]:
         """The next chunks that lie in the arena, as many as are brought into blocks at once."""
-        at_once = PROJECTED_CHUNKS_MAX if self._place.filler.needs_engine else 1
-        chunks = self._ordered_chunks[self._taken_chunks : self._taken_chunks + at_once]
+        first, at_once = self._launched_chunks, self._place.filler.chunks_at_once
+        chunks = self._ordered_chunks[first : first + at_once]
         return list(
             takewhile(lambda chunk: self._state(span, chunk) is SliceState.RESIDENT, chunks)
         )
 
     def _copy(self, span: Span, chunks: Sequence[int]) -> bool:
-        """Brings chunks into their blocks; False when they are not wanted any more."""
+        """Begins to bring chunks into their blocks; False when they are not wanted any more."""
         copies = [self.order.span.copy_of(chunk) for chunk in chunks]
         asked_s, filled_s = time.monotonic(), 0.0
 
@@ -232,10 +282,15 @@ class LoadJob:
             with self._lock:
                 if not all(map(self._is_wanted, chunks)):
                     return False
-                self._place.filler.fill(
+                landing = self._place.filler.fill(
                     lambda layer: span.states(layer, span.chunk_count),
                     self._first_chunk(span),
                     copies,
+                    after=self._after,
+                )
+                block_count = sum(len(copy.block_ids) for copy in copies)
+                self._flights.append(
+                    Flight(span=span, chunks=chunks, block_count=block_count, landing=landing)
                 )
             filled_s = time.monotonic() - begun_s
             return True
@@ -246,16 +301,17 @@ class LoadJob:
         else:
             is_filled = fill()
         if is_filled:
-            self._loaded_blocks += sum(len(copy.block_ids) for copy in copies)
+            self._launched_chunks += len(chunks)
         return is_filled
 
     def _finish(self, *, lost: bool = False) -> None:
+        self._land(waits=True)
         is_partial = self._taken_chunks < len(self._ordered_chunks)
         # An end in any case, also where the reader cannot say what it read.
         self.end = LoadEnd(
             load_id=self.order.load_id,
             loaded_blocks=self._loaded_blocks,
-            lost_chunks=(self._next_chunk,) if lost and is_partial else (),
+            lost_chunks=(self._ordered_chunks[self._taken_chunks],) if lost and is_partial else (),
             duration_s=time.monotonic() - self._started_s,
         )
         self._reader.close()

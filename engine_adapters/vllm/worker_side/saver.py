@@ -3,12 +3,13 @@
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from engine_adapters.device_copies.landing import Landing, all_of
 from engine_adapters.reading.section import whole_section
 from engine_adapters.reading.section_reads import placement_of
 from engine_adapters.vllm.blocks.block_rows import BlockRows
@@ -42,10 +43,12 @@ DRAIN_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Chunks that lie in the arena, ready to be put."""
+    """Chunks on their way to the arena, to be put."""
 
     region: Region
     chunks: tuple[NewChunk, ...]
+    landing: Landing
+    """The region's bytes are those of the chunks when it is over."""
 
 
 def _nothing() -> None:
@@ -90,6 +93,7 @@ class Saver:
         self._lock = threading.Lock()
         self._tally = Tally()
         self._disconnections = Disconnections(client)
+        self._pinned_epoch = 0
         self._thread = threading.Thread(target=self._run, name="kvstored-saver", daemon=True)
         self._thread.start()
 
@@ -155,16 +159,17 @@ class Saver:
         def slices_of(layer: int) -> Tensor:
             return memory[layer, :, : self._layout.slice_bytes(layer)]
 
-        ids = torch.tensor([block for piece in pieces for block in piece.block_ids])
-        for layer, state in enumerate(self._layout.layers):
-            slices = slices_of(layer)
-            if state.kind is StateKind.KV:
-                self._blocks.gather(layer, ids, slices)
-                continue
-            for target, piece in zip(slices, pieces, strict=True):
-                assert piece.rows is not None, "only complete chunks are taken"
-                target.copy_(piece.rows[self._hidden.index(layer)].view(torch.uint8).flatten())
-        if self._is_off or not self._passes(slices_of, pieces[0]):
+        landings: list[Landing] = []
+        is_kept = not self._is_off
+        try:
+            for layer in range(self._layout.layer_count):
+                landings += self._take(layer, pieces, slices_of(layer))
+        except torch.OutOfMemoryError as error:
+            LOGGER.warning("kvstored: a save is dropped: %s", error)
+            is_kept = False
+        landing = all_of(landings)
+        if not (is_kept and self._passes(slices_of, pieces[0], landing)):
+            landing.wait()
             region.release()
             self._count("dropped_saves", len(pieces))
             return
@@ -172,15 +177,30 @@ class Saver:
             Snapshot(
                 region=region,
                 chunks=with_notes_that_fit([piece.chunk for piece in pieces]),
+                landing=landing,
             )
         )
 
-    def _passes(self, slices_of: Callable[[int], Tensor], first: "_Piece") -> bool:
+    def _take(self, layer: int, pieces: Sequence["_Piece"], slices: Tensor) -> Iterator[Landing]:
+        """Begins to copy the states of a layer."""
+        if self._layout.layers[layer].kind is StateKind.KV:
+            ids = [block for piece in pieces for block in piece.block_ids]
+            yield self._blocks.gather(layer, ids, slices)
+            return
+        for target, piece in zip(slices, pieces, strict=True):
+            assert piece.rows is not None, "only complete chunks are taken"
+            rows = piece.rows[self._hidden.index(layer)].view(torch.uint8).flatten()
+            yield self._blocks.copies.fetch((rows,), target)
+
+    def _passes(
+        self, slices_of: Callable[[int], Tensor], first: "_Piece", landing: Landing
+    ) -> bool:
         """Whether what is stored can be restored: the first chunk of all is tried."""
         check, self._check = self._check, None
         if check is None:
             return True
         try:
+            landing.wait()
             check.compare(slices_of, first.index, first.block_ids)
         except Exception as error:
             # Whatever a model of another kind raises: nothing of it may be stored.
@@ -193,8 +213,16 @@ class Saver:
             )
         return not self._is_off
 
+    def _pin(self) -> None:
+        """Once for each session, of which every one has memory of its own."""
+        epoch = self._client.epoch
+        if epoch != self._pinned_epoch and (memory := self._client.arena_memory) is not None:
+            self._blocks.copies.pin(memory)
+            self._pinned_epoch = epoch
+
     def _run(self) -> None:
         while True:
+            self._pin()
             try:
                 snapshot = self._queue.get(timeout=LOOK_S)
             except queue.Empty:
@@ -219,6 +247,7 @@ class Saver:
             self._count(name, count)
 
     def _put(self, snapshot: Snapshot) -> None:
+        snapshot.landing.wait()
         report: PutReport = self._client.put(
             self._layout,
             snapshot.chunks,

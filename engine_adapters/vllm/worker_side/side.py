@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from engine_adapters.device_copies.open_copies import UnknownDeviceError, open_copies
 from engine_adapters.reading.read_policy import SPANS_IN_FLIGHT
 from engine_adapters.reading.section import whole_section
 from engine_adapters.restore import StepCosts
 from engine_adapters.vllm.blocks.block_filler import BlockFiller, Projection
+from engine_adapters.vllm.blocks.block_layout import BlockShapeError
 from engine_adapters.vllm.blocks.block_rows import BlockRows
 from engine_adapters.vllm.blocks.decoder_layers import LayerShapeError, decoder_layers
-from engine_adapters.vllm.blocks.kv_blocks import BlockShapeError, KvBlocks
+from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
 from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
@@ -39,6 +41,7 @@ class CacheShape:
     """What the engine says of its KV cache: ``dtype`` of the model's states, tokens of a block."""
 
     dtype: torch.dtype
+    block_count: int
     block_tokens: int
     layer_names: tuple[str, ...]
     open_blocks_max: int
@@ -81,10 +84,16 @@ class WorkerSide:
 
     def use_caches(self, caches: Mapping[str, Tensor]) -> None:
         """The engine has made its KV cache."""
-        self._steps.is_on = all(cache.device.type == "cpu" for cache in caches.values())
+        (device,) = {cache.device for cache in caches.values()}
+        self._steps.is_on = device.type == "cpu"
         try:
-            self._blocks = KvBlocks(caches, self._shape.layer_names)
-        except (BlockShapeError, KeyError) as error:
+            self._blocks = KvBlocks(
+                caches,
+                self._shape.layer_names,
+                copies=open_copies(device),
+                block_count=self._shape.block_count,
+            )
+        except (BlockShapeError, UnknownDeviceError, KeyError) as error:
             LOGGER.warning("kvstored is off in this worker: %s", error)
 
     def use_model(self, model: nn.Module, hooks: LayerHooks) -> None:
@@ -212,6 +221,10 @@ class WorkerSide:
             )
             self._blocks = None
             return False
+        if wrong := wrong_size(self._blocks, layout, block_tokens=self._shape.block_tokens):
+            LOGGER.warning("kvstored is off in this worker: %s", wrong)
+            self._blocks = None
+            return False
         try:
             rows, projection = self._hook(layout)
         except LayerShapeError as error:
@@ -294,3 +307,12 @@ def span_chunks_for(chunk_bytes: int, *, room_bytes: int, span_bytes: int) -> in
     if room_bytes < chunk_bytes:
         return 0
     return max(1, min(span_bytes, room_bytes // (SPANS_IN_FLIGHT + 1)) // chunk_bytes)
+
+
+def wrong_size(blocks: KvBlocks, layout: StateLayout, *, block_tokens: int) -> str:
+    """One sentence about blocks that have other bytes than the layout says, else nothing."""
+    for layer, state in enumerate(layout.layers):
+        said = layout.slice_bytes(layer) * block_tokens // layout.chunk_tokens
+        if state.kind is StateKind.KV and (there := blocks.block_bytes(layer)) != said:
+            return f"a block of layer {layer} has {there} bytes and not {said}, as vLLM says"
+    return ""

@@ -16,6 +16,7 @@ NEEDS_VLLM = (
     *REAL_ENGINES,
     "test_connector",
     "test_engine_config",
+    "test_gpu_layouts",
     "test_router_events",
     "test_scheduler_",
     "test_tier_contract",

@@ -69,15 +69,29 @@ class BreakableChild(EngineChild):
         fill = filler.fill
         self._reached.clear()
 
-        def hooked(*arguments: Any) -> None:
+        def hooked(*arguments: Any, **named: Any) -> Any:
             filler.fill = fill
-            fill(*arguments)
+            landing = fill(*arguments, **named)
             os.kill(pid, signal.Signals[name])
             self._reached.set()
+            return landing
 
         filler.fill = hooked
         self._hold(self._reached.is_set)
         return True
+
+    def copy_late(self, delay_s: float) -> bool:
+        """From the first step on blocks are copied as late as on a GPU."""
+        from engine_adapters.device_copies.testing.delayed_copies import DelayedCopies
+
+        side = self.worker_side
+        assert side._loader is None, "what loads and saves is made with the first step"
+        side._blocks.copies = DelayedCopies(delay_s=delay_s)
+        return True
+
+    def late_copies(self) -> int:
+        """How many there were."""
+        return int(self.worker_side._blocks.copies.made_count)
 
     def until_load_ends(self) -> bool:
         """The next load has all the time that it needs before anything is computed."""

@@ -17,6 +17,7 @@ from tests.support.daemon import DaemonProcess
 pytestmark = pytest.mark.timeout(900)
 """Two engines start before the first test."""
 
+CHILD = "tests.engine_adapters.vllm.engine_child"
 PROMPT_TOKENS = 700
 CHUNK_TOKENS = 64
 STORED = PROMPT_TOKENS // CHUNK_TOKENS * CHUNK_TOKENS
@@ -60,11 +61,13 @@ def expected(heads_model: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
 def start(heads_model: Path, shared_daemon: DaemonProcess, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
-        def make(mode: str, *, cost_profile: str = "", **changes: object) -> WarmEngine:
+        def make(
+            mode: str, *, cost_profile: str = "", salt: str = "", **changes: object
+        ) -> WarmEngine:
             config = transfer_config(
                 shared_daemon.socket_path,
                 mode=mode,
-                salt=mode,
+                salt=salt or mode,
                 match_timeout_ms=60_000,
                 cost_profile=cost_profile,
             )
@@ -159,3 +162,26 @@ def test_auto_stores_hidden_states_where_measured_costs_say_so(
     assert engine.ask("settle")
     assert engine.tokens(PROMPTS[0], max_tokens=NEW_TOKENS) == expected[:1]
     assert engine.counted("projected_tokens") == STORED
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes"),
+    [
+        ("prefix", {}),
+        ("cake", {"scheduler_cls": CAKE_SCHEDULER, "num_gpu_blocks_override": POOL_BLOCKS}),
+        ("hcache", {"worker_cls": HIDDEN_WORKER}),
+    ],
+)
+def test_copies_that_come_late_change_no_token(
+    start: Start, expected: list[list[int]], mode: str, changes: dict[str, object]
+) -> None:
+    """As on a GPU: in any order, with poison until then, beside steps and preemptions."""
+    engine = start(mode, salt=f"late {mode}", module=CHILD, **changes)
+    assert engine.ask("copy_late", delay_s=0.005)
+    for _ in range(2):
+        assert engine.tokens(*PROMPTS, max_tokens=NEW_TOKENS) == expected
+        assert engine.ask("settle")
+    assert engine.ask("late_copies") > 0
+    assert engine.counted("restored_tokens") > 0
+    blocks = engine.ask("blocks")
+    assert blocks["free"] == blocks["all"]

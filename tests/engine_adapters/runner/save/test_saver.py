@@ -9,7 +9,7 @@ import torch
 from engine_adapters.runner.model.step import Segment
 from engine_adapters.runner.save.save_queue import SaveReport
 from engine_adapters.runner.save.saver import StateSaver
-from engine_adapters.runner.save.snapshot import HostCopier
+from engine_adapters.runner.save.snapshot import Snapshot
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Reason, SnapshotGeometry
 from kvstored_client.session.options import Options
@@ -216,7 +216,7 @@ def test_a_snapshot_that_cannot_be_settled_is_given_back_all_the_same(
     saver.begin_step(
         [Segment(request_id=0, first_row=0, token_count=5, first_position=0, first_slot=0)]
     )
-    monkeypatch.setattr(HostCopier, "settle", Mock(side_effect=RuntimeError("the device is gone")))
+    monkeypatch.setattr(Snapshot, "settle", Mock(side_effect=RuntimeError("the device is gone")))
     with pytest.raises(RuntimeError, match="gone"):
         saver.abandon_step()
     assert client.store.regions_in_use == 0

@@ -5,7 +5,9 @@ import sys
 import pytest
 import torch
 
-from engine_adapters.vllm.blocks.kv_blocks import BlockShapeError, KvBlocks
+from engine_adapters.device_copies.host_copies import OVER
+from engine_adapters.vllm.blocks.block_layout import BlockShapeError
+from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 
 BLOCKS, HEADS, TOKENS = 6, 2, 3
 
@@ -29,16 +31,16 @@ def test_blocks_go_out_and_in_as_they_are(width: int, padding: int) -> None:
     memory = torch.zeros(2, chunk_blocks * block_bytes + padding, dtype=torch.uint8)
     slices = memory[:, : chunk_blocks * block_bytes]
     blocks = KvBlocks(cache, ["a", "b"])
-    blocks.gather(1, torch.tensor([5, 0, 3, 1]), slices)
+    blocks.gather(1, [5, 0, 3, 1], slices).wait()
     assert torch.equal(slices.flatten(), cache["b"][[5, 0, 3, 1]].flatten())
     assert not memory[:, chunk_blocks * block_bytes :].any()
-    blocks.scatter(0, [2, 4], slices[1].contiguous())
+    blocks.scatter(0, [2, 4], [slices[1].contiguous()], after=OVER).wait()
     assert torch.equal(cache["a"][[2, 4]], cache["b"][[3, 1]])
 
 
 def test_cache_that_is_no_run_of_bytes_is_named() -> None:
-    cache = torch.zeros(BLOCKS, TOKENS, HEADS).transpose(1, 2)
-    with pytest.raises(BlockShapeError, match="of a are no contiguous bytes"):
+    cache = torch.zeros(BLOCKS, TOKENS, 2 * HEADS)[:, :, ::2]
+    with pytest.raises(BlockShapeError, match="of a are no runs of bytes"):
         KvBlocks({"a": cache}, ["a"])
 
 
@@ -49,12 +51,13 @@ def test_cache_elsewhere_is_named() -> None:
 
 SCATTER_BESIDE_BOUND_THREADS = """
 import os, threading, torch
+from engine_adapters.device_copies.host_copies import OVER
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 cache, source = torch.zeros(8, 1 << 17), torch.ones(4 << 19, dtype=torch.uint8)
 blocks = KvBlocks({"a": cache}, ["a"])
 def load():
     os.sched_setaffinity(0, CORES)
-    blocks.scatter(0, [1, 2, 5, 6], source)
+    blocks.scatter(0, [1, 2, 5, 6], [source], after=OVER)
     assert os.sched_getaffinity(0) == CORES, os.sched_getaffinity(0)
     print("stays")
 thread = threading.Thread(target=load)

@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine_adapters.device_copies.host_copies import OVER
+from engine_adapters.device_copies.landing import Landing
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.blocks.projection_check import ProjectionCheck, ProjectionError
 from kvstored_client import LayerState, StateKind, StateLayout
@@ -28,11 +30,21 @@ class Filled:
         self.copies: list[Any] = []
 
     def fill(
-        self, slices_of: Callable[[int], Tensor], first_chunk: int, copies: Sequence[Any]
-    ) -> None:
+        self,
+        slices_of: Callable[[int], Tensor],
+        first_chunk: int,
+        copies: Sequence[Any],
+        *,
+        after: Landing,
+    ) -> Landing:
+        assert after.is_over
         del slices_of
         self.copies += [(first_chunk, *copy) for copy in copies]
         self._cache[list(BLOCKS)] = self._change(self._cache[list(BLOCKS)])
+        return OVER
+
+    def mark(self) -> Landing:
+        return OVER
 
 
 def caches(dtype: torch.dtype) -> dict[str, Tensor]:

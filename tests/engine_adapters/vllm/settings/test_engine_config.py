@@ -25,6 +25,7 @@ from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
+    MLAAttentionSpec,
     SlidingWindowSpec,
 )
 
@@ -32,7 +33,13 @@ from engine_adapters.vllm.identity.chunk_keys import RequestIdentity
 from engine_adapters.vllm.identity.request_identity import UnknownIdentityError
 from engine_adapters.vllm.identity.weights import UnknownWeightsError
 from engine_adapters.vllm.scheduler import CakeAsyncScheduler, CakeScheduler
-from engine_adapters.vllm.settings.engine_config import facts_of, identifier_of, identity_of
+from engine_adapters.vllm.settings import engine_config
+from engine_adapters.vllm.settings.engine_config import (
+    facts_of,
+    identifier_of,
+    identity_of,
+    state_shape,
+)
 from engine_adapters.vllm.settings.options import RestoreMode
 from engine_adapters.vllm.settings.support import HIDDEN_WORKER, supported
 
@@ -112,6 +119,30 @@ def test_hybrid_model_is_off(config: VllmConfig) -> None:
     mode, reason = mode_of(config, cache, RestoreMode.PREFIX)
     assert mode == "off"
     assert "SlidingWindow" in reason
+
+
+def test_a_single_latent_is_kept_as_a_whole_prefix_and_for_good(config: VllmConfig) -> None:
+    """Bug: models with multi-head latent attention were off."""
+    assert mode_of(config, caches(MLAAttentionSpec(**SHAPE)), RestoreMode.CAKE) == ("cake", "")
+
+
+def test_identity_covers_the_gpu_and_its_attention(
+    config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked of the platform: the scheduler's process has no memory on the GPU."""
+    seen = set()
+    for name, backend in (("one", None), ("other", None), ("other", "FLASHINFER")):
+        gpu = SimpleNamespace(device_type="cuda", get_device_name=lambda name=name: name)
+        monkeypatch.setattr(engine_config, "current_platform", gpu)
+        config.attention_config = SimpleNamespace(backend=backend)
+        seen.add(engine_config.instruction_set(config, FullAttentionSpec(**SHAPE)))
+    assert len(seen) == 3
+
+
+def test_padding_between_blocks_is_not_stored(config: VllmConfig) -> None:
+    plain = state_shape(config, caches())
+    padded = caches(FullAttentionSpec(**SHAPE, page_size_padded=3 * plain.block_bytes[0]))
+    assert state_shape(config, padded) == plain
 
 
 def test_window_that_vllm_keeps_as_full_attention_is_a_prefix(config: VllmConfig) -> None:

@@ -5,6 +5,7 @@ import pytest
 from engine_adapters.vllm.settings.options import RestoreMode
 from engine_adapters.vllm.settings.support import (
     EngineFacts,
+    device_note,
     projects_hidden,
     supported,
     version_note,
@@ -35,7 +36,7 @@ def test_plain_engine_gets_what_it_asks_for(mode: RestoreMode) -> None:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"device": "cuda"}, "on cuda"),
+        ({"device": "xpu"}, "on xpu"),
         ({"attention": frozenset({"full", "Mamba"})}, "Mamba"),
         ({"attention": frozenset({"SlidingWindow"})}, "SlidingWindow"),
         ({"has_whole_prefills": True}, "prompt as a whole"),
@@ -61,6 +62,7 @@ def test_what_is_not_supported_is_off_with_one_sentence(
         (RestoreMode.HCACHE, {"has_hidden_hooks": False}, "HiddenStatesWorker"),
         (RestoreMode.HCACHE, {"has_lora": True}, "LoRA"),
         (RestoreMode.HCACHE, {"tensor_size": 2}, "tensor parallelism"),
+        (RestoreMode.HCACHE, {"device": "cuda"}, "CUDA graph"),
         (RestoreMode.CAKE, {"jumps_positions": False}, "CakeScheduler"),
         (RestoreMode.AUTO, {"jumps_positions": False}, "CakeScheduler"),
     ],
@@ -85,8 +87,29 @@ def test_ranks_store_as_many_layer_inputs_as_there_are(tensor_size: int) -> None
     assert supported(RestoreMode.AUTO, replace(facts, has_hidden_hooks=False)).reason == ""
 
 
+@pytest.mark.parametrize("mode", [RestoreMode.PREFIX, RestoreMode.CAKE, RestoreMode.AUTO])
+def test_gpu_gets_what_stores_keys_and_values(mode: RestoreMode) -> None:
+    """Bug: the connector was off on all engines but those on CPUs."""
+    support = supported(mode, replace(FACTS, device="cuda"))
+    assert support.mode is mode
+    assert ("CUDA graph" in support.reason) is (mode is RestoreMode.AUTO)
+
+
+@pytest.mark.parametrize(("device", "is_said"), [("cpu", False), ("cuda", True), ("xpu", False)])
+def test_device_that_no_engine_has_run_on_is_named(device: str, is_said: bool) -> None:
+    """Once; one that the connector is off on says so itself."""
+    note = device_note(device)
+    assert bool(note) is is_said
+    assert note == "" or f"never run on {device}" in note
+
+
 @pytest.mark.parametrize(
-    "facts", [replace(FACTS, has_lora=True), replace(FACTS, has_hidden_hooks=False)]
+    "facts",
+    [
+        replace(FACTS, has_lora=True),
+        replace(FACTS, has_hidden_hooks=False),
+        replace(FACTS, device="cuda"),
+    ],
 )
 def test_engines_that_project_nothing(facts: EngineFacts) -> None:
     assert not projects_hidden(facts)

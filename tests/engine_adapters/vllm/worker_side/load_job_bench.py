@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from engine_adapters.device_copies.copies import DeviceCopies
 from engine_adapters.restore import StepCosts
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
@@ -57,6 +58,7 @@ class Bench:
         span_chunks: int = CHUNKS,
         timeout_s: float = 60.0,
         costs: StepCosts | None = None,
+        copies: DeviceCopies | None = None,
     ) -> None:
         self.clock = LoadClock()
         self.store = client.store
@@ -64,7 +66,7 @@ class Bench:
             f"layer{layer}": torch.zeros(20, BLOCK_TOKENS, TOKEN_BYTES // 4)
             for layer in range(LAYERS)
         }
-        blocks = KvBlocks(self.cache, list(self.cache))
+        blocks = KvBlocks(self.cache, list(self.cache), copies=copies)
         self.place = LoadPlace(
             client=client,
             layout=LAYOUT,

@@ -53,7 +53,7 @@ def saver_of(client: Client, **options: Any) -> Saver:
         f"layer{layer}": torch.zeros(block_count, BLOCK_TOKENS, TOKEN_BYTES // 4)
         for layer in range(LAYERS)
     }
-    blocks = KvBlocks(cache, list(cache))
+    blocks = KvBlocks(cache, list(cache), copies=options.pop("copies", None))
     return Saver(client, LAYOUT, blocks, span_chunks=1, **options)
 
 

@@ -61,7 +61,11 @@ def side_of(
         options or AdapterOptions(),
         lambda fingerprint: layout_of(kind),
         shape=CacheShape(
-            dtype=torch.float32, block_tokens=4, layer_names=("layer0",), open_blocks_max=4
+            dtype=torch.float32,
+            block_count=4,
+            block_tokens=4,
+            layer_names=("layer0",),
+            open_blocks_max=4,
         ),
         costs=StepCosts(None, step_tokens=64),
     )
@@ -84,6 +88,28 @@ def test_arena_without_room_for_a_chunk_is_told_once_and_loads_are_lost_at_once(
     (sentence,) = told
     assert "a chunk has 8192 bytes and arena_bytes room for 4096" in sentence
     assert "set a larger arena_bytes or a smaller chunk_tokens" in sentence
+    side.close()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "word"),
+    [
+        (torch.zeros(4, 4, 128), "a block of layer 0 has 2048 bytes and not 4096"),
+        (torch.zeros(4, 4, 256, device="meta"), "no way to copy to meta"),
+        (torch.zeros(4, 4, 512)[:, :, ::2], "no runs of bytes"),
+    ],
+)
+def test_blocks_that_cannot_be_moved_are_told_once_and_loads_are_lost(
+    blocks: torch.Tensor, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(LOGGER, "warning", lambda text, *values: told.append(text % values))
+    side = side_of(EngineClient(room_bytes=LARGE_BYTES), StateKind.KV, blocks)
+    for _ in range(2):
+        side.begin_step(StepOrders(fingerprint="m", loads=(LOAD,)))
+    assert side.take_finished(is_idle=True) == {"a"}
+    (sentence,) = told
+    assert word in sentence
     side.close()
 
 
