@@ -10,8 +10,7 @@ import pytest
 from kvstored.config import Config, ConfigError, load_config
 from kvstored.daemon import namespace_limits
 from kvstored.reload import Reload, changed_keys
-from kvstored.tiers.policy.shares import NO_QUOTA, Quotas
-from kvstored.tiers.policy.shares import TierUse
+from kvstored.tiers.policy.shares import NO_QUOTA, Quotas, TierUse
 from kvstored.tiers.upkeep.tier_quotas import SharedTier, TierQuotas
 from tests.support.daemon import MIB, DaemonProcess, Overrides
 from tests.support.waiting import wait_until

@@ -49,7 +49,7 @@ class Prompts:
         talk = _conversation(namespace, request.generation.conversation)
         token_ids = request.prompt
         if isinstance(token_ids, str):
-            is_continuation = talk is not None and bool(talk.token_ids)
+            is_continuation = talk is not None and bool(talk.told.token_ids)
             token_ids = tuple(
                 self._model.tokenizer.encode(token_ids, is_continuation=is_continuation)
             )
@@ -59,8 +59,8 @@ class Prompts:
         """For ``/v1/chat/completions``."""
         new_tokens_max = request.generation.new_tokens_max
         talk = _conversation(namespace, request.generation.conversation)
-        if talk is not None and talk.token_ids:
-            token_ids = self._next_turn(request.messages, talk.token_ids)
+        if talk is not None and talk.told.token_ids:
+            token_ids = self._next_turn(request.messages, talk.told.token_ids)
             return self._bounded(token_ids, new_tokens_max, "messages", talk)
         parts = self._model.template.opening(request.messages, mark=_mark())
         if request.names_caches:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from engine_adapters.conversation.words import Told
 from engine_adapters.runner.engine.restoration import Restoration, Restorer
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.save.saver import StateSaver
@@ -15,8 +16,7 @@ class StoredPrompt:
     the cache with their answers: of those nothing is ever cut.
     """
 
-    token_ids: Sequence[int] = ()
-    cuts: Sequence[Cut] = ()
+    told = Told()
     sink_tokens = 0
     loaded_cuts = 0
 
@@ -37,11 +37,8 @@ class StoredPrompt:
         self._saver = saver
         self._kept_name = kept_name
 
-    def enter_queue(self, place: int) -> None:
+    def queue(self, place: int | None) -> None:
         """As ``Conversing``; nobody follows a single prompt."""
-
-    def leave_queue(self) -> None:
-        """As ``Conversing``."""
 
     def begin(
         self, cuts: Sequence[Cut], *, cache: KvCache, first_slot: int, new_tokens: int

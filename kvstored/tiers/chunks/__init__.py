@@ -9,6 +9,6 @@ was not used for too long. Both tiers are shared by ``accounts``, whose rows of 
 ``account_rows``; ``expirer`` frees what has expired. Complete chunks come by ``put_path`` and go by
 ``read_path``; what is read again and again is brought into DRAM by ``promoter``. Damage that a read
 met is confirmed first (``damage``), on bytes that no client can write (``extent_load``, into
-frames, too, as a group by ``chunk_fetcher``); each of the two has a ``chunk_thread``. What operators see: ``status``, ``inspection``
-and, of namespaces, ``namespace_fill``.
+frames, too, as a group by ``chunk_fetcher``); each of the two has a ``chunk_thread``. What
+operators see: ``status``, ``inspection`` and, of namespaces, ``namespace_fill``.
 """

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kvstored.tiers.namespaces import NamespaceLimits
-from kvstored.tiers.policy.shares import GUARANTEED_MAX, NO_QUOTA, Quotas
-from kvstored.tiers.policy.shares import TierUse
+from kvstored.tiers.policy.shares import GUARANTEED_MAX, NO_QUOTA, Quotas, TierUse
 
 
 class QuotaError(ValueError):

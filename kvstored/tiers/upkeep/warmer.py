@@ -7,8 +7,8 @@ from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
 from kvstored.io.engine import Background, IoEngine
 from kvstored.store.write.chunk_store import ChunkStore
-from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.chunks.chunk_fetcher import ChunkFetcher
+from kvstored.tiers.chunks.dram import DramTier
 
 WARMED_AT_ONCE = 16
 """Chunks that are on their way together."""

@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from kvstored.tiers.namespaces import NamespaceLimits
-from kvstored.tiers.policy.shares import NO_QUOTA, Quota, Quotas
-from kvstored.tiers.policy.shares import TierUse
+from kvstored.tiers.policy.shares import NO_QUOTA, Quota, Quotas, TierUse
 from kvstored.tiers.upkeep.tier_quotas import QuotaError, SharedTier, TierQuotas
 
 TEAM = NamespaceLimits(name="team", dram=Quota(limit_bytes=40), devices=Quota(guaranteed_bytes=10))
