@@ -33,8 +33,8 @@ def match_within(
         except BaseException as error:  # its caller raises it
             answer.set_exception(error)
 
-    threading.Thread(target=ask, name=THREAD_NAME, daemon=True).start()
     end_s = clock() + wait_s
+    threading.Thread(target=ask, name=THREAD_NAME, daemon=True).start()
     while not answer.done() and (left_s := end_s - clock()) > 0:
         wait([answer], timeout=min(left_s, LOOK_S))
     if answer.done():
