@@ -49,7 +49,7 @@ def test_numbers_of_a_daemon(watched: DaemonProcess) -> None:
 def test_life_and_readiness(watched: DaemonProcess) -> None:
     assert ask(watched, "/healthz") == (200, "alive\n")
     assert ask(watched, "/readyz") == (200, "serving\n")
-    assert ask(watched, "/")[0] == 404
+    assert ask(watched, "/nothing")[0] == 404
 
 
 def test_the_socket_goes_with_the_daemon(watched: DaemonProcess) -> None:
