@@ -45,7 +45,6 @@ from engine_adapters.vllm.settings.engine_config import (
 from engine_adapters.vllm.settings.mode_choice import ModeChoice
 from engine_adapters.vllm.settings.options import AdapterOptions, RestoreMode
 from engine_adapters.vllm.settings.state_kinds import (
-    StateShape,
     all_kv,
     engine_profile,
     hcache_kinds,
@@ -387,15 +386,12 @@ class KvstoredConnector(KVConnectorBase_V1):
             fingerprint,
             dtype=cache_dtype(self._vllm_config),
             shape=shape,
-            kinds=self._kinds(shape),
+            kinds=hcache_kinds(shape, self._profile)
+            if self._choice.stores_hidden
+            else all_kv(shape),
             chunk_tokens=self._options.chunk_tokens_for(shape.block_tokens),
             shard=shard_of(self._vllm_config, rank),
         )
-
-    def _kinds(self, shape: StateShape) -> tuple[StateKind, ...]:
-        if not self._choice.stores_hidden:
-            return all_kv(shape)
-        return hcache_kinds(shape, self._profile)
 
     @staticmethod
     def _say(sentence: str) -> None:

@@ -335,14 +335,12 @@ class TieredStore:
 
     def _make_open_sequences(self) -> OpenSequences:
         index = self._store.index
-        opened = OpenSequences(
+        return OpenSequences(
             table=SequenceTable(index=index, committer=self._store.committer),
             dram=self._dram,
             layout_of=index.layout,
             on_grown=self._used_together,
         )
-        self._dram.open_frames.let_go = opened.let_go_of_tails
-        return opened
 
     def _make_prefetcher(
         self, queue: WaitingQueue, engine: IoEngine, counters: Counters

@@ -111,7 +111,7 @@ class ClientBase(Generic[LinkT]):
         """All memory shared with the daemon; None while no session lives. Does not connect.
 
         For what has to be said of it to a device once, as that it is to be pinned: every session
-        has memory of its own. Whoever reads or writes it takes regions.
+        has memory of its own. What is read or written takes regions.
         """
         link = self._connection.current()
         return None if link is None else link.session.arena.memory

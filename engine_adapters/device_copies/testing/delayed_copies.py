@@ -144,7 +144,7 @@ class DelayedCopies:
         landing = self._later(lambda: staged.copy_(source))
         landing.hold_engine()
         yield Brought(staged, landing)
-        # Whoever keeps it keeps nothing.
+        # What keeps it keeps nothing.
         poison(staged)
 
     def _later(self, copy: Callable[[], object]) -> Landing:

@@ -59,7 +59,6 @@ class Flight:
 
     span: Span
     chunks: Sequence[int]
-    block_count: int
     landing: Landing
 
 
@@ -89,8 +88,6 @@ class LoadJob:
         self._first_copy_s = self._started_s
         self._lock = threading.Lock()
         self._claimed_chunks = 0
-        self._is_cancelled = False
-        self._loaded_blocks = 0
         self.end: LoadEnd | None = None
         """What came of it, once nothing more is copied."""
 
@@ -115,7 +112,7 @@ class LoadJob:
     def cancel(self) -> None:
         """No block is written any more."""
         with self._lock:
-            self._is_cancelled = True
+            self._claimed_chunks = max(self._claimed_chunks, self.order.span.chunks.stop)
             flights = list(self._flights)
         for flight in flights:
             flight.landing.hold_engine()
@@ -188,7 +185,7 @@ class LoadJob:
         )
 
     def _is_wanted(self, chunk: int) -> bool:
-        return not self._is_cancelled and chunk >= self._claimed_chunks
+        return chunk >= self._claimed_chunks
 
     def _stop_token(self, chunk: int) -> int:
         """The position after the last wanted token of a chunk."""
@@ -235,7 +232,6 @@ class LoadJob:
             if not self._taken_chunks:
                 self._first_copy_s = time.monotonic()
             self._taken_chunks += len(flight.chunks)
-            self._loaded_blocks += flight.block_count
             if self._bound is not None:
                 self._bound.loaded(self._stop_token(flight.chunks[-1]))
             moved = True
@@ -288,10 +284,7 @@ class LoadJob:
                     copies,
                     after=self._after,
                 )
-                block_count = sum(len(copy.block_ids) for copy in copies)
-                self._flights.append(
-                    Flight(span=span, chunks=chunks, block_count=block_count, landing=landing)
-                )
+                self._flights.append(Flight(span=span, chunks=chunks, landing=landing))
             filled_s = time.monotonic() - begun_s
             return True
 
@@ -310,7 +303,10 @@ class LoadJob:
         # An end in any case, also where the reader cannot say what it read.
         self.end = LoadEnd(
             load_id=self.order.load_id,
-            loaded_blocks=self._loaded_blocks,
+            loaded_blocks=sum(
+                len(self.order.span.copy_of(chunk).block_ids)
+                for chunk in self._ordered_chunks[: self._taken_chunks]
+            ),
             lost_chunks=(self._ordered_chunks[self._taken_chunks],) if lost and is_partial else (),
             duration_s=time.monotonic() - self._started_s,
         )

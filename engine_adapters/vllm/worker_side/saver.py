@@ -86,9 +86,6 @@ class Saver:
         self._check = check
         self._give_up = give_up
         self._is_off = False
-        self._hidden = [
-            layer for layer, state in enumerate(layout.layers) if state.kind is StateKind.HIDDEN
-        ]
         self._queue: queue.Queue[Snapshot | None] = queue.Queue()
         self._lock = threading.Lock()
         self._tally = Tally()
@@ -187,9 +184,11 @@ class Saver:
             ids = [block for piece in pieces for block in piece.block_ids]
             yield self._blocks.gather(layer, ids, slices)
             return
+        kinds = [state.kind for state in self._layout.layers[:layer]]
+        place = kinds.count(StateKind.HIDDEN)
         for target, piece in zip(slices, pieces, strict=True):
             assert piece.rows is not None, "only complete chunks are taken"
-            rows = piece.rows[self._hidden.index(layer)].view(torch.uint8).flatten()
+            rows = piece.rows[place].view(torch.uint8).flatten()
             yield self._blocks.copies.fetch((rows,), target)
 
     def _passes(

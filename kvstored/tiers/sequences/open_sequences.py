@@ -3,9 +3,10 @@
 import math
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 from kvstored.store.sequences.rules import (
     SequenceBusyError,
@@ -15,6 +16,7 @@ from kvstored.store.sequences.rules import (
 from kvstored.store.sequences.sequence_state import SequenceState
 from kvstored.store.sequences.sequence_table import SequenceTable
 from kvstored.tiers.chunks.dram import DramTier
+from kvstored.tiers.sequences.flushed_tails import LET_GO_AT_ONCE, FlushedTails
 from kvstored.tiers.sequences.open_sequence import OpenSequence, SequenceId
 from kvstored_contract.layout import StateLayout
 
@@ -23,8 +25,6 @@ def _nobody_hears(_namespace_id: bytes, _keys: tuple[bytes, ...]) -> None:
     pass
 
 
-LET_GO_AT_ONCE = 16
-"""Frames of flushed tails that go for one that is wanted: of one size class there may be none."""
 OPEN_SEQUENCES_PER_SESSION_MAX = 4096
 OPEN_CHUNKS_PER_SESSION_MAX = 262_144
 """Chunks of these: both bound the daemon's memory for what one client names.
@@ -61,8 +61,8 @@ class OpenSequences:
         self._owned: dict[int, dict[SequenceId, int]] = {}
         """Sequences of each session, with the chunks that count for them."""
         self._chunk_counts: Counter[int] = Counter()
-        self._loose: OrderedDict[SequenceId, None] = OrderedDict()
-        """Sequences whose frames may hold only what is flushed, the longest flushed first."""
+        self.flushed = FlushedTails()
+        dram.open_frames.let_go = partial(let_go_of_tails, self)
 
     def resolve(self, namespace_id: bytes, session_id: int, name: str) -> SequenceId:
         """Which sequence a session means by a name: its own ephemeral one comes first."""
@@ -161,52 +161,12 @@ class OpenSequences:
         self.on_grown(sequence.identity.namespace_id, state.grown_keys(sequence.known))
         sequence.state = state
 
-    def may_let_go(self, sequence: OpenSequence) -> None:
-        """Notes a held sequence that was flushed: others may have its frame."""
-        if sequence.frame is not None and sequence.known.is_flushed:
-            with self._lock:
-                self._loose[sequence.identity] = None
-                self._loose.move_to_end(sequence.identity)
-
-    def let_go_of_tails(self) -> bool:
-        """Closes frames of a few flushed tails that nobody uses now; False when there are none.
-
-        The next append to such a sequence loads its short chunk, as after a start. Without this
-        the conversations that wait for their next turn would fill DRAM. Waits for nobody, so a
-        holder of other sequences may call it.
-        """
-        closed = 0
-        for _ in range(len(self._loose)):
-            with self._lock:
-                if not self._loose:
-                    break
-                identity, _ = self._loose.popitem(last=False)
-            closed += self._let_go(identity)
-            if closed == LET_GO_AT_ONCE:
-                break
-        return closed > 0
-
-    def _let_go(self, identity: SequenceId) -> bool:
-        try:
-            with self._held(identity, 0.0) as sequence:
-                # Somebody may have appended since.
-                if sequence.frame is None or not sequence.known.is_flushed:
-                    return False
-                self.close_frame(sequence)
-                return True
-        except SequenceBusyError:
-            with self._lock:
-                if identity in self._sequences:
-                    self._loose[identity] = None
-            return False
-
     def close_frame(self, sequence: OpenSequence) -> None:
         """Gives back the frame of a held sequence's tail, if there is one."""
         if sequence.frame is not None:
             self._dram.open_frames.close(sequence.frame)
             sequence.frame = None
-            with self._lock:
-                self._loose.pop(sequence.identity, None)
+            self.flushed.discard(sequence.identity)
 
     def forget(self, sequence: OpenSequence) -> None:
         """Takes a held sequence out of memory: it is deleted, or could not be made."""
@@ -263,10 +223,39 @@ class OpenSequences:
                 sequence.users -= 1
                 if not sequence.users and sequence.is_idle:
                     self._disown(sequence)
-                    self._loose.pop(identity, None)
+                    self.flushed.discard(identity)
                     del self._sequences[identity]
 
     def _disown(self, sequence: OpenSequence) -> None:
         owned = self._owned.get(sequence.owner, {})
         self._chunk_counts[sequence.owner] -= owned.pop(sequence.identity, 0)
         sequence.owner = 0
+
+
+def let_go_of_tails(opened: OpenSequences) -> bool:
+    """Closes frames of a few flushed tails that nobody uses now; False when there are none.
+
+    The next append to such a sequence loads its short chunk, as after a start. Without this the
+    conversations that wait for their next turn would fill DRAM. Waits for nobody, so a holder of
+    other sequences may call it.
+    """
+    closed_count = 0
+    for _ in range(len(opened.flushed)):
+        identity = opened.flushed.take()
+        if identity is None:
+            break
+        closed_count += _let_go(opened, identity)
+        if closed_count == LET_GO_AT_ONCE:
+            break
+    return closed_count > 0
+
+
+def _let_go(opened: OpenSequences, identity: SequenceId) -> bool:
+    with opened.held_if_free([identity]) as held:
+        if not held:
+            opened.flushed.add(identity)
+        # Somebody may have appended since.
+        may_go = [each for each in held if each.frame is not None and each.known.is_flushed]
+        for sequence in may_go:
+            opened.close_frame(sequence)
+    return bool(may_go)

@@ -184,7 +184,8 @@ class Sequences:
             if tail and (is_settled or state.durable_tail is None):
                 state = state.with_flushed_tail(tail)
             self._opened.store(sequence, state)
-            self._opened.may_let_go(sequence)
+            if sequence.frame is not None and sequence.known.is_flushed:
+                self._opened.flushed.add(sequence.identity)
             return sequence.known
 
     def delete(self, caller: Caller, name: str) -> None:

@@ -11,6 +11,7 @@ from kvstored.store.sequences.rules import SequenceConflictError
 from kvstored.store.sequences.sequence_table import SequenceStorageError
 from kvstored.tiers.chunks.requests import AppendOutcome, PutOutcome, PutTicket
 from kvstored.tiers.chunks.stager import Stager
+from kvstored.tiers.sequences.open_sequences import let_go_of_tails
 from kvstored_contract.reasons import Reason
 from tests.support.appends import BIG, ME, OTHER, append, open_bytes
 from tests.support.rows import Rows
@@ -76,7 +77,7 @@ def test_a_flushed_tail_that_is_deleted_is_forgotten(two: StoreUnderTest) -> Non
     for name in "ab":
         flush(two, name, 1)
         two.store.sequences.delete(ME, name)
-    assert not two.store.open_sequences.let_go_of_tails()
+    assert not let_go_of_tails(two.store.open_sequences)
     assert open_bytes(two) == 0
 
 
@@ -85,9 +86,9 @@ def test_a_flushed_tail_that_became_a_chunk_is_forgotten(two: StoreUnderTest) ->
     assert add(two, "a", range(1, 4)) == AppendOutcome(4)
     wait_until(lambda: two.store.sequences.get(ME, "a").durable_tokens == 4)
     two.store.open_sequences.end_session(ME.session_id)
-    assert not two.store.open_sequences.let_go_of_tails()
+    assert not let_go_of_tails(two.store.open_sequences)
     assert open_bytes(two) == 0
-    assert not two.store.open_sequences._loose
+    assert len(two.store.open_sequences.flushed) == 0
 
 
 def test_another_session_takes_the_frame_and_its_end_gives_it_back(two: StoreUnderTest) -> None:
