@@ -42,9 +42,11 @@ def main() -> int:
         print(f"going on after step {trainer.step} and {trainer.seconds:.0f} s")
     progress = _Progress(trainer, network, plan, prepared)
     deadline_s = time.perf_counter() + options.seconds
-    while not trainer.is_over and (left_s := deadline_s - time.perf_counter()) > 0:
+    left_s = options.seconds
+    while not trainer.is_over and left_s > 0:
         trainer.run(min(SAVED_EVERY_S, left_s), progress.show)
         trainer.save(options.folder)
+        left_s = deadline_s - time.perf_counter()
     if trainer.is_over:
         write_checkpoint(options.folder / "model", network, trainer, plan, prepared)
         print(f"the model is in {options.folder / 'model'}")
