@@ -44,6 +44,7 @@ _READING = (
     "engine_adapters/chunk_codec.py",
     "engine_adapters/codecs",
     "engine_adapters/file_digests.py",
+    "engine_adapters/device_copies",
     "engine_adapters/hashed_file.py",
     "engine_adapters/hints",
     "engine_adapters/layout_check.py",
