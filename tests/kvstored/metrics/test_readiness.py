@@ -25,3 +25,10 @@ def test_what_has_failed_is_named() -> None:
     assert report.readiness is Readiness.DEGRADED
     assert report.readiness.takes_work
     assert [reason.split()[0] for reason in report.reasons] == ["/d1", "a"]
+
+
+def test_a_drained_daemon_says_how_that_ends() -> None:
+    report = report_of(Readiness.SERVING, replace(snapshot_of(), is_drained=True))
+    assert report.readiness is Readiness.DRAINING
+    assert not report.readiness.takes_work
+    assert "kvstored drain --resume" in report.reasons[0]

@@ -94,3 +94,12 @@ def test_a_sequence_grows_from_the_chunk_before() -> None:
     assert longer.grown_keys(flushed) == KEYS[1:4]
     assert longer.cut(1).grown_keys(longer) == ()
     assert EMPTY.extended(7, ()).with_flushed_tail(TAIL).grown_keys(EMPTY) == (TAIL.key,)
+
+
+def test_a_tail_is_flushed_while_all_of_the_sequence_is_durable() -> None:
+    flushed = EMPTY.extended(23, KEYS[:1]).advanced(()).with_flushed_tail(TAIL)
+    assert flushed.is_flushed
+    assert not flushed.extended(1, ()).is_flushed
+    assert not flushed.extended(9, KEYS[1:2]).is_flushed
+    assert not EMPTY.extended(23, KEYS[:1]).with_flushed_tail(TAIL).is_flushed
+    assert not EMPTY.extended(16, KEYS[:1]).advanced(()).is_flushed
