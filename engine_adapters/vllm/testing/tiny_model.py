@@ -34,7 +34,7 @@ def make_model(folder: Path, *, seed: int = 0, **changes: Any) -> Path:
         models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>")
     )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(  # transformers has no types here
+    PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token="<s>",
         eos_token="</s>",
