@@ -7,8 +7,8 @@ asks (``metrics``). The daemon is put together in ``daemon``, as ``config`` says
 operated by the command (``cli``, also started as a module), which also looks at the machine
 (``doctor``). Beside them: counts of what happened (``counters``) and how long calls took
 (``call_times``), moments until which is waited (``deadlines``), how threads let the event loop pass
-(``turnstile``), the C library's settings (``c_library``), and where a measurement comes from
-(``evidence``). What changes while the daemon runs: ``reload``.
+(``turnstile``), the C library's settings (``c_library``), the interpreter's ``full_collections``,
+and where a measurement comes from (``evidence``). What changes while the daemon runs: ``reload``.
 """
 
 

@@ -116,7 +116,10 @@ class LinkedPrompts:
         report = link.completion.restore
         computed = link.completion.computed_tokens
         if report.restored_tokens + computed != link.completion.prompt_tokens:
-            raise BenchmarkError(f"{name}: {report.restored_tokens} tokens loaded, {computed} not")
+            raise BenchmarkError(
+                f"{name}: {report.restored_tokens} tokens loaded, {computed} not, of a "
+                f"{'cold' if is_cold else 'warm'} store: {report}"
+            )
         if is_cold and report.dram_bytes > report.device_bytes:
             raise BenchmarkError(
                 f"{name}: of a cold store {report.dram_bytes} bytes came from DRAM and "

@@ -5,6 +5,7 @@ lose of a trained model's answers is another measurement, and its figures are no
 """
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -58,17 +59,28 @@ def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
 def _places(
     stack: ExitStack, folder: Path, scale: Scale, model: CountedModel
 ) -> dict[str, LinkedPrompts]:
-    """The same entries in a daemon with much DRAM and in one with hardly any."""
+    """The same entries in a daemon with much DRAM and in one with hardly any.
+
+    With so little DRAM entries cannot be made: that daemon had more before it was started again.
+    """
     token_ids = document_tokens(folder / "model", max(scale.lengths))
     found: dict[str, LinkedPrompts] = {}
-    for place, dram_bytes in ((WARM, scale.warm_dram_bytes), (COLD, scale.cold_dram_bytes)):
+    for place in (WARM, COLD):
         (folder / place).mkdir()
         options = DaemonOptions(
             folder=folder / place,
             device_bytes=scale.device_bytes,
-            dram_bytes=dram_bytes,
+            dram_bytes=scale.warm_dram_bytes,
+            slab_bytes=scale.slab_bytes,
             arena_bytes_max=ARENA_BYTES,
         )
+        if place == COLD:
+            with (
+                served(options, name="pic making") as (_, client),
+                closing(LinkedPrompts(scale, model, client, token_ids)),
+            ):
+                pass
+            options = replace(options, dram_bytes=scale.cold_dram_bytes, is_formatted=True)
         _, client = stack.enter_context(served(options, name=f"pic {place}"))
         prompts = LinkedPrompts(scale, model, client, token_ids)
         found[place] = stack.enter_context(closing(prompts))

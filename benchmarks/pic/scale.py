@@ -37,6 +37,7 @@ class Scale:
     entry_tokens: int = 512
     question_tokens: int = 32
     sink_tokens: int = 16
+    slab_bytes: int = 4 * 1024 * 1024
     cold_dram_bytes: int = 16 * 1024 * 1024
     warm_dram_bytes: int
     device_bytes: int
@@ -59,6 +60,7 @@ QUICK = Scale(
     rounds=Rounds(count=3, count_min=2, time_limit_s=150),
     warm_dram_bytes=512 * 1024 * 1024,
     device_bytes=512 * 1024 * 1024,
+    slab_bytes=2 * 1024 * 1024,
     cold_dram_bytes=8 * 1024 * 1024,
     scratch_bytes=3_000_000_000,
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvstored.c_library import return_free_memory
+from kvstored.full_collections import collect_all
 from kvstored.server.access import AccessRules
 from kvstored.server.calls import CallsInProgress, Latencies, Services
 from kvstored.server.grpc_server import grpc_target, start_grpc_server
@@ -142,6 +143,7 @@ class Server:
             asyncio.create_task(sockets.serve()),
             asyncio.create_task(self._sessions.expire_leases()),
             asyncio.create_task(self._expire_pins()),
+            asyncio.create_task(collect_all()),
             asyncio.create_task(return_free_memory()),
         ]
         self._notifier.ready(f"epoch {self._options.epoch}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.support.waiting import PATIENCE_S, until
+from tests.support.waiting import PATIENCE_S, until, until_async
 
 CHROMIUM = shutil.which("chromium")
 _OPTIONS = (
@@ -55,6 +55,11 @@ class Tab:
         answer = await self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    async def is_loaded(self) -> bool:
+        """Whether the document is whole, and not the empty one that comes first."""
+        is_whole = "document.readyState === 'complete' && location.protocol !== 'about:'"
+        return bool(await self.value(is_whole))
 
     async def shape(self, width: int, height: int, scheme: str) -> None:
         """Gives the window a size, and a preference for ``light`` or ``dark``."""
@@ -98,7 +103,9 @@ async def opened(url: str) -> AsyncIterator[Tab]:
                 async with session.ws_connect(
                     page["webSocketDebuggerUrl"], max_msg_size=0
                 ) as socket:
-                    yield Tab(socket)
+                    tab = Tab(socket)
+                    await until_async(tab.is_loaded)
+                    yield tab
         finally:
             process.terminate()
             await process.wait()

@@ -17,20 +17,21 @@ from tests.support import scale
 TINY = Scale(
     shape=RandomModelShape(
         vocab_size=512,
-        hidden_size=256,
+        hidden_size=768,
         intermediate_size=64,
         layer_count=2,
         head_count=4,
         kv_head_count=4,
         position_count=1024,
     ),
-    lengths=(256, 384, 512),
+    lengths=(512, 640, 768),
     rounds=Rounds(count=1, count_min=1, time_limit_s=1.0),
     methods=("full", "cacheblend15", "attnlink16", "sink", "query16"),
     entry_tokens=128,
     question_tokens=16,
-    # Nothing is checked that DRAM could change at this size but where bytes come from.
-    cold_dram_bytes=1024 * 1024,
+    # A chunk is nearly a slab: DRAM holds three of the eight of the shortest prompt.
+    slab_bytes=1024 * 1024,
+    cold_dram_bytes=4 * 1024 * 1024,
     warm_dram_bytes=64 * 1024 * 1024,
     device_bytes=256 * 1024 * 1024,
     scratch_bytes=1_000_000_000,

@@ -1,0 +1,43 @@
+"""Lists of free tuples do not grow for good."""
+
+import asyncio
+import contextlib
+import re
+import sys
+
+import pytest
+
+from kvstored.full_collections import TIME_SHARE_MAX, collect_all, wait_s
+
+LENGTH, COUNT = 17, 600
+
+
+def free_tuples(capfd: pytest.CaptureFixture[str]) -> int:
+    """What the interpreter keeps of LENGTH."""
+    capfd.readouterr()
+    sys._debugmallocstats()
+    found = re.search(rf"(\d+) free {LENGTH}-sized PyTupleObject", capfd.readouterr().err)
+    assert found is not None
+    return int(found[1])
+
+
+async def collected() -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(collect_all(interval_s=0.001), timeout=0.5)
+
+
+def test_free_tuples_of_a_length_grew_until_there_were_two_thousand(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Bug: resident memory grew for hours, by a few bytes with each call."""
+    made = [tuple([0] * LENGTH) for _ in range(COUNT)]
+    del made
+    assert free_tuples(capfd) >= COUNT
+    asyncio.run(collected())
+    assert free_tuples(capfd) < COUNT // 10
+
+
+@pytest.mark.parametrize(("took_s", "waited_s"), [(0.0, 30.0), (0.02, 30.0), (0.05, 50.0)])
+def test_collections_take_a_small_part_of_the_time(took_s: float, waited_s: float) -> None:
+    assert wait_s(30.0, took_s) == waited_s
+    assert took_s <= TIME_SHARE_MAX * wait_s(30.0, took_s)
