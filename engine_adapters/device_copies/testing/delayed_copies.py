@@ -178,7 +178,9 @@ class DelayedCopies:
                     continue
                 _, _, copy, landing = heapq.heappop(self._due)
             try:
-                copy()
+                # Engines make their tensors in this mode, and it belongs to a thread.
+                with torch.inference_mode():
+                    copy()
             except Exception as error:
                 landing.end(error)
             else:

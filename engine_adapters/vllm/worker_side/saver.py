@@ -4,6 +4,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -166,7 +167,9 @@ class Saver:
             is_kept = False
         landing = all_of(landings)
         if not (is_kept and self._passes(slices_of, pieces[0], landing)):
-            landing.wait()
+            # The region is free when the copies are over, however they ended.
+            with suppress(Exception):
+                landing.wait()
             region.release()
             self._count("dropped_saves", len(pieces))
             return

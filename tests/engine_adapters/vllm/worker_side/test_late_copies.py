@@ -1,6 +1,8 @@
 """Loads and saves of a device whose copies come late, in any order, and leave poison until then."""
 
+import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -223,6 +225,34 @@ def test_a_save_without_memory_is_dropped_when_what_was_begun_is_over() -> None:
     saver = saver_of(client, copies=copies)
     saver.save([order_of(1)])
     assert [landing.is_over for landing in copies.landings] == [True]
+    assert saver.take_counts() == {"dropped_saves": 1}
+    assert client.free_bytes == ROOM_BYTES
+    saver.drain()
+
+
+class Failing(DelayedCopies):
+    """A device that copies nothing, and says so when somebody waits."""
+
+    def gather(self, blocks: Tensor, block_ids: Sequence[int], target: Tensor) -> Landing:
+        return self._later(_fail)
+
+
+def _fail() -> None:
+    raise RuntimeError("no copy")
+
+
+class Checked:
+    """A check of the first chunk, which is never reached."""
+
+    compare: Any = None
+
+
+def test_a_first_save_whose_copy_failed_ended_the_engine() -> None:
+    """Bug: it was waited for once more before its region went, and raised into the engine."""
+    client, given_up = EngineClient(), threading.Event()
+    saver = saver_of(client, copies=Failing(delay_s=LATE_S), check=Checked(), give_up=given_up.set)
+    saver.save([order_of(1)])
+    assert given_up.is_set()
     assert saver.take_counts() == {"dropped_saves": 1}
     assert client.free_bytes == ROOM_BYTES
     saver.drain()
