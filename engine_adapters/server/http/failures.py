@@ -5,7 +5,7 @@ import logging
 from aiohttp import web
 
 from engine_adapters.conversation.errors import ConversationError
-from engine_adapters.link.errors import ExpiredError, LinkError
+from engine_adapters.link.errors import ExpiredError, LinkError, LostEntryError, QuotaError
 from engine_adapters.runner.model.errors import RequestError
 from engine_adapters.server.http.turn import AbortedError
 from engine_adapters.server.protocol.api_error import FAILED, ApiError
@@ -23,6 +23,18 @@ def as_api_error(error: Exception) -> ApiError:
         case ExpiredError():
             message = f"there is no context cache {error.entry_id!r}: it has expired, or never was"
             return ApiError(message, status=404, code="context_cache_not_found")
+        case LostEntryError():
+            message = (
+                f"the store has lost the text of context cache {error.entry_id!r}; create it from "
+                "the same text once more, which keeps its id"
+            )
+            return ApiError(message, status=410, code="context_cache_lost")
+        case QuotaError():
+            message = (
+                f"this key may have no more context caches ({error.limit_name} is {error.limit}); "
+                "delete some, or give them a ttl"
+            )
+            return ApiError(message, status=429, code=f"context_caches_{error.limit_name}")
         case RequestError():
             return ApiError(str(error))
         case AbortedError():

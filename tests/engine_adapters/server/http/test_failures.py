@@ -1,0 +1,25 @@
+import pytest
+
+from engine_adapters.conversation.errors import ConversationError
+from engine_adapters.link.errors import ExpiredError, LinkError, LostEntryError, QuotaError
+from engine_adapters.runner.model.errors import RequestError
+from engine_adapters.server.http.failures import as_api_error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (ExpiredError("cc-1"), 404, "cc-1"),
+        (LostEntryError("cc-1"), 410, "create it from the same text"),
+        (QuotaError("entries_max", 8, 9), 429, "entries_max is 8"),
+        (LinkError("no room"), 503, "no room"),
+        (ConversationError("gone"), 503, "gone"),
+        (RequestError("too long"), 400, "too long"),
+        (KeyError("secret"), 500, "the server's log"),
+    ],
+)
+def test_what_a_client_hears(error: Exception, status: int, says: str) -> None:
+    told = as_api_error(error)
+    assert told.status == status
+    assert says in str(told)
+    assert "secret" not in str(told)
