@@ -10,12 +10,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LAB = re.compile(r"^from tests\.support(\.(scale|labs) import| import .*\b(scale|labs)\b)")
+LONGEST = ("tests/system/test_conversations.py", "tests/faults/media/test_machine.py")
+"""Files of the longest labs. Begun last, one would keep a process busy for up to three quarters of
+an hour after the other has nothing left."""
 ALONE = re.compile(r"^from tests\.support(\.sharing import .*\bALONE\b| import .*\bsharing\b)")
 
 
 def lab_files() -> list[str]:
-    """Test files that may have tests of a size (``quick``, ``long``), from the root, sorted."""
-    return _files_with(LAB)
+    """Test files that may have tests of a size (``quick``, ``long``), from the root.
+
+    The longest come first, as they are run; all others are sorted.
+    """
+    files = _files_with(LAB)
+    return [*LONGEST, *(file for file in files if file not in LONGEST)]
 
 
 def alone_files() -> list[str]:
