@@ -5,8 +5,10 @@ line. Whatever vLLM prints goes to the standard error. Run by ``engine_process``
 interpreter that has vLLM.
 """
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -148,7 +150,8 @@ def _until(condition: Callable[[], bool]) -> bool:
 
 
 def obey(child_class: type[EngineChild]) -> None:
-    """Obeys until the input ends."""
+    """Obeys until the input ends. SIGUSR1 has it print where its threads are."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 

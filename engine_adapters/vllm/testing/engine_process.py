@@ -1,8 +1,10 @@
 """Runs ``engine_child``, with the interpreter that has vLLM."""
 
 import json
+import select
 import signal
 import subprocess
+import time
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Self
@@ -17,6 +19,11 @@ from engine_adapters.vllm.testing.errors import EngineError
 from engine_adapters.vllm.testing.fork_server import ForkedProcess, ForkServer
 
 _LOG_SHOWN = 4000
+_STACKS_SHOWN = 20_000
+ANSWER_S = 300.0
+"""Longest that an engine takes for its start or a verb."""
+STACKS_S = 1.0
+"""In which an engine that does not answer says where its threads are."""
 
 
 class EngineProcess:
@@ -24,7 +31,8 @@ class EngineProcess:
 
     ``changes`` are arguments of ``LLM`` besides those of ENGINE. With ``copies`` it begins as a
     copy of that server's process, which has imported vLLM under ENGINE_DEFAULTS. Raises
-    EngineError with the end of the log when the engine ends by itself.
+    EngineError with the end of the log when the engine ends by itself, and with where its threads
+    are when it does not answer for ``answer_s``.
     """
 
     def __init__(
@@ -34,12 +42,14 @@ class EngineProcess:
         *,
         module: str = "engine_adapters.vllm.testing.engine_child",
         copies: ForkServer | None = None,
+        answer_s: float = ANSWER_S,
         **changes: Any,
     ) -> None:
         self._arguments = {"model": str(model), **ENGINE, **changes}
         self._log_path = log
         self._module = module
         self._copies = copies
+        self._answer_s = answer_s
         self._process: subprocess.Popen[str] | ForkedProcess | None = None
 
     def ask(self, verb: str, **arguments: Any) -> Any:
@@ -138,8 +148,21 @@ class EngineProcess:
     def _read(self) -> Any:
         assert self._process is not None
         assert self._process.stdout is not None
+        # An answer is one line, so that nothing of it was read before.
+        if not select.select([self._process.stdout], [], [], self._answer_s)[0]:
+            self._process.send_signal(signal.SIGUSR1)
+            # The engine writes them without Python, so that nothing says when it has.
+            time.sleep(STACKS_S)
+            # It would not obey the end of its input either.
+            self._process.kill()
+            raise EngineError(
+                f"the engine did not answer for {self._answer_s:g} s; its log ends with:\n"
+                f"{self._log_end(_STACKS_SHOWN)}"
+            )
         line = self._process.stdout.readline()
         if not line:
-            log = self._log_path.read_text(errors="replace")[-_LOG_SHOWN:]
-            raise EngineError(f"the engine ended; its log ends with:\n{log}")
+            raise EngineError(f"the engine ended; its log ends with:\n{self._log_end(_LOG_SHOWN)}")
         return json.loads(line)
+
+    def _log_end(self, length: int) -> str:
+        return self._log_path.read_text(errors="replace")[-length:]
