@@ -153,7 +153,7 @@ STORE_WALKS = Lab(
     cases="runs of each state machine",
     smoke=3,
     quick=25,
-    long=300,
+    long=100,
 )
 STORE_WALK_STEPS = Lab(
     promise="torn, misdirected, lost, stale, flipped write",
@@ -245,7 +245,7 @@ INDEX_FLIPS = Lab(
     cases="changed bytes for each kind of stop",
     smoke=5,
     quick=50,
-    long=2000,
+    long=1000,
 )
 LOST_INDEXES = Lab(
     promise="index lost, cut, an older copy, of another set",
