@@ -9,17 +9,14 @@ from engine_adapters.runner.model.kv_cache import KvCache
 
 
 class Linking(Protocol):
-    """A prompt of which entries are stored (EPIC). The engine's thread only.
-
-    Nothing waits but ``hold`` and ``end``, each of which may take a call to the store.
-    """
+    """A prompt of which entries are stored (EPIC). The engine's thread only; nothing waits."""
 
     @property
     def groups(self) -> tuple[RowGroup, ...]:
         """What there is to compute by what is in the cache; at least the last token of it."""
 
     def hold(self) -> None:
-        """The request was added: what is stored of its entries stays until its ``end``."""
+        """It was added: soon what is stored of its entries is kept, until ``end``."""
 
     def begin(self, *, cache: KvCache, first_slot: int) -> Restoration | None:
         """Begins to load entries, each to its place; None where there is nothing to load.

@@ -129,10 +129,8 @@ class LinkRunner:
     def _add(self, request: LinkRequest, entries: Mapping[str, Entry]) -> int:
         """Queues a request; its number."""
         method = LinkMethod.named(request.method)
-        token_ids = {entry_id: entry.token_ids for entry_id, entry in entries.items()}
-        sinks = {key: entry.sink_ids for key, entry in entries.items() if entry.sink_ids}
         try:
-            prompt = self._store.prompt(request.parts, token_ids, method, sinks=sinks)
+            prompt = self._store.prompt(request.parts, entries, method)
         except ValueError as error:
             raise RequestError(str(error)) from error
         return self._engine.add_request(

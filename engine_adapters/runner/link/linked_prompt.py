@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
+from engine_adapters.link.entry import Entry
 from engine_adapters.link.errors import LinkError
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.link.parts import EntryPart, NewPart, Part
@@ -15,10 +17,11 @@ from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import Rates
 from engine_adapters.runner.link.chosen_restoration import Chooser, ChosenRestoration
 from engine_adapters.runner.link.deviations import PROBED_LAYER, Deviations
+from engine_adapters.runner.link.entry_leases import EntryHold, EntryLeases
 from engine_adapters.runner.link.entry_restoration import EntryRestoration
 from engine_adapters.runner.link.missing_states import MissingStates
 from engine_adapters.runner.link.query_ranking import QueryRanking
-from engine_adapters.runner.link.stored_entries import NO_SINKS, EntryFinder
+from engine_adapters.runner.link.stored_entries import EntryFinder
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.layer_loader import LayerLoader
@@ -26,7 +29,7 @@ from engine_adapters.runner.restore.loading_limit import LoadingLimit
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.restore.target import Target
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_client import Client, Lease, Order, Rotary
+from kvstored_client import Client, Order, Rotary
 from kvstored_contract.limits import LEASE_MS_MAX
 
 DEFAULTS = RestoreOptions()
@@ -46,7 +49,8 @@ PromptPart = EntryName | Sequence[int]
 class LinkStore:
     """What all linked prompts of an engine share: the client, the loader, a share of the arena.
 
-    Raises LinkError for states that cannot move to other positions. One thread only.
+    Raises LinkError for states that cannot move to other positions. One thread only, but ``prompt``
+    may be called from any.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class LinkStore:
         self.model = model
         self.loader = LayerLoader(model, state_format)
         self.share = ArenaShare.of_client(client)
+        self.leases = EntryLeases()
         self._rates = rates or Rates(None, token_budget=options.step_tokens)
         self._is_on_cpu = model.device.type == "cpu"
         self.read_options = ReadOptions(
@@ -90,16 +95,13 @@ class LinkStore:
     def prompt(
         self,
         parts: Sequence[PromptPart],
-        entries: Mapping[str, Sequence[int]],
+        entries: Mapping[str, Entry],
         method: LinkMethod,
-        *,
-        sinks: Mapping[str, Sequence[int]] = NO_SINKS,
     ) -> "LinkedPrompt":
         """A prompt of these parts in this order, for one request.
 
-        ``entries`` has the token ids of each entry by its id, and ``sinks`` those of its sink if
-        it has one. Raises ValueError for a prompt without tokens, and LinkError for a model of one
-        layer with a method that compares states.
+        ``entries`` has each entry by its id. Raises ValueError for a prompt without tokens, and
+        LinkError for a model of one layer with a method that compares states.
         """
         if method.deviating_percent and self.model.config.layer_count <= PROBED_LAYER:
             raise LinkError(f"{method} compares states of a layer that this model does not have")
@@ -107,20 +109,22 @@ class LinkStore:
         token_ids: list[int] = []
         for part in parts:
             if isinstance(part, EntryName):
-                ids = entries[part.entry_id]
-                sink_count = len(sinks.get(part.entry_id, ()))
-                sizes.append(EntryPart(part.entry_id, len(ids), sink_count))
+                entry = entries[part.entry_id]
+                ids = entry.token_ids
+                sizes.append(EntryPart(part.entry_id, len(ids), len(entry.sink_ids)))
             else:
-                ids = part
+                ids = tuple(part)
                 sizes.append(NewPart(len(ids)))
             token_ids += ids
         plan = plan_link(sizes, method)
         choice = Choice(method, chosen_count(plan, sizes, method))
+        sinks = {key: entry.sink_ids for key, entry in entries.items() if entry.sink_ids}
         return LinkedPrompt(self, plan, tuple(token_ids), sinks, choice)
 
     def close(self) -> None:
         """Ends all restorations and waits until they hold nothing any more."""
         self.share.close()
+        self.leases.close()
 
 
 class Choice(NamedTuple):
@@ -149,7 +153,7 @@ class LinkedPrompt:
         self._store = store
         self._chunk_tokens = store.state_format.layout.chunk_tokens
         self._restoration: EntryRestoration | ChosenRestoration | None = None
-        self._lease: Lease | None = None
+        self._held: EntryHold | None = None
 
     @property
     def groups(self) -> tuple[RowGroup, ...]:
@@ -161,13 +165,12 @@ class LinkedPrompt:
 
     def hold(self) -> None:
         """As ``Linking``: a lease, for as long as the store grants one."""
-        self._lease = self._finder().pinned(LEASE_MS_MAX)
+        self._held = self._store.leases.hold(partial(self._finder().pinned, LEASE_MS_MAX))
 
     def end(self) -> None:
         """As ``Linking``."""
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.release()
+        if self._held is not None:
+            self._store.leases.let_go(self._held)
 
     def begin(
         self, *, cache: KvCache, first_slot: int

@@ -99,13 +99,12 @@ class Prompts:
     ) -> Prompt:
         if namespace.links is None:
             raise ApiError(UNMOVABLE, parameter="messages")
-        entries: dict[str, Sequence[int]] = {}
-        for part in parts:
-            if isinstance(part, CachePart) and part.entry_id not in entries:
-                entries[part.entry_id] = namespace.entries.get(part.entry_id).token_ids
+        # Each once, in order: an error names the first one that is over.
+        named = dict.fromkeys(part.entry_id for part in parts if isinstance(part, CachePart))
+        entries = {entry_id: namespace.entries.get(entry_id) for entry_id in named}
         method = LinkMethod.named(request.generation.method)
         try:
-            link = namespace.links.prompt(list(self._named(parts)), entries, method)
+            link = namespace.links.prompt(self._named(parts), entries, method)
         except (LinkError, ValueError) as error:
             raise ApiError(str(error), parameter="messages") from error
         made = self._bounded(link.token_ids, request.generation.new_tokens_max, "messages", None)

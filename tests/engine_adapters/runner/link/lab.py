@@ -118,24 +118,7 @@ class LinkLab:
     def expected(
         self, parts: Sequence[ReferencePart], method: str, new_ids: Sequence[int]
     ) -> Tensor:
-        if method == "full":
-            every = [token_id for part in parts for token_id in part.token_ids]
-            return self.dense.plain([*every, *new_ids])
-        # The last token of a prompt is computed, and one of an entry has other states after that.
-        ends_new = not [part for part in parts if part.token_ids][-1].is_entry
-        has_sinks = any(part.sink_ids for part in parts)
-        if method == "naive" and ends_new and not has_sinks:
-            return self.dense.block_diagonal(parts, new_ids)
-        if method.startswith("cacheblend-"):
-            chosen = self.dense.deviating(parts, int(method.removeprefix("cacheblend-")))
-            return self.dense.linked(parts, chosen, new_ids)
-        if method.startswith(("query-", "split-")):
-            k = int(method.partition("-")[2])
-            boundary_k = k // 2 if method.startswith("split-") else 0
-            asked = self.dense.asked(parts, k, boundary_k=boundary_k)
-            return self.dense.linked(parts, asked, new_ids)
-        k = 0 if method == "naive" else int(method.removeprefix("attnlink-"))
-        return self.dense.linked(parts, boundary_tokens(parts, k), new_ids)
+        return expected_logits(self.dense, parts, method, new_ids)
 
     def lose(self, numbers: Sequence[int]) -> None:
         """Evicts these of the chunks of states, in the order in which they were stored."""
@@ -143,6 +126,30 @@ class LinkLab:
         keys = [key for key, one in self.store.chunks.items() if one.layout_id == layout_id]
         for number in numbers:
             self.store.chunks.pop(keys[number % len(keys)], None)
+
+
+def expected_logits(
+    dense: DenseLlama, parts: Sequence[ReferencePart], method: str, new_ids: Sequence[int]
+) -> Tensor:
+    """Of the reference, after the parts and ``new_ids``."""
+    if method == "full":
+        every = [token_id for part in parts for token_id in part.token_ids]
+        return dense.plain([*every, *new_ids])
+    # The last token of a prompt is computed, and one of an entry has other states after that.
+    ends_new = not [part for part in parts if part.token_ids][-1].is_entry
+    has_sinks = any(part.sink_ids for part in parts)
+    if method == "naive" and ends_new and not has_sinks:
+        return dense.block_diagonal(parts, new_ids)
+    if method.startswith("cacheblend-"):
+        chosen = dense.deviating(parts, int(method.removeprefix("cacheblend-")))
+        return dense.linked(parts, chosen, new_ids)
+    if method.startswith(("query-", "split-")):
+        k = int(method.partition("-")[2])
+        boundary_k = k // 2 if method.startswith("split-") else 0
+        asked = dense.asked(parts, k, boundary_k=boundary_k)
+        return dense.linked(parts, asked, new_ids)
+    k = 0 if method == "naive" else int(method.removeprefix("attnlink-"))
+    return dense.linked(parts, boundary_tokens(parts, k), new_ids)
 
 
 def entry(count: int, seed: int = 1) -> ReferencePart:

@@ -36,7 +36,7 @@ class DenseLlama:
         self._kv_heads: int = config.num_key_value_heads or config.num_attention_heads
         self._head_dim = config.hidden_size // config.num_attention_heads
         halves = torch.arange(0, self._head_dim, 2).float() / self._head_dim
-        self._speeds = 1.0 / (10_000.0**halves)
+        self._speeds = 1.0 / (config.rope_parameters["rope_theta"] ** halves)
         self.least_gap = torch.inf
         """Of the last call of ``asked``: how near those ranges were whose order matters."""
 

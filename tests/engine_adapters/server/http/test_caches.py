@@ -1,13 +1,17 @@
 """Context caches over HTTP, and who may name them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import LlamaForCausalLM
 
 from engine_adapters.runner.link.link_runner import LinkRequest, LinkRunner
 from engine_adapters.runner.link.linked_prompt import EntryName, PromptPart
 from engine_adapters.runner.model.tokenizer import Tokenizer
 from kvstored_client.testing import MemoryClient
+from tests.engine_adapters.runner.link.lab import expected_logits
+from tests.engine_adapters.runner.link.reference import DenseLlama, ReferencePart
 from tests.engine_adapters.server.lab import TEXT, USER, ServerLab
 
 CACHES, CHATS = "/v1/context_caches", "/v1/chat/completions"
@@ -64,6 +68,41 @@ async def test_caches_are_linked_as_the_runner_links_them(lab: ServerLab, method
     cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert cached == completion.restore.restored_tokens
     assert bool(cached) == (method != "full")
+
+
+@pytest.mark.parametrize("method", ["naive", "attnlink-4", "cacheblend-20"])
+async def test_a_cache_that_was_made_after_a_sink_is_linked_so(
+    lab: ServerLab, model_directory: Path, method: str
+) -> None:
+    """*Bug:* the server took its states as those of a plain entry: other keys, so all was computed.
+
+    What it computed then saw no sink.
+    """
+    tokenizer = Tokenizer.from_directory(lab.directory)
+    dense = DenseLlama(LlamaForCausalLM.from_pretrained(model_directory).eval())
+    texts, sink = [tokenizer.encode(text) for text in (TEXT, OTHER)], tokenizer.encode("the store")
+    with (
+        MemoryClient(lab.store) as client,
+        LinkRunner(lab.model, client, lab.state_format, cache_tokens=400) as runner,
+    ):
+        ids = runner.generate_context_cache(texts, sink_ids=sink)
+    async with lab.serve() as served:
+        question = {"type": "text", "text": "why?"}
+        messages = asking(part(ids[1]), part(ids[0]), question)
+        asked: dict[str, Any] = {"max_tokens": 6, "temperature": 0, "link_method": method}
+        answer = await served.ask(CHATS, messages=messages, **asked)
+    parts = [
+        ReferencePart(tuple(tokenizer.encode("user: ")), False),
+        ReferencePart(tuple(texts[1]), True, tuple(sink)),
+        ReferencePart(tuple(texts[0]), True, tuple(sink)),
+        ReferencePart(tuple(tokenizer.encode("why?\nassistant: ")), False),
+    ]
+    new_ids: list[int] = []
+    for _ in range(6):
+        new_ids.append(int(expected_logits(dense, parts, method, new_ids).argmax()))
+    assert answer["choices"][0]["message"]["content"] == tokenizer.decode(new_ids)
+    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached
 
 
 async def test_a_namespace_knows_its_own_caches_only(lab: ServerLab) -> None:
