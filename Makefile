@@ -8,7 +8,7 @@ VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 VLLM_REQUIREMENTS := $(wildcard engine_adapters/vllm/requirements*.txt)
 
-.PHONY: setup demo test test-labs test-long test-vllm lint check-types protos clean
+.PHONY: setup demo test test-labs test-long test-vllm lint check-types gpu-bundle protos clean
 
 # A module is compiled once, when the first process imports it: pip would compile everything that
 # it installs, which takes half of a setup, and without files of bytecode each of the many processes
@@ -65,6 +65,12 @@ $(VLLM_STAMP): pyproject.toml $(VLLM_REQUIREMENTS)
 	$(VLLM_VENV)/bin/python $(INSTALL) --no-deps --requirement engine_adapters/vllm/requirements-nodeps.txt
 	$(VLLM_VENV)/bin/python $(INSTALL) --no-deps --editable .
 	@touch $(VLLM_STAMP)
+
+# What `python -m benchmarks gpu` needs beside PyTorch, in one folder for a machine with a GPU and
+# without a network, whose Python GPU_PYTHON names.
+GPU_PYTHON ?= 3.12
+gpu-bundle: setup
+	$(BIN)/python -m benchmarks.gpu.bundle.build --python $(GPU_PYTHON)
 
 protos: setup
 	$(BIN)/python protos/generate.py

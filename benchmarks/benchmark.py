@@ -32,7 +32,8 @@ class Settings:
     were chosen; none are all. ``platforms`` and ``models`` are what the simulation of
     restorations was asked to show besides the paper's. Pictures go to ``plots``, if anywhere.
     ``peer_python`` is the interpreter of an environment that has the peer of ``peers``. ``traces``
-    are files of requests that ``tiering`` replays.
+    are files of requests that ``tiering`` replays. ``device`` is what ``gpu`` measures; None is the
+    GPU.
     """
 
     quick: bool
@@ -45,6 +46,7 @@ class Settings:
     plots: Path | None = None
     peer_python: Path | None = None
     traces: tuple[Path, ...] = ()
+    device: str | None = None
 
     def random(self) -> random.Random:
         """A generator that starts from the seed."""
@@ -56,13 +58,14 @@ class Benchmark:
     """One benchmark. ``figures`` are stable keys that others may read.
 
     ``parts`` names the parts that can be run alone, with the figures of each; together
-    they have all figures.
+    they have all figures. One that ``may_leave_out`` figures says which parts it left out.
     """
 
     name: str
     figures: tuple[str, ...]
     run: Callable[[Settings], tuple[Series, ...]]
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    may_leave_out: bool = False
 
     def promised(self, parts: Sequence[str]) -> tuple[str, ...]:
         """The figures of these parts, of all when none is named; raises BenchmarkError."""

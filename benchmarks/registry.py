@@ -14,6 +14,7 @@ MODULES = {
     "conversations": "benchmarks.conversations",
     "decode": "benchmarks.decode",
     "engines": "benchmarks.engines",
+    "gpu": "benchmarks.gpu",
     "index_scale": "benchmarks.index_scale",
     "peers": "benchmarks.peers",
     "pic": "benchmarks.pic",
@@ -76,6 +77,11 @@ CODE = {
         *("benchmarks/engines.py", "benchmarks/scratch.py", *_ROUNDS, *_DEVICES),
         *("kvstored/io", "kvstored/format", "kvstored/server/held", "kvstored/store/read"),
         *("client/kvstored_client/values.py", "protos/kvstored_contract"),
+    ),
+    "gpu": (
+        *("benchmarks/gpu", "benchmarks/decode", "benchmarks/restore", "benchmarks/cake"),
+        *("benchmarks/storage", "benchmarks/store_session.py", "benchmarks/memcpy.py"),
+        *(*_TEXT, *_ROUNDS, *_DEVICES, *_KIT, *_RUNNER, *_STORE),
     ),
     "index_scale": ("benchmarks/index_scale", "benchmarks/workload.py", *_KIT, *_STORE),
     "peers": (

@@ -112,7 +112,8 @@ class SavedHistory:
         compared with.
         """
         storing = filter(self.stores, self.uses if uses is None else uses)
-        savers = [StateSaver(client, self.format(use)) for use in storing]
+        device = self._model.device
+        savers = [StateSaver(client, self.format(use), device=device) for use in storing]
         engine = Engine(
             self._model,
             cache_tokens=len(self.prompt) + new_tokens,

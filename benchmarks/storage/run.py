@@ -39,11 +39,15 @@ PARTS = {
     "mixed": mixed.PART,
     "slice_curve": slice_curve.PART,
 }
+NEEDS_FIO = frozenset({"cold_reads", "durable_puts", "device_scaling", "slice_curve"})
+"""Parts that compare with fio."""
 
 
 def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
     """Runs the chosen parts one after the other; raises BenchmarkError."""
-    fio.require_fio()
+    chosen = settings.parts or tuple(PARTS)
+    if needs_fio := bool(NEEDS_FIO & set(chosen)):
+        fio.require_fio()
     with ExitStack() as stack:
         is_granted = stack.enter_context(huge_pages(ARENAS_BYTES_MAX))
         pages = "huge pages" if is_granted else "pages of 4 KiB, as the system allows no others"
@@ -57,12 +61,10 @@ def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
             generator=settings.random(),
             status=status.update,
         )
-        fio.make_file(bench.fio_path, scale.call_bytes)
+        if needs_fio:
+            fio.make_file(bench.fio_path, scale.call_bytes)
         return tuple(
-            series
-            for name, part in PARTS.items()
-            if not settings.parts or name in settings.parts
-            for series in part.run(bench)
+            series for name, part in PARTS.items() if name in chosen for series in part.run(bench)
         )
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 """Of the checkout, if it is one."""
 COMMIT_DIGITS = 12
+PACKED_COMMIT = "packed-commit"
+"""The file at the root of a bundle."""
 _OUTSIDE_RESULTS = (".", ":(exclude)docs/results")
 """A measurement that writes its result does not make the tree that it measured another one."""
 
@@ -27,6 +29,14 @@ def commit_of_tree(root: Path = ROOT) -> str | None:
     if top is None or Path(top).resolve() != root.resolve():
         return None
     return git("rev-parse", f"--short={COMMIT_DIGITS}", "HEAD", root=root)
+
+
+def packed_commit(root: Path = ROOT) -> str | None:
+    """The commit that a bundle of this code was packed from; None where it is no bundle."""
+    try:
+        return (root / PACKED_COMMIT).read_text(encoding="ascii").strip()
+    except OSError:
+        return None
 
 
 def is_tree_clean(root: Path = ROOT) -> bool:

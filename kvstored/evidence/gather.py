@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from kvstored.evidence.checkout import ROOT, commit_of_tree, is_tree_clean
+from kvstored.evidence.checkout import ROOT, commit_of_tree, is_tree_clean, packed_commit
 from kvstored.evidence.provenance import NO_CHECKOUT, Provenance
 
 LIBRARIES = (
@@ -37,7 +37,7 @@ def gather_provenance(
     commit = commit_of_tree(root)
     return Provenance(
         command=command,
-        commit=commit or NO_CHECKOUT,
+        commit=commit or packed_commit(root) or NO_CHECKOUT,
         is_clean=None if commit is None else is_tree_clean(root),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         kernel=f"{platform.system()} {platform.release()}",

@@ -384,6 +384,22 @@ DECODED_BATCHES = Lab(
     quick=2,
     long=None,
 )
+GPU_REHEARSAL = Lab(
+    promise="a benchmark measures what it promises",
+    file="benchmarks/gpu/test_run.py",
+    cases="parts of a rehearsal on CPUs",
+    smoke=1,
+    quick=3,
+    long=None,
+)
+GPU_BUNDLE = Lab(
+    promise="a benchmark measures what it promises",
+    file="benchmarks/gpu/bundle/test_bundle.py",
+    cases="bundles that run without a network",
+    smoke=None,
+    quick=1,
+    long=None,
+)
 
 
 def labs() -> dict[str, Lab]:

@@ -99,6 +99,7 @@ class TestDelayedCopies(DeviceCopiesConformance):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 class TestCudaCopies(DeviceCopiesConformance):
     """On a GPU."""
 

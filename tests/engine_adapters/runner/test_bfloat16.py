@@ -52,6 +52,7 @@ def project_all(model: Model, sink: HiddenSink, step_tokens: int) -> KvCache:
     return cache
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_restored_states_are_as_near_as_those_of_another_batch_shape(
