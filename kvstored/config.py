@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pydantic_settings.exceptions import SettingsError
 
 from kvstored.config_mistakes import ENV_NESTING, ENV_PREFIX, mistakes_of
+from kvstored.config_remote import RemoteSection
 from kvstored.config_tenants import AccessSection, QuotasSection
 from kvstored.config_values import (
     Account,
@@ -263,6 +264,7 @@ class Config(BaseSettings):
     scrub: ScrubSection = ScrubSection()
     server: ServerSection = ServerSection()
     metrics: MetricsSection = MetricsSection()
+    remote: RemoteSection = RemoteSection()
     access: AccessSection = AccessSection()
     quotas: QuotasSection = QuotasSection()
     log: LogSection = LogSection()
@@ -273,6 +275,11 @@ class Config(BaseSettings):
             raise ValueError(
                 f"dram.capacity_bytes ({self.dram.capacity_bytes}) is smaller than one slab of "
                 f"store.slab_bytes ({self.store.slab_bytes})"
+            )
+        if self.remote.listen is not None and not any(t.certificates for t in self.access.tenants):
+            raise ValueError(
+                "remote.listen is set, but no tenant of access.tenants names certificates: "
+                "nobody could call"
             )
         self.quotas.check_names(self.access)
         self.quotas.check_room(
@@ -376,5 +383,6 @@ def _anchored(config: Config, folder: Path) -> Config:
                 }
             ),
             "metrics": metrics,
+            "remote": config.remote.anchored(folder),
         }
     )

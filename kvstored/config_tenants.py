@@ -15,19 +15,23 @@ Seconds = Annotated[float, Field(ge=TTL_S_MIN, le=TTL_S_MAX)]
 
 
 class TenantSection(Section):
-    """Unix users and groups that share one namespace."""
+    """Unix users and groups, and certificates, that share one namespace."""
 
     namespace: Annotated[str, Field(min_length=1, max_length=100, pattern="^[^/\x00]+$")]
     users: tuple[Account, ...] = ()
     groups: tuple[Account, ...] = ()
+    certificates: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Names in the certificates of callers over TCP: a common name, or an alternative one."""
     huge_pages: bool = False
     """Whether their arenas may lie on huge pages: a client that frees pages of such an arena
     under the daemon can end it, so that is for users who are trusted with the service."""
 
     @model_validator(mode="after")
     def _possible(self) -> "TenantSection":
-        if not self.users and not self.groups:
-            raise ValueError(f"tenant {self.namespace!r} names neither users nor groups")
+        if not self.users and not self.groups and not self.certificates:
+            raise ValueError(
+                f"tenant {self.namespace!r} names neither users nor groups nor certificates"
+            )
         return self
 
 

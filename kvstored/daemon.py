@@ -7,10 +7,8 @@ recovery, epoch, tiers, sockets. The end is the reverse; the index is marked cle
 
 import asyncio
 import gc
-import grp
 import logging
 import os
-import pwd
 import signal
 import sys
 import time
@@ -19,9 +17,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from kvstored.accounts import access_rules, remote_options, socket_group
 from kvstored.config import Config, ConfigError, IoSection, ScrubSection
-from kvstored.config_tenants import AccessSection, QuotasSection
-from kvstored.config_values import Account
+from kvstored.config_tenants import QuotasSection
 from kvstored.format.identity import namespace_id
 from kvstored.io.device import Device
 from kvstored.io.engine import IoEngine
@@ -34,7 +32,7 @@ from kvstored.metrics.listener import listener_of
 from kvstored.metrics.snapshot import HotRow, Snapshot
 from kvstored.metrics.view import DaemonView
 from kvstored.reload import Reload
-from kvstored.server.access import DEFAULT_NAMESPACE, AccessRules, Tenant
+from kvstored.server.access import DEFAULT_NAMESPACE, AccessRules
 from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import environment_notifier
 from kvstored.server.server import Server, ServerOptions
@@ -93,6 +91,7 @@ def run_daemon(config: Config, *, limit: Limit = throttled, reload: Reload | Non
     permissions = SocketPermissions(
         mode=config.server.mode, gid=socket_group(config.server.socket_group)
     )
+    remote = remote_options(config.remote)
     view = DaemonView()
     with monitored(config, permissions, view), open_store(config, limit=limit) as (store, epoch):
         options = ServerOptions(
@@ -106,6 +105,7 @@ def run_daemon(config: Config, *, limit: Limit = throttled, reload: Reload | Non
                 sessions_max=config.server.sessions_max,
             ),
             epoch=epoch,
+            remote=remote,
         )
         _be_fair()
         selector = LoopSelector()
@@ -319,53 +319,6 @@ def scrub_limits(section: ScrubSection) -> ScrubLimits | None:
         start_delay_s=section.start_delay_s,
         pass_interval_s=section.pass_interval_s,
     )
-
-
-def access_rules(section: AccessSection) -> AccessRules:
-    """The rules with every name looked up; raises ConfigError for an unknown one."""
-    return AccessRules(
-        daemon_uid=os.getuid(),
-        tenants=tuple(
-            Tenant(
-                namespace=tenant.namespace,
-                uids=frozenset(map(user_id, tenant.users)),
-                gids=frozenset(map(group_id, tenant.groups)),
-                huge_pages=tenant.huge_pages,
-            )
-            for tenant in section.tenants
-        ),
-    )
-
-
-def user_id(account: Account) -> int:
-    """The number of a Unix user."""
-    if isinstance(account, int):
-        return account
-    try:
-        return pwd.getpwnam(account).pw_uid
-    except KeyError as error:
-        raise ConfigError(
-            f"access.tenants names the user {account!r}, which this machine does not have; "
-            "create it or correct the name"
-        ) from error
-
-
-def group_id(account: Account) -> int:
-    """The number of a Unix group."""
-    if isinstance(account, int):
-        return account
-    try:
-        return grp.getgrnam(account).gr_gid
-    except KeyError as error:
-        raise ConfigError(
-            f"the configuration names the group {account!r}, which this machine does not have; "
-            "create it or correct the name"
-        ) from error
-
-
-def socket_group(account: Account | None) -> int | None:
-    """The group of the sockets, if one is configured."""
-    return None if account is None else group_id(account)
 
 
 def check_memory(config: Config) -> None:

@@ -2,11 +2,13 @@
 
 import argparse
 import logging
+import os
 import sys
 from functools import partial
 
 from kvstored.config import LogLevel, load_config
 from kvstored.daemon import run_daemon
+from kvstored.journal_log import JournalHandler, is_journal
 from kvstored.reload import Reload
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -25,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     """Serves until SIGTERM or SIGINT; 0 when everything was drained."""
     config = load_config(options.config)
     level = options.log_level or config.log.level
-    logging.basicConfig(stream=sys.stderr, level=level.upper(), format=LOG_FORMAT)
+    logging.basicConfig(handlers=[_log_handler()], level=level.upper(), format=LOG_FORMAT)
     run_daemon(
         config,
         reload=Reload(
@@ -35,3 +37,9 @@ def run(options: argparse.Namespace) -> int:
         ),
     )
     return 0
+
+
+def _log_handler() -> logging.Handler:
+    if is_journal(sys.stderr.fileno(), os.environ):
+        return JournalHandler(sys.stderr)
+    return logging.StreamHandler(sys.stderr)

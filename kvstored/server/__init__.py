@@ -10,7 +10,8 @@ Calls come over gRPC (``grpc_server``): how one is let in (``admission``), its m
 a refusal travels (``errors``). The services: sessions and layouts (``session_servicer``), chunks
 (``store_servicer``, whose messages ``store_requests`` turns into what the tiers are asked),
 sequences (``sequence_servicer``) and queues of engines (``hint_request``), the daemon itself
-(``admin_servicer``), and what operators do to it (``operators``). So that no call holds up others:
+(``admin_servicer``), and what operators do to it (``operators``). Callers on other machines have a
+gRPC server of their own (``remote``). So that no call holds up others:
 threads that a session may take (``thread_share``), waits with a deadline, and slices of long work
 (``waits``), and pins for the time of a call (``pinned``).
 """

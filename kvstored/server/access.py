@@ -1,9 +1,10 @@
 """Who may use the store, and which namespace is theirs. Pure decisions.
 
-The namespace is chosen here, from what the kernel says about the peer; a client can
-narrow it by a salt but never leave it.
+The namespace is chosen here, from what the kernel says about the peer, or from the names in its
+certificate; a client can narrow it by a salt but never leave it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 DEFAULT_NAMESPACE = "default"
@@ -28,6 +29,8 @@ class Tenant:
     namespace: str
     uids: frozenset[int] = frozenset()
     gids: frozenset[int] = frozenset()
+    certificates: frozenset[str] = frozenset()
+    """Names in certificates of callers on other machines."""
     huge_pages: bool = False
 
     def includes(self, credentials: Credentials) -> bool:
@@ -74,3 +77,20 @@ class AccessRules:
         if not admin:
             return None
         return Grant(namespace=DEFAULT_NAMESPACE, admin=True, huge_pages=True)
+
+    def certificate_grant(self, names: Iterable[str]) -> Grant | None:
+        """What a caller on another machine may do, who is never an administrator; None: nothing."""
+        known = frozenset(names)
+        for tenant in self.tenants:
+            if not tenant.certificates.isdisjoint(known):
+                return _certificate_grant(tenant)
+        return None
+
+    def certificate_grants(self) -> tuple[Grant, ...]:
+        """All that callers on other machines can get, one for each namespace."""
+        grants = (_certificate_grant(tenant) for tenant in self.tenants if tenant.certificates)
+        return tuple(dict.fromkeys(grants))
+
+
+def _certificate_grant(tenant: Tenant) -> Grant:
+    return Grant(namespace=tenant.namespace, admin=False, huge_pages=False)

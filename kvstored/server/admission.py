@@ -6,10 +6,10 @@ session. What cannot be decoded gRPC would answer with UNKNOWN, and log it as a 
 """
 
 import asyncio
-import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import grpc
@@ -20,6 +20,7 @@ from kvstored.server.calls import Services
 from kvstored.server.errors import refusal_of, refuse
 from kvstored.server.message_parts import PART_BYTES, message_parts
 from kvstored.server.session import Session
+from kvstored.server.session_table import SessionTable
 from kvstored.turnstile import TURNSTILE
 from kvstored_contract.reasons import REASON_METADATA, TOKEN_METADATA, Reason
 
@@ -37,13 +38,24 @@ if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
     Context = grpc.aio.ServicerContext[Any, Any]
 
+Admit = Callable[[str, "Context"], Callable[[], Session]]
+"""Says whose session a call of a method has; what it returns is asked again after each wait. Both
+raise RefusedError."""
+
+
+def by_token(sessions: SessionTable, name: str, context: "Context") -> Callable[[], Session]:
+    """The session of the token that the call carries."""
+    del name
+    return partial(sessions.find, _token_of(context))
+
 
 class _Registry:
     """What generated code adds a service to: passes its methods on, with a way in of our own."""
 
-    def __init__(self, server: grpc.aio.Server, services: Services) -> None:
+    def __init__(self, server: grpc.aio.Server, services: Services, admit: Admit) -> None:
         self._server = server
         self._services = services
+        self._admit = admit
 
     def add_generic_rpc_handlers(self, _: object) -> None:
         """Does nothing: generated code adds every method here, and again below by its name."""
@@ -53,19 +65,21 @@ class _Registry:
     ) -> None:
         """Adds the methods of one service, all of them unary."""
         admitting = {
-            name: _admitting(f"{service}/{name}", handler, self._services)
+            name: _admitting(f"{service}/{name}", handler, self._services, self._admit)
             for name, handler in handlers.items()
         }
         handler = grpc.method_handlers_generic_handler(service, admitting)
         self._server.add_generic_rpc_handlers((handler,))
 
 
-def admission_registry(server: grpc.aio.Server, services: Services) -> grpc.aio.Server:
-    """What services are added to instead of ``server``; calls of open sessions are let in."""
-    return cast("grpc.aio.Server", _Registry(server, services))
+def admission_registry(
+    server: grpc.aio.Server, services: Services, admit: Admit
+) -> grpc.aio.Server:
+    """What services are added to instead of ``server``; calls that ``admit`` finds are let in."""
+    return cast("grpc.aio.Server", _Registry(server, services, admit))
 
 
-def _admitting(name: str, handler: "Handler", services: Services) -> "Handler":
+def _admitting(name: str, handler: "Handler", services: Services, admit: Admit) -> "Handler":
     """A handler that calls a method marked by ``session_call`` with the caller's session.
 
     Refusals become a status code with the reason as trailing metadata; every other
@@ -74,18 +88,18 @@ def _admitting(name: str, handler: "Handler", services: Services) -> "Handler":
     assert handler.request_deserializer is not None
     message_type: type[Message] = handler.request_deserializer.__self__  # type: ignore[attr-defined]  # a method of the message's class
     serve = cast("Callable[[Any, Session], Awaitable[Any]]", handler.unary_unary)
-    sessions = services.sessions
     verb = name.rpartition("/")[2]
 
     async def call(messages: object, context: "Context") -> Any:
-        token, is_refused, began_s = _token_of(context), True, time.monotonic()
+        is_refused, began_s = True, time.monotonic()
         try:
-            with sessions.find(token).call():
+            find = admit(name, context)
+            with find().call():
                 body = await _received(context)
-                request = await _decoded(body, message_type, sessions.find(token), services)
+                request = await _decoded(body, message_type, find(), services)
                 # A second look: while the message was awaited the session may have ended, or
                 # the daemon may have begun to stop, which waits for no call before this.
-                session = sessions.find(token)
+                session = find()
                 with services.calls, services.intake.call(name):
                     reply = await serve(request, session)
                     is_refused = False
@@ -130,7 +144,7 @@ async def _decoded(
                 return message_type.FromString(body)
             deadline = time.monotonic() + MESSAGE_TIMEOUT_S
             return await services.in_decoding_thread(
-                session, deadline, functools.partial(_decoded_in_parts, body, message_type)
+                session, deadline, partial(_decoded_in_parts, body, message_type)
             )
     except DecodeError:
         return refuse(Reason.FIELD_INVALID, NO_MESSAGE)

@@ -1,11 +1,12 @@
 """The gRPC server: all services on one Unix socket."""
 
+from functools import partial
 from pathlib import Path
 
 import grpc
 
 from kvstored.server.admin_servicer import AdminServicer
-from kvstored.server.admission import admission_registry
+from kvstored.server.admission import Admit, admission_registry, by_token
 from kvstored.server.calls import Services
 from kvstored.server.listen import (
     ListenError,
@@ -48,14 +49,7 @@ async def start_grpc_server(
         # So many that a session's own limit refuses it before the server refuses others.
         maximum_concurrent_rpcs=services.sessions.calls_max + CALLS_WITHOUT_SESSION_MAX,
     )
-    registry = admission_registry(server, services)
-    session_pb2_grpc.add_SessionServiceServicer_to_server(
-        SessionServicer(services, epoch=epoch), registry
-    )
-    store_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(services), registry)
-    sequence_pb2_grpc.add_SequenceServiceServicer_to_server(SequenceServicer(services), registry)
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(services), registry)
-    admin_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorServicer(services), registry)
+    add_services(server, services, epoch=epoch, admit=partial(by_token, services.sessions))
     try:
         with closed_umask():
             server.add_insecure_port(grpc_target(path))
@@ -67,3 +61,15 @@ async def start_grpc_server(
             f"cannot listen on {path}: {error}; correct its folder or [server]"
         ) from error
     return server
+
+
+def add_services(server: grpc.aio.Server, services: Services, *, epoch: int, admit: Admit) -> None:
+    """Gives a server all services; ``admit`` says whose session a call has."""
+    registry = admission_registry(server, services, admit)
+    session_pb2_grpc.add_SessionServiceServicer_to_server(
+        SessionServicer(services, epoch=epoch), registry
+    )
+    store_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(services), registry)
+    sequence_pb2_grpc.add_SequenceServiceServicer_to_server(SequenceServicer(services), registry)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(services), registry)
+    admin_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorServicer(services), registry)

@@ -20,6 +20,7 @@ from kvstored.server.listen import SocketPermissions, bound_listener, passed_lis
 from kvstored.server.notify import Notifier
 from kvstored.server.operators.intake import Intake
 from kvstored.server.operators.kept_pins import KeptPins
+from kvstored.server.remote.remote_server import RemoteOptions, served_remotely
 from kvstored.server.session import DECODINGS_PER_SESSION, LARGE_CALLS_PER_SESSION
 from kvstored.server.session_socket import SessionSocket
 from kvstored.server.session_table import SessionLimits, SessionTable, SessionUsage
@@ -43,6 +44,8 @@ class ServerOptions:
     rules: AccessRules
     limits: SessionLimits
     epoch: int
+    remote: RemoteOptions | None = None
+    """Where callers on other machines are served; None: nowhere."""
 
 
 class Server:
@@ -100,7 +103,13 @@ class Server:
             grpc_server = await start_grpc_server(
                 options.grpc_socket, options.permissions, services=services, epoch=options.epoch
             )
+            remotely = contextlib.AsyncExitStack()
             try:
+                await remotely.enter_async_context(
+                    served_remotely(
+                        options.remote, options.rules, services=services, epoch=options.epoch
+                    )
+                )
                 # Last of all: a client that is welcomed here finds the services listening.
                 listener = listening.enter_context(self._listener())
                 sockets = SessionSocket(
@@ -120,6 +129,7 @@ class Server:
                     await self._sessions.close_all()
                     await self._sessions.give_back(self._pins.clear())
             finally:
+                await remotely.aclose()
                 await grpc_server.stop(None)
                 await self._sessions.shut_down()
                 options.grpc_socket.unlink(missing_ok=True)

@@ -212,6 +212,14 @@ SPEECHES = Lab(
     quick=300,
     long=None,
 )
+TIMED_CALLS = Lab(
+    promise="hostile client",
+    file="faults/clients/test_timing.py",
+    cases="calls that are timed, of each kind",
+    smoke=None,
+    quick=4_000,
+    long=20_000,
+)
 
 SOAK = Lab(
     promise="memory",

@@ -10,7 +10,7 @@ import pytest
 from kvstored.config import load_config
 
 FOLDER = Path(__file__).parents[2] / "systemd"
-EXPOSURE_MAX_TENTHS = 10
+EXPOSURE_MAX_TENTHS = 5
 
 needs_systemd_analyze = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed (systemd)"
@@ -52,6 +52,20 @@ def test_the_service_is_hardened(units: Path) -> None:
         str(units / "kvstored.service"),
     )
     assert result.returncode == 0, result.stdout
+
+
+@needs_systemd_analyze
+def test_an_engine_is_ordered_after_the_store_and_does_not_need_it(units: Path) -> None:
+    engine = units / "vllm.service"
+    engine.write_text("[Service]\nExecStart=/bin/true\n")
+    shutil.copytree(FOLDER / "vllm.service.d", units / "vllm.service.d")
+    result = analyze("verify", "--recursive-errors=no", str(engine))
+    assert (result.returncode, result.stderr) == (0, "")
+    drop_in = unit("vllm.service.d/kvstored.conf")
+    assert "kvstored.service" in drop_in["Unit"]["After"].split()
+    assert "Requires" not in drop_in["Unit"]
+    config = load_config(FOLDER / "kvstored.toml")
+    assert drop_in["Service"]["Environment"] == f"KVSTORED_SOCKET={config.server.socket}"
 
 
 def unit(name: str) -> ConfigParser:

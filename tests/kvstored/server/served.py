@@ -16,6 +16,7 @@ from kvstored.server.access import AccessRules
 from kvstored.server.calls import Latencies
 from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import Notifier
+from kvstored.server.remote.remote_server import RemoteOptions
 from kvstored.server.server import Server, ServerOptions
 from kvstored.server.session_table import SessionLimits
 from kvstored.tiers.tiered_store import TieredStore
@@ -57,6 +58,7 @@ class Served:
         rules: AccessRules,
         limits: SessionLimits,
         backing: TieredStore | None = None,
+        remote: RemoteOptions | None = None,
     ) -> None:
         self.store = FakeStore()
         self.options = ServerOptions(
@@ -66,6 +68,7 @@ class Served:
             rules=rules,
             limits=limits,
             epoch=EPOCH,
+            remote=remote,
         )
         self.stop = asyncio.Event()
         self._server = Server(

@@ -1,0 +1,1 @@
+"""Callers on other machines."""
