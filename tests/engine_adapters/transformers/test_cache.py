@@ -1,0 +1,420 @@
+"""Prefix reuse in ``generate``: the same tokens with and without the store."""
+
+import random
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from engine_adapters.transformers import KvstoredCache
+from engine_adapters.transformers.support import TESTED_MODELS, TESTED_VERSIONS
+from kvstored_client import Reason
+from kvstored_client.testing import CallName, MemoryClient, MemoryStore
+from tests.engine_adapters.transformers.models import make_model
+
+CHUNK = 16
+PROMPT_TOKENS = 5 * CHUNK + 7
+NEW_TOKENS = 8
+MIB = 1024 * 1024
+
+
+def new_prompt(seed: int = 1, tokens: int = PROMPT_TOKENS) -> torch.Tensor:
+    generator = random.Random(seed)
+    return torch.tensor([[generator.randrange(4, 97) for _ in range(tokens)]])
+
+
+PROMPT = new_prompt()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def client(store: MemoryStore) -> MemoryClient:
+    return MemoryClient(store, arena_bytes=4 * MIB)
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return make_model()
+
+
+def answer(model: Any, cache: Any = None, prompt: torch.Tensor = PROMPT, **options: Any) -> Any:
+    options = {"max_new_tokens": NEW_TOKENS, "do_sample": False, **options}
+    return model.generate(prompt, past_key_values=cache, **options).tolist()
+
+
+def cache_of(model: Any, client: Any, prompt: torch.Tensor = PROMPT, **options: Any) -> Any:
+    return KvstoredCache(model, prompt, client=client, chunk_tokens=CHUNK, **options)
+
+
+def stored(model: Any, client: Any, prompt: torch.Tensor = PROMPT) -> None:
+    cache = cache_of(model, client, prompt)
+    answer(model, cache, prompt)
+    assert cache.save() > 0
+
+
+@pytest.mark.parametrize("kind", TESTED_MODELS)
+def test_tokens_are_the_same_whatever_was_stored(kind: str, store: MemoryStore) -> None:
+    """Another object of the model and another client stand for a second process."""
+    first, second = make_model(kind), make_model(kind)
+    plain = answer(first)
+    cache = cache_of(first, MemoryClient(store))
+    assert answer(first, cache) == plain
+    assert cache.restored_tokens == 0
+    # Of the tokens that were chosen, all but the last were computed as well.
+    assert cache.save() == (PROMPT_TOKENS + NEW_TOKENS - 1) // CHUNK
+
+    restored = cache_of(second, MemoryClient(store))
+    assert restored.restored_tokens == restored.get_seq_length() == 5 * CHUNK
+    assert answer(second, restored) == plain
+
+
+@pytest.mark.parametrize("kind", TESTED_MODELS)
+def test_restored_states_are_the_computed_ones(
+    kind: str, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model(kind)
+    computed = cache_of(model, client)
+    answer(model, computed)
+    computed.save()
+    restored = cache_of(model, client)
+    for before, after in zip(computed.layers, restored.layers, strict=True):
+        length = restored.restored_tokens
+        assert torch.equal(before.keys[:, :, :length], after.keys)
+        assert torch.equal(before.values[:, :, :length], after.values)
+
+
+def test_an_answer_is_a_prefix_too(model: Any, client: MemoryClient) -> None:
+    first = cache_of(model, client)
+    (said,) = answer(model, first, max_new_tokens=2 * CHUNK)
+    first.save()
+    longer = torch.tensor([said + new_prompt(2, 20)[0].tolist()])
+    cache = cache_of(model, client, longer)
+    assert cache.restored_tokens == (PROMPT_TOKENS + 2 * CHUNK - 1) // CHUNK * CHUNK
+    assert answer(model, cache, longer) == answer(model, None, longer)
+
+
+def test_turns_go_on_in_one_cache(model: Any, client: MemoryClient) -> None:
+    cache = cache_of(model, client)
+    (said,) = answer(model, cache)
+    longer = torch.tensor([said + new_prompt(3, 30)[0].tolist()])
+    (said,) = answer(model, cache, longer)
+    cache.save()
+    again = cache_of(model, client, torch.tensor([said]))
+    assert again.restored_tokens == (len(said) - 1) // CHUNK * CHUNK
+
+
+def test_another_model_is_a_miss(model: Any, client: MemoryClient) -> None:
+    stored(model, client)
+    others = {
+        "weights": make_model(seed=8),
+        "config": make_model(rope_parameters={"rope_type": "default", "rope_theta": 5e5}),
+        "dtype": make_model().to(torch.bfloat16),
+        "attention": make_model(attn_implementation="eager"),
+    }
+    with torch.no_grad():
+        changed = make_model()
+        changed.model.layers[2].mlp.up_proj.weight[0, 0] += 1
+        others["one weight"] = changed
+    found = {name: cache_of(other, client).restored_tokens for name, other in others.items()}
+    assert found == dict.fromkeys(others, 0)
+    assert cache_of(make_model(), client).restored_tokens > 0
+
+
+def test_weights_may_be_named(model: Any, client: MemoryClient) -> None:
+    cache = cache_of(model, client, weights="revision 1")
+    answer(model, cache)
+    assert cache.save() > 0
+    assert cache_of(model, client, weights="revision 1").restored_tokens > 0
+    assert cache_of(model, client, weights="revision 2").restored_tokens == 0
+    assert cache_of(model, client).restored_tokens == 0
+
+
+def test_weights_that_change_are_another_model(client: MemoryClient) -> None:
+    model = make_model()
+    cache = cache_of(model, client)
+    answer(model, cache)
+    with torch.no_grad():
+        model.lm_head.weight.add_(1)
+    assert cache.save() == 0
+    stored(model, client)
+    assert cache_of(make_model(), client).restored_tokens == 0
+
+
+def test_another_prompt_shares_what_is_common(model: Any, client: MemoryClient) -> None:
+    stored(model, client)
+    prompt = PROMPT.clone()
+    prompt[0, 2 * CHUNK + 3] += 1
+    cache = cache_of(model, client, prompt)
+    assert cache.restored_tokens == 2 * CHUNK
+    assert answer(model, cache, prompt) == answer(model, None, prompt)
+
+
+def test_a_lost_slice_ends_the_prefix(model: Any, store: MemoryStore, client: MemoryClient) -> None:
+    stored(model, client)
+    prefix = cache_of(model, client)._prefix
+    keys = client.prefix_keys(prefix.format.layout, PROMPT[0].tolist())
+    store.faults.lost_slices.add((keys[3], 1))
+    cache = cache_of(model, client)
+    assert cache.restored_tokens == 3 * CHUNK
+    assert answer(model, cache) == answer(model)
+
+
+@pytest.mark.parametrize("call", [CallName.MATCH, CallName.READ, CallName.PUT, CallName.REGISTER])
+def test_a_store_that_refuses_is_a_miss(
+    call: CallName, model: Any, store: MemoryStore, client: MemoryClient
+) -> None:
+    stored(model, client)
+    store.faults.refusals[call] = Reason.INTERNAL
+    other = new_prompt(5)
+    for prompt in (PROMPT, other):
+        cache = cache_of(model, client, prompt)
+        assert answer(model, cache, prompt) == answer(model, None, prompt)
+        if call is CallName.PUT:
+            assert cache.save() == 0
+        elif call is not CallName.REGISTER:
+            assert cache.restored_tokens == 0
+
+
+def test_no_store_is_a_miss(model: Any, store: MemoryStore, client: MemoryClient) -> None:
+    stored(model, client)
+    store.kill()
+    cache = cache_of(model, client)
+    assert cache.restored_tokens == 0
+    assert answer(model, cache) == answer(model)
+    assert cache.save() == 0
+
+
+def test_a_store_that_ends_before_the_save_is_no_failure(
+    model: Any, store: MemoryStore, client: MemoryClient
+) -> None:
+    cache = cache_of(model, client)
+    answer(model, cache)
+    store.kill()
+    assert cache.save() == 0
+
+
+def test_an_arena_that_is_full_is_a_miss(
+    model: Any, store: MemoryStore, client: MemoryClient
+) -> None:
+    stored(model, client)
+    store.faults.arena_is_full = True
+    cache = cache_of(model, client)
+    assert cache.restored_tokens == 0
+    assert answer(model, cache) == answer(model)
+    assert cache.save() == 0
+
+
+def test_an_adapter_that_fails_is_a_miss(
+    model: Any, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(model, client)
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("engine_adapters.transformers.stored_prefix.StoredPrefix.load", broken)
+    cache = cache_of(model, client)
+    assert answer(model, cache) == answer(model)
+    monkeypatch.setattr("engine_adapters.transformers.stored_prefix.StoredPrefix.save", broken)
+    assert cache.save() == 0
+    monkeypatch.undo()
+    monkeypatch.setattr("engine_adapters.transformers.cache.fed_of", broken)
+    cache = cache_of(model, client, new_prompt(6))
+    assert answer(model, cache, new_prompt(6)) == answer(model, None, new_prompt(6))
+    assert cache.save() == 0
+
+
+def test_what_is_larger_than_the_arena_goes_in_spans(model: Any, store: MemoryStore) -> None:
+    """A quarter of this arena has room for one chunk of 24 KiB."""
+    client = MemoryClient(store, arena_bytes=160 * 1024)
+    stored(model, client)
+    cache = cache_of(model, client)
+    assert cache.restored_tokens == 5 * CHUNK
+    assert answer(model, cache) == answer(model)
+    assert store.call_counts[CallName.READ] > 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_beams": 3},
+        {"num_beams": 3, "num_return_sequences": 2},
+        {"prefill_chunk_size": 20},
+        {"prompt_lookup_num_tokens": 4},
+    ],
+    ids=str,
+)
+def test_every_way_to_generate_gives_the_same(
+    options: dict[str, Any], model: Any, client: MemoryClient
+) -> None:
+    plain = answer(model, None, **options)
+    stored(model, client)
+    cache = cache_of(model, client)
+    assert cache.restored_tokens > 0
+    assert answer(model, cache, **options) == plain
+    cache.save()
+    # Whatever was saved after it, it is of these tokens.
+    assert answer(model, cache_of(model, client)) == answer(model)
+
+
+def test_several_samples_of_one_prompt(model: Any, client: MemoryClient) -> None:
+    options: dict[str, Any] = {"do_sample": True, "num_return_sequences": 3, "temperature": 1.0}
+    stored(model, client)
+    torch.manual_seed(3)
+    plain = answer(model, None, **options)
+    torch.manual_seed(3)
+    assert answer(model, cache_of(model, client), **options) == plain
+
+
+def test_beams_store_nothing(model: Any, client: MemoryClient) -> None:
+    cache = cache_of(model, client)
+    answer(model, cache, num_beams=2)
+    assert cache.save() == 0
+
+
+def test_a_copy_has_states_of_its_own(model: Any, client: MemoryClient) -> None:
+    stored(model, client)
+    cache = cache_of(model, client)
+    copied = deepcopy(cache)
+    assert copied._model is model
+    longer: dict[str, Any] = {"max_new_tokens": 2 * CHUNK}
+    assert answer(model, copied, **longer) == answer(model, **longer)
+    assert cache.get_seq_length() == cache.restored_tokens
+    assert answer(model, cache) == answer(model)
+    assert copied.save() > 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "why"),
+    [
+        ({"attention_mask": torch.tensor([[0] + [1] * (PROMPT_TOKENS - 1)])}, "padding"),
+        ({"token_type_ids": torch.zeros_like(PROMPT)}, "token_type_ids"),
+        ({"pixel_values": torch.zeros(1)}, "pixel_values"),
+    ],
+)
+def test_inputs_that_are_not_tokens_alone_are_refused(
+    inputs: dict[str, Any], why: str, model: Any, client: MemoryClient
+) -> None:
+    stored(model, client)
+    cache = cache_of(model, client, **inputs)
+    assert why in cache.refusal
+    assert cache.restored_tokens == 0
+    answer(model, cache)
+    assert cache.save() == 0
+
+
+def test_several_prompts_are_refused(model: Any, client: MemoryClient) -> None:
+    prompts = torch.cat([PROMPT, new_prompt(2)])
+    cache = cache_of(model, client, prompts)
+    assert "one sequence" in cache.refusal
+    assert answer(model, cache, prompts) == answer(model, None, prompts)
+
+
+class Wrapped(nn.Linear):
+    """As adapters put around layers."""
+
+
+def test_models_that_no_test_has_seen_are_refused(client: MemoryClient) -> None:
+    windows = make_model("mistral", sliding_window=8)
+    dynamic = make_model(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0})
+    adapted = make_model()
+    adapted.model.layers[0].mlp.up_proj.__class__ = Wrapped
+    compiled = make_model()
+    # As ``compiled.compile()`` leaves it, which would import a compiler.
+    compiled._compiled_call_impl = compiled._call_impl
+    absent = make_model().to("meta")
+    for model, why in (
+        (windows, "attend"),
+        (dynamic, "dynamic"),
+        (adapted, "Wrapped"),
+        (compiled, "compiled"),
+        (absent, "memory"),
+    ):
+        cache = cache_of(model, client)
+        assert why in cache.refusal
+        assert cache.save() == 0
+    strange = make_model()
+    strange.config.model_type = "strange"
+    assert "strange" in cache_of(strange, client).refusal
+    assert "PreTrainedModel" in KvstoredCache(nn.Linear(1, 1), PROMPT, client=client).refusal
+
+
+def forward(model: Any, cache: Any, prompt: torch.Tensor = PROMPT, **options: Any) -> None:
+    with torch.no_grad():
+        model(prompt, past_key_values=cache, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"position_ids": torch.arange(1, PROMPT_TOKENS + 1)[None]},
+        {"attention_mask": torch.tensor([[0] * 3 + [1] * (PROMPT_TOKENS - 3)])},
+        {"attention_mask": torch.ones(1, 1, PROMPT_TOKENS, PROMPT_TOKENS)},
+    ],
+    ids=["places", "mask", "mask of pairs"],
+)
+def test_states_of_anything_but_tokens_in_a_row_are_not_stored(
+    options: dict[str, Any], model: Any, client: MemoryClient
+) -> None:
+    cache = cache_of(model, client)
+    forward(model, cache, **options)
+    assert cache.get_seq_length() == PROMPT_TOKENS
+    assert cache.save() == 0
+    plain = cache_of(model, client)
+    forward(model, plain)
+    assert plain.save() == 5
+
+
+def test_states_from_embeddings_are_not_stored(model: Any, client: MemoryClient) -> None:
+    cache = cache_of(model, client)
+    with torch.no_grad():
+        model(inputs_embeds=torch.zeros(1, PROMPT_TOKENS, 32), past_key_values=cache)
+    assert cache.save() == 0
+
+
+def test_a_model_that_trains_stores_nothing(client: MemoryClient) -> None:
+    model = make_model(attention_dropout=0.5)
+    cache = cache_of(model, client)
+    model.train()
+    forward(model, cache)
+    assert cache.save() == 0
+
+
+def test_states_that_no_call_added_are_not_stored(model: Any, client: MemoryClient) -> None:
+    cache = cache_of(model, client)
+    forward(model, cache)
+    for number, layer in enumerate(cache.layers):
+        cache.update(layer.keys[:, :, :CHUNK], layer.values[:, :, :CHUNK], number)
+    assert cache.save() == 0
+
+
+def test_a_cache_that_was_cut_goes_on_from_there(model: Any, client: MemoryClient) -> None:
+    cache = cache_of(model, client)
+    forward(model, cache)
+    cache.crop(-(3 * CHUNK + 7))
+    other = new_prompt(9, 2 * CHUNK)
+    forward(model, cache, other)
+    assert cache.save() == 4
+    whole = torch.cat([PROMPT[:, : 2 * CHUNK], other, other[:, :1]], dim=1)
+    assert cache_of(model, client, whole).restored_tokens == 4 * CHUNK
+    restored = cache_of(model, client, PROMPT)
+    assert restored.restored_tokens == 2 * CHUNK
+    assert answer(model, restored) == answer(model)
+
+
+def test_other_calls_of_the_model_are_left_alone(model: Any, client: MemoryClient) -> None:
+    cache_of(model, client)
+    assert cache_of(model, client) is not None
+    assert len(model._forward_pre_hooks) == 1
+    assert answer(model, transformers.DynamicCache(config=model.config)) == answer(model)
+
+
+def test_the_release_was_tested() -> None:
+    assert transformers.__version__ in TESTED_VERSIONS

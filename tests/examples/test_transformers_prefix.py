@@ -1,0 +1,55 @@
+"""Two questions about one document, asked by two processes."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples import transformers_prefix
+from tests.support.daemon import DaemonProcess
+from tests.support.scale import Scale, at
+
+FILE = Path(transformers_prefix.__file__)
+RESTORED = re.compile(r"(\d+) tokens restored")
+
+
+def restored(output: str) -> list[int]:
+    assert output.count("without a store: True") == 2
+    return [int(count) for count in RESTORED.findall(output)]
+
+
+def test_a_real_daemon_serves_the_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with DaemonProcess(tmp_path) as daemon:
+        monkeypatch.setattr(sys, "argv", [FILE.name, str(daemon.socket_path)])
+        assert transformers_prefix.main() == 0
+        assert restored(capsys.readouterr().out) == [0, 512]
+        # Its own files have what it acknowledged, and no byte of it is served without a check.
+        daemon.restart()
+        assert transformers_prefix.main() == 0
+        assert restored(capsys.readouterr().out) == [512, 512]
+        daemon.kill()
+        assert transformers_prefix.main() == 0
+        assert restored(capsys.readouterr().out) == [0, 0]
+
+
+@at(Scale.QUICK)
+def test_a_second_process_restores_what_the_first_one_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with DaemonProcess(tmp_path) as daemon:
+        monkeypatch.setattr(sys, "argv", [FILE.name, str(daemon.socket_path)])
+        assert transformers_prefix.main() == 0
+        second = subprocess.run(
+            [sys.executable, FILE, daemon.socket_path],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=FILE.parents[1],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+    assert restored(second.stdout) == [512, 512]
