@@ -39,7 +39,7 @@ CURRICULUM = (
         batch=BatchShape(sequence_count=16, recall_count=8, position_count=256, record_count=40),
     ),
     Stage(
-        step_count=1800,
+        step_count=960,
         batch=BatchShape(sequence_count=8, recall_count=3, position_count=512, record_count=80),
     ),
 )
