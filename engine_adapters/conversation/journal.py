@@ -228,12 +228,22 @@ class Journal:
                 with self._client.read(self._layout, part, place) as read:
                     read.wait()
                     if read.report().resident_prefix < len(part):
-                        raise LostWordsError(
-                            f"the store has lost token ids of {self._kind} {name!r}; start a "
-                            "new one with the text that you have of it"
-                        )
+                        raise self._unread(name, part)
                     words += region.numpy(np.uint32, (count,)).tolist()
         return tuple(words)
+
+    def _unread(self, name: str, keys: Sequence[bytes]) -> ConversationError:
+        """Why words could not be read: only a store that answers can have lost them."""
+        found = self._client.changes(keys=keys)
+        if found is None or all(found.are_stored):
+            return ConversationError(
+                f"the store did not hand out the token ids of {self._kind} {name!r} in time; open "
+                "it again"
+            )
+        return LostWordsError(
+            f"the store has lost token ids of {self._kind} {name!r}; start a new one with the "
+            "text that you have of it"
+        )
 
     def _append(self, name: str, first: int, batch: Sequence[int], keys: Sequence[bytes]) -> None:
         """Adds at most a chunk's words from number ``first`` on; ``keys`` are of all chunks."""

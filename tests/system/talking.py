@@ -67,7 +67,10 @@ class Talker:
         """By the name of each conversation that is asked for."""
         if "fork" in question:
             name, new_name = question["fork"]
-            self.conversations.fork(name, new_name)
+            try:
+                self.conversations.fork(name, new_name)
+            except ConversationError as error:
+                return {new_name: {"error": str(error)}}
             return self.told([new_name])
         if "told" in question:
             return self.told(question["told"])

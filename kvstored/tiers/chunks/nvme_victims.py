@@ -8,11 +8,12 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, compress, islice
+from math import ceil
 from typing import NamedTuple
 
 from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
-from kvstored.store.space.chunk_table import ChunkTable
+from kvstored.store.space.chunk_table import ABSENT, ChunkTable
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.policy.shares import TierShares
 
@@ -38,9 +39,20 @@ STRANDED_MAX = 0.02
 """Share of the devices that may lie in free extents of other classes.
 
 When deletions have stranded more, the emptiest of their slabs is emptied. Else a class
-evicts its own oldest chunks if they are among the oldest of all, and takes over the slab
-with the largest share of these if not.
+evicts its own oldest chunks if they are among the oldest of all, and takes over a slab
+that is older than these if not.
 """
+
+OLD_SHARE = 0.9
+"""Part of a slab's chunks that must be old for the slab to be.
+
+Chunks of all ages lie in one slab, because extents are used again one by one. With less, a class
+that has a few old chunks would lose many that were just used; with all of them, one that is read
+now and then would keep a slab for ever.
+"""
+
+OLD_SLABS_LOOKED_AT = 8
+"""Slabs whose chunks are looked at to find an old one; how old others were is remembered."""
 
 LIMIT_VICTIMS_MAX = 1024
 """Chunks that a namespace gives up together at most, after its limit was lowered."""
@@ -71,6 +83,11 @@ def forget(
         shares.use.add(chunk.namespace_id, -class_bytes)
 
 
+def late_use(times: Sequence[int]) -> int:
+    """The time by which OLD_SHARE of a slab's chunks had their last use; 0 of none."""
+    return sorted(times)[ceil(OLD_SHARE * len(times)) - 1] if times else 0
+
+
 class DeviceVictims:
     """Chooses chunks of a table, which ``lock`` guards. Thread-safe.
 
@@ -90,6 +107,9 @@ class DeviceVictims:
         self._policy = shares.policy
         self._table_lock = lock
         self._counters = counters
+        self._late_uses: dict[tuple[int, int], int] = {}
+        """By number and size class, the time by which OLD_SHARE of a slab had their last use, as
+        far as it was looked at: that grows only."""
 
     def above_limit(self, store: ChunkStore, class_bytes: int, namespace_id: bytes) -> Victims:
         """Chunks of a namespace that go until it may have another one of a class."""
@@ -123,8 +143,9 @@ class DeviceVictims:
         1. Too much lies stranded in free extents of other classes: the emptiest of their
            slabs is emptied, and then fits any class.
         2. The class has chunks of its own among the oldest of all: these.
-        3. The slab of another class with the largest share of the oldest of all is emptied.
+        3. A slab of another class, nearly all of it older than what the class has.
         4. The oldest chunks of the class, however young.
+        5. The slab of another class with the largest share of the oldest of all.
         """
         with self._table_lock:
             givers = self._shares.use.givers(namespace_id, class_bytes)
@@ -147,18 +168,62 @@ class DeviceVictims:
             ]
         if own and not stranded_slabs:
             return Victims(self._allowed(namespace_id, own[:VICTIMS_PER_ROUND]))
+        if whole := self._whole_slab(store, stranded_slabs, namespace_id):
+            return Victims(whole, is_whole=True)
 
         def old_share(slab: tuple[int, int]) -> float:
             return old_counts[slab] / max(store.extents.allocator.used_count(*slab), 1)
 
-        slabs = stranded_slabs or sorted(old_counts, key=old_share, reverse=True)
+        slabs = sorted(old_counts, key=old_share, reverse=True)
+        return self._own_or_slab(store, givers, slabs, class_bytes, namespace_id)
+
+    def _own_or_slab(
+        self,
+        store: ChunkStore,
+        givers: Sequence[bytes],
+        slabs: Sequence[tuple[int, int]],
+        class_bytes: int,
+        namespace_id: bytes,
+    ) -> Victims:
+        """The last three rules of ``for_room``; ``slabs`` in the order in which they may go."""
+        own = self._oldest(store, givers, class_bytes, VICTIMS_PER_ROUND)
+        old = self._old_slabs(slabs, before=own[0]) if own else []
+        if whole := self._whole_slab(store, old, namespace_id):
+            return Victims(whole, is_whole=True)
+        if allowed := self._allowed(namespace_id, own):
+            return Victims(allowed)
         if whole := self._whole_slab(store, slabs, namespace_id):
             return Victims(whole, is_whole=True)
-        if own := self._oldest(store, givers, class_bytes, VICTIMS_PER_ROUND):
-            return Victims(self._allowed(namespace_id, own))
         # A hint pins nothing: where nothing else is left, what waits goes too.
         whole = self._whole_slab(store, slabs, namespace_id, spares_waiting=False)
         return Victims(whole, is_whole=True)
+
+    def _old_slabs(
+        self, slabs: Iterable[tuple[int, int]], *, before: ChunkId
+    ) -> list[tuple[int, int]]:
+        """The first of some slabs of which nearly all was used before a chunk was; at most one.
+
+        Looks at the chunks of a few, and at those of a slab once only as long as it is too young.
+        """
+        looked_at = 0
+        with self._table_lock:
+            (row,) = self._table.rows([before.encode()])
+            limit = 0 if row == ABSENT else self._table.times.of(row)
+        for slab in slabs:
+            with self._table_lock:
+                number = self._table.slabs.number(*slab)
+                key = number, self._table.slabs.class_bytes_of(number)
+                if self._late_uses.get(key, 0) >= limit:
+                    continue
+                rows = self._table.columns.rows_in_slab(number)
+                late = late_use([self._table.times.of(row) for row in rows])
+                self._late_uses[key] = late
+            if late < limit:
+                return [slab]
+            looked_at += 1
+            if looked_at == OLD_SLABS_LOOKED_AT:
+                break
+        return []
 
     def _oldest(
         self, store: ChunkStore, accounts: Sequence[bytes], class_bytes: int | None, count: int

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from engine_adapters.conversation.conversations import Conversation, Conversations
-from engine_adapters.conversation.errors import ConversationError
+from engine_adapters.conversation.errors import ConversationError, LostWordsError
 from engine_adapters.conversation.history import make_cut
 from engine_adapters.conversation.journal import (
     CHUNK_WORDS,
@@ -17,10 +17,11 @@ from engine_adapters.conversation.journal import (
     words_layout,
 )
 from engine_adapters.conversation.usable_states import UsableStates
-from kvstored_client import AppendItem, LayerState, Rotary, StateKind, StateLayout
+from kvstored_client import AppendItem, LayerState, Rotary, SliceState, StateKind, StateLayout
 from kvstored_client.testing import MemoryClient, MemoryStore
 from kvstored_contract.keys import history_keys
 from kvstored_contract.reasons import Reason
+from kvstored_protos.v1 import store_pb2
 from tests.support.rows import Rows
 
 LAYOUT = StateLayout(
@@ -323,6 +324,41 @@ def test_a_store_that_is_gone_is_told(talks: Conversations, store: MemoryStore) 
         talks.open(NAME)
     with pytest.raises(ConversationError):
         talks.end_turn(talk, [3])
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_store_that_went_while_it_was_read_had_lost_token_ids(
+    talks: Conversations, store: MemoryStore, returns: bool
+) -> None:
+    """*Bug:* users heard of a loss and began anew, and all was there after the daemon's restart."""
+    talk = talks.end_turn(talks.open(NAME), [1, 2])
+
+    def go(request: object) -> None:
+        if isinstance(request, store_pb2.ReadRequest):
+            store.kill()
+            if returns:
+                store.start()
+
+    store.faults.before = go
+    with pytest.raises(ConversationError, match="open it again") as caught:
+        talks.open(NAME)
+    assert not isinstance(caught.value, LostWordsError)
+    store.faults.before = lambda _: None
+    if not returns:
+        store.start()
+    assert talks.open(NAME) == talk
+
+
+def test_token_ids_that_came_late_were_lost(talks: Conversations, store: MemoryStore) -> None:
+    """*Bug:* a device that takes longer than a read waits was a loss, too."""
+    talk = talks.end_turn(talks.open(NAME), [1, 2])
+    store.faults.lost_slices.update((key, 0) for key in store.chunks)
+    store.faults.lost_as = SliceState.LATE
+    with pytest.raises(ConversationError, match="open it again") as caught:
+        talks.open(NAME)
+    assert not isinstance(caught.value, LostWordsError)
+    store.faults.lost_slices.clear()
+    assert talks.open(NAME) == talk
 
 
 def test_another_model_is_told(talks: Conversations, client: MemoryClient) -> None:

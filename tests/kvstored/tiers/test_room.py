@@ -86,6 +86,41 @@ def test_another_size_class_takes_over_the_oldest_slab(opened: StoreUnderTest) -
     assert ticket.durable.result() is Reason.UNSPECIFIED
 
 
+def test_a_slab_with_some_old_chunks_took_those_along_that_were_just_used(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*Bug:* conversations lost their token ids, whose chunks lie between older ones."""
+    monkeypatch.setattr(nvme_victims, "OLDEST_LOOKED_AT", 16)
+    opened.fill(8)
+    numbers = list(range(PER_SLAB * 7))
+    for number in numbers:
+        put_durable(opened, [number])
+    wide = StateLayout(
+        model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
+    )
+
+    def put_wide(number: int) -> None:
+        (ticket,) = opened.put([number], layout=wide)
+        assert ticket.outcome is PutOutcome.STORED
+        assert ticket.durable is not None
+        assert ticket.durable.result() is Reason.UNSPECIFIED
+
+    first = 10_000
+    while not opened.stats().counters.get("evicted_chunks"):
+        first += 1
+        put_wide(first)
+    left = [number for number in numbers if opened.store.match(NAMESPACE, [key(number)])]
+    used = left[::2]
+    for number in range(20_000, 20_006):
+        for one in used:
+            assert opened.read([one], base=BASE, board=new_board(1)).wait()
+        put_wide(number)
+        forget_dram(opened, [number])
+        assert opened.store.match(NAMESPACE, [key(number)]) == 1
+    forget_dram(opened, used)
+    assert [opened.store.match(NAMESPACE, [key(number)]) for number in used] == [1] * len(used)
+
+
 def test_pinned_chunk_outlives_its_deletion(opened: StoreUnderTest) -> None:
     opened.fill(1)
     put_durable(opened, [0])
