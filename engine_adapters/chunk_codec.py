@@ -59,10 +59,11 @@ class ChunkCodec:
         return cls(states, layout, tuple(shapes), dtype, codecs)
 
     def encode(self, slices: Sequence[Tensor | None]) -> tuple[bytes, ...]:
-        """The payload of each layer of a complete chunk; empty for layers that store nothing.
+        """The payload of each layer of a chunk; empty for layers that store nothing.
 
-        ``slices`` are CPU tensors of ``shapes`` and ``dtype``. Raises CodecError for others,
-        and for values that the codec refuses: the remedy is not to store that chunk.
+        ``slices`` are CPU tensors of ``shapes``, or of fewer tokens for a short chunk, and of
+        ``dtype``. Raises CodecError for others, and for values that the codec refuses: the remedy
+        is not to store that chunk.
         """
         return tuple(
             b"" if shape is None else codec.encode(_checked(states, shape, self.dtype))
@@ -91,7 +92,15 @@ class ChunkCodec:
 
 
 def _checked(states: Tensor | None, shape: Shape, dtype: torch.dtype) -> Tensor:
-    if states is None or tuple(states.shape) != shape or states.dtype is not dtype:
+    if states is None or not _fits(tuple(states.shape), shape) or states.dtype is not dtype:
         given = "nothing" if states is None else f"{list(states.shape)} {states.dtype}"
         raise StatesError(f"a slice of {list(shape)} {dtype} is wanted, not {given}")
     return states
+
+
+def _fits(given: Shape, complete: Shape) -> bool:
+    """Whether a slice of that shape is one of a complete chunk, or of its first tokens."""
+    axis = len(complete) // 2 - 1
+    if len(given) != len(complete) or not 1 <= given[axis] <= complete[axis]:
+        return False
+    return (*given[:axis], *given[axis + 1 :]) == (*complete[:axis], *complete[axis + 1 :])

@@ -9,7 +9,7 @@ from benchmarks.benchmark import BenchmarkError
 from benchmarks.pic.scale import METHODS, SINK, Scale
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.link.link_runner import LinkRequest, LinkRunner
-from engine_adapters.runner.link.linked_prompt import EntryName
+from engine_adapters.runner.link.linked_prompt import EARLY_TOKENS, EntryName, LinkStore
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import Segment, StateSink
@@ -61,7 +61,7 @@ class Link:
 
     @property
     def load_s(self) -> float:
-        """The part of that until all states were there, or given up."""
+        """The part of that until all states were there, or given up; other work included."""
         return self.completion.restore.duration_s
 
     @property
@@ -83,12 +83,15 @@ class LinkedPrompts:
         self._scale = scale
         self._model = model
         self._token_ids = token_ids
+        states = StateFormat.of_model(model, "pic-benchmark")
+        self._store = LinkStore(client, states, model)
         self._runner = LinkRunner(
             model,
             client,
-            StateFormat.of_model(model, "pic-benchmark"),
+            states,
             cache_tokens=max(scale.lengths) + NEW_TOKENS_MAX,
             token_budget=TOKEN_BUDGET,
+            store=self._store,
         )
         # Of each length its last entry is cut, to make room for the question.
         self._entries: dict[tuple[bool, tuple[int, ...]], str] = {}
@@ -99,8 +102,12 @@ class LinkedPrompts:
             made = zip(chunks, ids, strict=True)
             self._entries.update({(has_sink, chunk): entry_id for chunk, entry_id in made})
 
-    def link(self, name: str, length: int) -> Link:
-        """Links a prompt of so many tokens."""
+    def link(self, name: str, length: int, *, overlaps: bool = True) -> Link:
+        """Links a prompt of so many tokens.
+
+        Where it does not overlap nothing is computed before everything was loaded.
+        """
+        self._store.early_tokens = EARLY_TOKENS if overlaps else None
         parts = [EntryName(self._entries[name == SINK, one]) for one in self._chunks(length)]
         return self._run([*parts, self._question(length)], METHODS[name])
 

@@ -6,6 +6,7 @@ In reading order: what can go wrong (``errors``); documents become entries (``sp
 entry is and how it is written (``entry``), and how many there may be (``quota``); a namespace has
 them by their ids (``entries``); what a prompt is made of (``parts``), which tokens a method
 computes again (``method``), where everything goes (``plan``), which tokens a query chooses
-(``ranking``), and what is computed in which order, in place of what was lost as well (``rows``).
+(``ranking``), what is computed in which order, in place of what was lost as well (``rows``), and
+what of it can be while entries come (``open_rows``).
 All but the entries of a namespace are pure.
 """

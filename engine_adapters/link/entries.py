@@ -64,9 +64,12 @@ class Entries:
         self._known: dict[str, EntryTitle] = {}
 
     def find(self, token_ids: Sequence[int], *, sink_ids: Sequence[int] = ()) -> Entry | None:
-        """The entry of exactly these tokens after that sink, if there is one."""
-        titles = self._titles()
-        return self._found(titles, self._digest(token_ids, sink_ids))
+        """The entry of exactly these tokens after that sink, if there is one.
+
+        Looks at all names of the namespace only where it has not met the entry.
+        """
+        digest = self._digest(token_ids, sink_ids)
+        return self._found(self._known, digest) or self._found(self._titles(), digest)
 
     def look_up(
         self,
@@ -75,18 +78,24 @@ class Entries:
         ttl_s: int | None = None,
         sink_ids: Sequence[int] = (),
     ) -> Mapping[tuple[int, ...], Entry | None]:
-        """The entry of each chunk of token ids, with one look at all names; None for a new one.
+        """The entry of each chunk of token ids; None for a new one.
+
+        Looks at all names once, and not at all where it has met every entry.
 
         One whose token ids are lost is written once more: it keeps its id, and expires after
         ``ttl_s``. Raises QuotaError where those that are new do not fit.
         """
-        titles = self._titles()
         found: dict[tuple[int, ...], Entry | None] = {}
+        is_listed = False
         for chunk in map(tuple, chunks):
             if chunk in found:
                 continue
+            digest = self._digest(chunk, sink_ids)
             try:
-                found[chunk] = self._found(titles, self._digest(chunk, sink_ids))
+                found[chunk] = self._found(self._known, digest)
+                if found[chunk] is None and not is_listed:
+                    is_listed = True
+                    found[chunk] = self._found(self._titles(), digest)
             except LostEntryError as error:
                 found[chunk] = self._mended(error.entry_id, chunk, ttl_s, sink_ids)
         self._check_room([len(chunk) for chunk, entry in found.items() if entry is None])

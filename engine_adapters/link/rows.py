@@ -43,7 +43,11 @@ def loaded_chunks(plan: LinkPlan, entry: LinkedEntry, chunk_tokens: int) -> list
 
 
 def row_groups(
-    plan: LinkPlan, loaded: Sequence[frozenset[int]], *, chunk_tokens: int
+    plan: LinkPlan,
+    loaded: Sequence[frozenset[int]],
+    *,
+    chunk_tokens: int,
+    positions: range | None = None,
 ) -> tuple[RowGroup, ...]:
     """What is computed, each group after all groups before it.
 
@@ -52,15 +56,22 @@ def row_groups(
     that were lost. Only what is needed is computed so. The tokens that the plan computes come
     last, and see everything.
 
+    With ``positions``, in which entries lie as a whole or not at all, what is computed there.
+    Stretches of a prompt may be computed one after the other, those in front first: no token sees
+    one behind it, and what is missing of an entry is computed before what is linked of it.
+
     What is missing of an entry with a sink is not among them, because it depends on tokens that
     are not in the prompt: see ``missing_counts``.
     """
+    wanted = range(plan.token_count) if positions is None else positions
     groups = [
         RowGroup(entry.first_position, ranges)
         for entry, numbers in zip(plan.entries, loaded, strict=True)
-        if not entry.sink_count and (ranges := _missing(plan, entry, numbers, chunk_tokens))
+        if entry.first_position in wanted and not entry.sink_count
+        if (ranges := _missing(plan, entry, numbers, chunk_tokens))
     ]
-    return (*groups, RowGroup(0, plan.computed))
+    linked = RowGroup(0, tuple(_within(plan.computed, wanted)))
+    return _filled([*groups, linked])
 
 
 def missing_counts(
@@ -108,6 +119,14 @@ def _without(ranges: Iterable[range], taken: Sequence[range]) -> Iterator[range]
             first = other.stop
         if first < one.stop:
             yield range(first, one.stop)
+
+
+def _within(ranges: Iterable[range], positions: range) -> Iterator[range]:
+    """What lies at ``positions``."""
+    for one in ranges:
+        both = range(max(one.start, positions.start), min(one.stop, positions.stop))
+        if both:
+            yield both
 
 
 def distinct(groups: Iterable[RowGroup]) -> frozenset[int]:

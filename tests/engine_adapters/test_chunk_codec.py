@@ -190,6 +190,24 @@ def test_a_payload_fits_the_layout_whatever_the_states_are() -> None:
             assert len(payload) <= codec.layout.slice_bytes(layer)
 
 
+@pytest.mark.parametrize("count", [1, 5, TOKENS - 1])
+@pytest.mark.parametrize("name", CODEC_NAMES)
+def test_a_short_chunk_is_encoded_as_such(name: str, count: int) -> None:
+    codec = codec_of(name)
+    shapes = [(2, count, 2, 64), (count, 128), None, (2, count, 2, 64)]
+    slices = [None if shape is None else model_like(shape, DTYPE) for shape in shapes]
+    payloads = codec.encode(slices)
+    for layer, (states, payload) in enumerate(zip(slices, payloads, strict=True)):
+        if states is None:
+            assert not payload
+            continue
+        assert len(payload) <= codec.layout.slice_bytes(layer)
+        decoded = torch.empty_like(states)
+        codec.decode(layer, payload, decoded)
+        span = float(states.max() - states.min())
+        assert float((decoded - states).abs().max()) <= LOSS_MAX[name] * span
+
+
 def test_refuses_other_states() -> None:
     codec = codec_of("zstd")
     slices = slices_of(0)
@@ -199,6 +217,9 @@ def test_refuses_other_states() -> None:
         codec.encode([slices[0], torch.zeros(64, 127, dtype=DTYPE), *slices[2:]])
     with pytest.raises(StatesError, match=r"torch\.float32"):
         codec.encode([slices[0], torch.zeros(64, 128), *slices[2:]])
+    for count in (0, TOKENS + 1):
+        with pytest.raises(StatesError, match=rf"not \[{count}, 128\]"):
+            codec.encode([slices[0], torch.zeros(count, 128, dtype=DTYPE), *slices[2:]])
     with pytest.raises(PayloadError):
         codec.decode(0, b"short", torch.empty(SHAPES[0], dtype=DTYPE))
 

@@ -25,6 +25,14 @@ DISCONNECTS = Lab(
     quick=200,
     long=2_000,
 )
+TIMED_DISCONNECTS = Lab(
+    promise="client killed at any point",
+    file="engine_adapters/server/http/test_times.py",
+    cases="clients of a model server that go away, timed",
+    smoke=6,
+    quick=64,
+    long=None,
+)
 CHURN_KILLS = Lab(
     promise="SIGKILL of the daemon at any moment",
     file="faults/kill/test_random_kills.py",

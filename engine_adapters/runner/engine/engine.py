@@ -301,8 +301,7 @@ class Engine:
         assert restoration is not None
         step_tokens = restoration.advance(token_budget, piece_tokens=piece_tokens)
         state = restoration.state
-        request.computed_count = state.position
-        request.follow(state.open_layers)
+        request.reach(state)
         if not state.is_over:
             return replace(
                 request.progress,

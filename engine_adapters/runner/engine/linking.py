@@ -13,7 +13,11 @@ class Linking(Protocol):
 
     @property
     def groups(self) -> tuple[RowGroup, ...]:
-        """What there is to compute by what is in the cache; at least the last token of it."""
+        """What there is to compute by what is in the cache.
+
+        While its restoration goes on there may be more each time, after what there was before; in
+        the end the last token of the prompt is among it.
+        """
 
     def hold(self) -> None:
         """It was added: soon what is stored of its entries is kept, until ``end``."""
@@ -21,7 +25,7 @@ class Linking(Protocol):
     def begin(self, *, cache: KvCache, first_slot: int) -> Restoration | None:
         """Begins to load entries, each to its place; None where there is nothing to load.
 
-        The ``position`` of its state stays 0: nothing is computed before it is over.
+        The ``position`` of its state stays 0. What it asks for are the next tokens of ``groups``.
         """
 
     def end(self) -> None:
@@ -30,7 +34,7 @@ class Linking(Protocol):
 
 @dataclass(slots=True)
 class LinkTrack:
-    """The ``groups`` that are left to compute; ``computed_count`` tokens were."""
+    """The ``groups`` that may be computed now; ``computed_count`` tokens of all were."""
 
     linking: Linking
     groups: tuple[RowGroup, ...] = field(init=False)
@@ -40,8 +44,8 @@ class LinkTrack:
         self.look()
 
     def look(self) -> None:
-        """Learns what there is to compute, before any of it was."""
-        self.groups = self.linking.groups
+        """Learns what there is to compute."""
+        _, self.groups = split_groups(self.linking.groups, self.computed_count)
 
     def advance(self, token_count: int) -> None:
         """So many tokens of the groups were computed."""

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from engine_adapters.runner.engine.cut_track import CutTrack
 from engine_adapters.runner.engine.layered_prefill import LayeredPrefill
 from engine_adapters.runner.engine.linking import LinkTrack
-from engine_adapters.runner.engine.restoration import OpenLayers, Restoration, Restorer
+from engine_adapters.runner.engine.restoration import (
+    OpenLayers,
+    Restoration,
+    RestorationState,
+    Restorer,
+)
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.engine.sampling import Sampler
 from engine_adapters.runner.engine.scheduler import Progress, SlotRange
@@ -152,8 +157,6 @@ class Request:
     def end_restoring(self) -> None:
         """Nothing more of it is loaded."""
         self.is_restored = True
-        if self.link is not None:
-            self.link.look()
 
     def hold_link(self) -> None:
         """It will run: entries that it names stay until its end."""
@@ -171,8 +174,16 @@ class Request:
             self.computed_count += token_count
             return
         self.link.advance(token_count)
-        if not self.link.groups:
+        # While entries are on their way more comes after it.
+        if not (self.link.groups or self.is_restoring):
             self.computed_count = self.prompt_tokens
+
+    def reach(self, state: RestorationState) -> None:
+        """Its restoration is so far."""
+        self.computed_count = state.position
+        self.follow(state.open_layers)
+        if self.link is not None:
+            self.link.look()
 
     def follow(self, open_layers: OpenLayers | None) -> None:
         """New tokens may follow these from now on; those that followed more of them start over."""

@@ -51,7 +51,7 @@ class ChosenRestoration:
     @property
     def groups(self) -> tuple[RowGroup, ...]:
         """What there is to compute by what is in the cache, once it is over."""
-        return self._groups if self._is_over else self._entries.groups
+        return self._groups
 
     @property
     def state(self) -> RestorationState:
@@ -94,7 +94,7 @@ class ChosenRestoration:
     def report(self) -> RestoreReport:
         """As ``Restoration``; counts what was computed to choose, and in place of what was lost."""
         return self._entries.report_of(
-            self.groups,
+            self._groups if self._is_over else self._entries.rows.all_groups,
             recomputed_layer_tokens=self._computed_layer_tokens,
             filled=self._filled,
         )
@@ -105,7 +105,7 @@ class ChosenRestoration:
 
     def _run(self) -> Iterator[int]:
         """Yields tokens times layers that were computed."""
-        missing = self._entries.missing_counts
+        missing = self._entries.rows.missing_counts
         self._filled = frozenset(
             position
             for number, count in missing.items()

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from engine_adapters.link.rows import RowGroup, distinct, missing_counts, row_groups
+from engine_adapters.link.open_rows import OpenRows
+from engine_adapters.link.rows import RowGroup, distinct
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import Verdict
@@ -25,7 +26,11 @@ class EntryRestoration:
 
     Keys are rotated at the positions that tokens have in the prompt, and hidden states are
     projected there. A chunk that is lost, or too late by what ``limit`` says, is left out, and the
-    others go on. The engine's thread only.
+    others go on.
+
+    While nothing has come, what there is to compute before the first entry that is still on its way
+    is computed: no token sees one behind it, and nothing is loaded to places before that entry any
+    more. The engine's thread only.
     """
 
     def __init__(
@@ -37,7 +42,10 @@ class EntryRestoration:
         target: Target,
         limit: LoadingLimit,
         options: RestoreOptions,
+        *,
+        early_tokens: int | None,
     ) -> None:
+        """At least ``early_tokens`` are computed while entries come; None: nothing before all."""
         self._reader = reader
         self._finder = finder
         self._loader = loader
@@ -49,28 +57,17 @@ class EntryRestoration:
         self._started_s = self._ended_s = self._clock()
         self._wait: Callable[[float], object] = reader.wait_news
         self._is_over = False
-        self._loaded: set[tuple[int, int]] = set()
+        self._settled_pieces = 0
+        self.rows = OpenRows(
+            finder.plan, chunk_tokens=state_format.layout.chunk_tokens, early_tokens=early_tokens
+        )
+        """What there is to compute by what is in the cache, at places that nothing is loaded to."""
         self._work = self._run()
 
     @property
     def groups(self) -> tuple[RowGroup, ...]:
-        """What there is to compute by what is in the cache."""
-        chunk_tokens = self._format.layout.chunk_tokens
-        return row_groups(self._finder.plan, self._loaded_chunks, chunk_tokens=chunk_tokens)
-
-    @property
-    def missing_counts(self) -> dict[int, int]:
-        """What the cache lacks of entries with a sink, as the function of that name says."""
-        chunk_tokens = self._format.layout.chunk_tokens
-        return missing_counts(self._finder.plan, self._loaded_chunks, chunk_tokens=chunk_tokens)
-
-    @property
-    def _loaded_chunks(self) -> list[frozenset[int]]:
-        """Numbers of the chunks in the cache, for each entry of the plan."""
-        return [
-            frozenset(chunk for number, chunk in self._loaded if number == entry)
-            for entry in range(len(self._finder.plan.entries))
-        ]
+        """What can be computed: all that there is to compute, once it is over."""
+        return self.rows.groups
 
     @property
     def state(self) -> RestorationState:
@@ -83,8 +80,7 @@ class EntryRestoration:
         )
 
     def advance(self, token_budget: int, *, piece_tokens: int = PIECE_TOKENS) -> int:
-        """As ``Restoration``; asks for no tokens before it is over."""
-        del token_budget
+        """As ``Restoration``; asks for what may be computed while the store is waited for."""
         self._limit.begin_look(self._reader, was_waiting=self._patience.is_waiting)
         room = piece_tokens * self._format.layout.layer_count
         work: int | None = 1
@@ -92,22 +88,23 @@ class EntryRestoration:
             work = next(self._work, None)
             room -= work or 0
         self._limit.end_look()
-        if work == 0:
+        if work is None:
+            self._end_loading()
+        elif work == 0:
+            self._open_early()
+        if work == 0 and not self.rows.ready_tokens:
             self._patience.begin_wait()
         else:
             self._patience.end_wait()
-        if work is None and not self._is_over:
-            self._loader.finish()
-            self._ended_s = self._clock()
-            self._is_over = True
-        return 0
+        return 0 if self._is_over else min(self.rows.ready_tokens, token_budget)
 
     def first_unstored(self) -> int:
         """As ``Restoration``; nothing of a linked prompt is saved."""
         return 0
 
     def begin_step(self, token_count: int) -> None:
-        """As ``Restoration``."""
+        """As ``Restoration``: of what it has asked for."""
+        self.rows.take(token_count)
 
     def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         """As ``Restoration``."""
@@ -118,7 +115,7 @@ class EntryRestoration:
 
     def report(self) -> RestoreReport:
         """As ``Restoration``; ``restored_tokens`` are those that keep their stored states."""
-        return self.report_of(self.groups)
+        return self.report_of(self.rows.all_groups)
 
     def report_of(
         self,
@@ -143,6 +140,28 @@ class EntryRestoration:
         """As ``Restoration``."""
         self._reader.close()
 
+    def _end_loading(self) -> None:
+        if not self._is_over:
+            self._loader.finish()
+            self._ended_s = self._clock()
+            self.rows.open_all()
+            self._is_over = True
+
+    def _open_early(self) -> None:
+        """Opens what is before the first entry of which a chunk may still be loaded.
+
+        Where no piece is left it is nearly over: then the rest is computed in one step.
+        """
+        entry = None
+        if self._reader.stored is not None:
+            # Pieces are in the order of their first places.
+            places = self._finder.places[self._settled_pieces :]
+            if not places:
+                return
+            entry = places[0][0].entry
+        if self.rows.open_early(entry):
+            self._loader.finish()
+
     def _run(self) -> Iterator[int]:
         """Yields the tokens that a layer took; 0 when there is nothing to do."""
         reader, position = self._reader, 0
@@ -165,7 +184,7 @@ class EntryRestoration:
                 if not span.is_current:
                     return
                 yield self._load(span, layer)
-            self._end(span)
+            self._settle(span)
             self._limit.gain(position, stop)
             position = stop
             reader.give_back(span)
@@ -214,9 +233,10 @@ class EntryRestoration:
             )
         return len(places) * span.pieces[chunk].token_count
 
-    def _end(self, span: Span) -> None:
+    def _settle(self, span: Span) -> None:
         """All layers were taken of what is still not lost."""
+        self._settled_pieces = span.first_chunk + span.chunk_count
         for chunk in range(span.chunk_count):
             if not span.is_lost(chunk):
                 for place in self._places(span, chunk):
-                    self._loaded.add((place.entry, place.chunk))
+                    self.rows.add(place.entry, place.chunk)

@@ -33,7 +33,13 @@ class EntrySink:
         name = f"entry-{secrets.token_hex(_NAME_BYTES)}"
         self._names.append(name)
         self._saver.begin_conversation(
-            request_id, name, token_ids, (), stored_tokens, is_tail_stored=False
+            request_id,
+            name,
+            token_ids,
+            (),
+            stored_tokens,
+            is_tail_stored=False,
+            keeps_tail=True,
         )
 
     def begin_step(self, segments: Sequence[Segment]) -> None:

@@ -59,8 +59,6 @@ class LinkRunner:
         """Which there are, and how one ends: ``list``, ``get``, ``expire``."""
         self._client = client
         self._layout = state_format.layout
-        # With a codec the last tokens of an entry are computed whenever it is linked.
-        self._keeps_whole_chunks = state_format.codec is not None
         self._store = LinkStore(client, state_format, model) if store is None else store
         self._saver = StateSaver(client, state_format, device=model.device)
         self._sink = EntrySink(self._saver)
@@ -173,13 +171,9 @@ class LinkRunner:
         return completions
 
     def _is_stored(self, token_ids: Sequence[int]) -> bool:
-        """Whether the store has all states of an entry that it can keep."""
+        """Whether the store has all states of an entry."""
         if not self._client.namespace:
             return False
-        if self._keeps_whole_chunks:
-            token_ids = token_ids[: len(token_ids) - len(token_ids) % self._layout.chunk_tokens]
-        if not token_ids:
-            return True
         keys = history_keys(
             namespace=self._client.namespace, layout=self._layout, token_ids=token_ids
         )

@@ -34,6 +34,16 @@ from kvstored_contract.limits import LEASE_MS_MAX
 
 DEFAULTS = RestoreOptions()
 
+EARLY_TOKENS = 64
+"""Tokens that are worth a step of their own while entries come: with fewer of them a step takes
+about as long, because it reads all weights."""
+
+SPANS = 4
+"""A prompt comes in so many spans at least: what one has brought is computed while others come."""
+
+SPAN_TOKENS_LEAST = 256
+"""But a span of fewer tokens is not worth its reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class EntryName:
@@ -61,10 +71,12 @@ class LinkStore:
         *,
         options: RestoreOptions = DEFAULTS,
         rates: Rates | None = None,
+        early_tokens: int | None = EARLY_TOKENS,
     ) -> None:
         """``options`` as a restorer has them, of which the way and the order do not count.
 
-        ``rates`` are those of the engine's restorer, if there is one.
+        ``rates`` are those of the engine's restorer, if there is one. While entries come at least
+        ``early_tokens`` are computed in a step; None: nothing before all have come.
         """
         _check_movable(state_format)
         self.client = client
@@ -76,11 +88,19 @@ class LinkStore:
         self.leases = EntryLeases()
         self._rates = rates or Rates(None, token_budget=options.step_tokens)
         self._is_on_cpu = model.device.type == "cpu"
-        self.read_options = ReadOptions(
+        self.early_tokens = early_tokens
+        self._read_options = ReadOptions(
             order=Order.LAYER_FIRST,
             span_chunks=options.span_chunks(state_format),
             first_chunks=options.first_chunks(state_format),
         )
+
+    def read_options(self, token_count: int) -> ReadOptions:
+        """Of loading entries of a prompt with so many tokens: what comes first can be computed."""
+        options = self._read_options
+        span_tokens = max(SPAN_TOKENS_LEAST, token_count // SPANS)
+        span_chunks = max(1, span_tokens // self.state_format.layout.chunk_tokens)
+        return replace(options, span_chunks=min(options.span_chunks, span_chunks))
 
     def limit(self, token_count: int) -> LoadingLimit:
         """Of loading entries of a prompt with so many tokens."""
@@ -185,13 +205,14 @@ class LinkedPrompt:
             store.client,
             store.state_format,
             finder,
-            store.read_options,
+            store.read_options(plan.token_count),
             remaining_s=lambda: timeout_s,
             share=store.share,
         )
         store.share.begin(reader.start(room_timeout_s=timeout_s))
         target = Target(token_ids=self.token_ids, cache=cache, first_slot=first_slot)
         sink_tokens = sum(entry.sink_count for entry in plan.entries)
+        is_chosen = bool(self._choice.token_count or sink_tokens)
         entries = self._restoration = EntryRestoration(
             reader,
             finder,
@@ -200,8 +221,9 @@ class LinkedPrompt:
             target,
             store.limit(plan.token_count + sink_tokens),
             store.options,
+            early_tokens=None if is_chosen else store.early_tokens,
         )
-        if self._choice.token_count or sink_tokens:
+        if is_chosen:
             self._restoration = self._chosen(entries, target)
         return self._restoration
 

@@ -1,9 +1,10 @@
-"""Encodes complete chunks on a background thread and puts them."""
+"""Encodes chunks on a background thread and puts them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from engine_adapters.codecs.errors import StatesError
 from engine_adapters.runner.save.save_queue import Rows, SavedSequence, SaveQueue, SaveReport
@@ -49,6 +50,13 @@ class OpenChunk:
         self.token_count += count
         return count
 
+    def filled(self) -> tuple[Tensor | None, ...]:
+        """The slices of the tokens that it has."""
+        return tuple(
+            None if states is None else states.narrow(token_axis(states.shape), 0, self.token_count)
+            for states in self.slices
+        )
+
     def clear(self) -> None:
         """Begins the next chunk."""
         self.token_count = 0
@@ -65,9 +73,10 @@ class _Encoded:
 class EncodingQueue(SaveQueue):
     """Gathers rows into chunks and encodes these: for layouts with a codec.
 
-    The daemon takes their chunks only when they are complete. It holds an open chunk of states
+    The daemon takes a chunk of theirs as a whole. The queue holds an open chunk of states
     for each sequence, and one region of the arena for the chunks of the next put. While
     steps wait these are gathered there, so that a queue that is behind makes fewer puts.
+    An open chunk that is not complete in the end is put only of a sequence that keeps its tail.
     """
 
     def __init__(self, client: Client, state_format: StateFormat) -> None:
@@ -113,6 +122,10 @@ class EncodingQueue(SaveQueue):
             self._submit(self._put)
 
     def _close_sequence(self, sequence: SavedSequence) -> None:
+        chunk = self._open_chunks.get(sequence)
+        if chunk is not None and chunk.token_count and sequence.keeps_tail:
+            self._encode(sequence, chunk, sequence.length_tokens)
+            self._put()
         self._open_chunks.pop(sequence, None)
 
     def _gather(self, snapshot: Snapshot, part: Rows) -> None:
@@ -132,31 +145,33 @@ class EncodingQueue(SaveQueue):
         self.count_dropped(part.token_count - taken)
 
     def _encode(self, sequence: SavedSequence, chunk: OpenChunk, stop_token: int) -> None:
-        """Puts a complete chunk, which ends before ``stop_token``, into the next batch."""
+        """Puts a chunk, which ends before ``stop_token``, into the next batch."""
         keys = self._keys(sequence, stop_token)
-        index = stop_token // self._layout.chunk_tokens - 1
+        if not chunk.is_complete:
+            keys = [*keys, self._tail_key(sequence, stop_token)]
+        index = (stop_token - 1) // self._layout.chunk_tokens
         region = self._reserve()
         if sequence.is_stopped:
             # By the put of an old region: an earlier chunk is lost, and this one with it.
             return
-        if len(keys) <= index or region is None:
+        if len(keys) <= index or not keys[index] or region is None:
             self._stop(sequence)
             return
         try:
-            payloads = self._codec.encode(chunk.slices)
+            payloads = self._codec.encode(chunk.filled())
         except StatesError:
             # The codec cannot bound these states: a later turn computes them again.
             self._stop(sequence)
             return
-        chunk.clear()
         self._codec.place(payloads, region.view, len(self._batch))
         new = NewChunk(
             key=keys[index],
             parent_key=keys[index - 1] if index else b"",
-            token_count=self._layout.chunk_tokens,
+            token_count=chunk.token_count,
             stripe=int.from_bytes(keys[0][:_STRIPE_BYTES], "little") + index,
             slice_bytes=self._codec.slice_bytes(payloads),
         )
+        chunk.clear()
         self._batch.append(_Encoded(sequence, new))
         if len(self._batch) == self._room:
             self._put()
@@ -178,12 +193,12 @@ class EncodingQueue(SaveQueue):
             if result.outcome is PutOutcome.REJECTED:
                 lost.add(encoded.sequence)
             if encoded.sequence in lost:
-                self.count_dropped(self._layout.chunk_tokens)
+                self.count_dropped(encoded.chunk.token_count)
                 self._stop(encoded.sequence)
             else:
                 late = result.outcome is PutOutcome.STAGED
-                chunk_tokens = self._layout.chunk_tokens
-                self._count_saved(chunk_tokens, late_tokens=chunk_tokens * late)
+                token_count = encoded.chunk.token_count
+                self._count_saved(token_count, late_tokens=token_count * late)
 
     def _stop(self, sequence: SavedSequence) -> None:
         """Nothing more is saved of a sequence; its open chunk is lost."""

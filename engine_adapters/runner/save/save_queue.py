@@ -41,7 +41,8 @@ class SavedSequence:
 
     One that ``is_kept`` is the conversation of its name: it outlives the request and has ``cuts``
     (live as well), its tail is flushed in the end, and it may begin inside a chunk, where the
-    store's sequence ends.
+    store's sequence ends. With a codec there is no tail to flush: one that ``keeps_tail`` has its
+    last tokens put as a short chunk.
     """
 
     name: str
@@ -54,6 +55,7 @@ class SavedSequence:
     is_kept: bool = False
     is_open: bool = False
     """Whether the store's sequence of this name is this one; the queue's word."""
+    keeps_tail: bool = False
     cuts: Sequence[Cut] = ()
     keys: list[bytes] = field(default_factory=list)
 

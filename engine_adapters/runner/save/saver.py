@@ -74,12 +74,14 @@ class StateSaver:
         stored_tokens: int,
         *,
         is_tail_stored: bool,
+        keeps_tail: bool = False,
     ) -> None:
         """Announces a request whose states are those of the conversation ``name``.
 
         ``token_ids`` are all that it ever had. ``stored_tokens`` may end inside a chunk where the
         store's sequence does (``is_tail_stored``); else what is computed of that chunk is not
-        saved.
+        saved. With a codec its last tokens, which complete no chunk, are saved where it
+        ``keeps_tail``: nothing can follow them.
         """
         if not is_tail_stored:
             stored_tokens += -stored_tokens % self._format.layout.chunk_tokens
@@ -90,6 +92,7 @@ class StateSaver:
                 token_ids=token_ids,
                 first_token=stored_tokens,
                 is_kept=True,
+                keeps_tail=keeps_tail,
                 cuts=cuts,
             ),
         )

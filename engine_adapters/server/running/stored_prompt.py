@@ -55,5 +55,11 @@ class StoredPrompt:
             self._saver.begin_request(request_id, token_ids, stored_tokens)
         else:
             self._saver.begin_conversation(
-                request_id, self._kept_name, token_ids, cuts, stored_tokens, is_tail_stored=False
+                request_id,
+                self._kept_name,
+                token_ids,
+                cuts,
+                stored_tokens,
+                is_tail_stored=False,
+                keeps_tail=True,
             )

@@ -12,7 +12,7 @@ from engine_adapters.link.entry import EntryTitle
 from engine_adapters.link.errors import ExpiredError, LinkError, LostEntryError, QuotaError
 from engine_adapters.link.quota import EntryQuota
 from kvstored_client import SequenceInfo
-from kvstored_client.testing import MemoryClient, MemoryStore
+from kvstored_client.testing import CallName, MemoryClient, MemoryStore
 
 MODEL = "a model"
 
@@ -58,6 +58,25 @@ def test_an_entry_is_found_by_its_id_and_its_tokens(
     assert entry.expires_s is None
     assert later.list() == [entry]
     assert later.find([*token_ids, 1]) is None
+
+
+def test_what_was_met_is_found_without_a_look_at_all_names(
+    client: MemoryClient, store: MemoryStore, entries: Entries
+) -> None:
+    """*Bug:* each of these listed all sequences of the namespace."""
+    first, second = entries.add([1, 2]), entries.add([3])
+    store.call_counts.clear()
+    assert entries.find([1, 2]) == first
+    assert entries.look_up([[3], [1, 2], [3]]) == {(3,): second, (1, 2): first}
+    assert entries.get(second.entry_id) == second
+    assert not store.call_counts[CallName.SEQUENCE_LIST]
+    assert entries.look_up([[4], [5], [3]]) == {(4,): None, (5,): None, (3,): second}
+    assert store.call_counts[CallName.SEQUENCE_LIST] == 1
+    # Somebody else may have ended it, and made it again.
+    other = Entries(client, MODEL)
+    assert other.expire(first.entry_id)
+    again = other.add([1, 2])
+    assert entries.find([1, 2]) == again != first
 
 
 def test_ids_are_random(store: MemoryStore) -> None:

@@ -56,6 +56,24 @@ def test_nothing_is_computed_in_place_of_what_was_loaded() -> None:
     assert groups(frozenset({0, 1}), frozenset({1, 2})) == expected
 
 
+def test_what_is_computed_can_be_asked_for_entry_by_entry() -> None:
+    lost = [frozenset({0}), frozenset({2})]
+
+    def part(positions: range) -> tuple[RowGroup, ...]:
+        return row_groups(PLAN, lost, chunk_tokens=CHUNK, positions=positions)
+
+    assert part(range(10)) == (RowGroup(0, (range(4, 6),)), RowGroup(0, (range(6, 10),)))
+    behind = part(range(10, 26))
+    assert behind == (
+        RowGroup(10, (range(10, 18),)),
+        RowGroup(0, (range(10, 14), range(20, 26))),
+    )
+    assert distinct([*part(range(10)), *behind]) == distinct(
+        row_groups(PLAN, lost, chunk_tokens=CHUNK)
+    )
+    assert part(range(0)) == ()
+
+
 def test_a_lost_chunk_is_computed_as_far_as_it_keeps_its_states() -> None:
     # Of chunk 1 (4 to 7) the link computes 6 and 7 itself.
     found = groups(frozenset({0}), frozenset({1, 2}))

@@ -39,8 +39,19 @@ def test_a_track_loses_what_is_computed() -> None:
     track.advance(4)
     assert track.groups == (RowGroup(0, (range(2, 4), range(7, 9))),)
     track.look()
-    assert track.computed_count == 4
-    assert len(track.groups) == 2
+    assert track.groups == (RowGroup(0, (range(2, 4), range(7, 9))),)
+
+
+def test_a_track_learns_of_more_while_entries_come() -> None:
+    link = AllNew(RowGroup(0, (range(4),)))
+    track = LinkTrack(link)
+    track.advance(3)
+    link.groups = (*link.groups, RowGroup(9, (range(9, 11),)))
+    track.look()
+    assert track.groups == (RowGroup(0, (range(3, 4),)), RowGroup(9, (range(9, 11),)))
+    track.advance(3)
+    assert not track.groups
+    assert track.computed_count == 6
 
 
 def test_no_sink_hears_of_a_linked_request(

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.link.link_runner import LinkRequest, LinkRunner
-from engine_adapters.runner.link.linked_prompt import EntryName, PromptPart
+from engine_adapters.runner.link.linked_prompt import EntryName, LinkStore, PromptPart
 from engine_adapters.runner.model.model import Model
+from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client.testing import MemoryClient, MemoryStore
 from tests.engine_adapters.runner.link.reference import DenseLlama, ReferencePart, boundary_tokens
@@ -21,6 +22,20 @@ CACHE_TOKENS = 800
 SKIPPED_SLOTS = 9
 LOGITS_EXACT = 1e-4
 NEW_TOKENS = 3
+
+
+class Pace(NamedTuple):
+    """How entries come: so many tokens at once, and how many are computed meanwhile at least."""
+
+    span_tokens: int
+    early_tokens: int | None
+
+
+TOGETHER = Pace(1024, None)
+"""Nothing is computed before all have come, so that tests can count steps."""
+
+ONE_BY_ONE = Pace(12, 1)
+"""What can be computed is computed while later chunks come."""
 
 
 @dataclass
@@ -41,13 +56,22 @@ class LinkLab:
     dense: DenseLlama
     store: MemoryStore = field(default_factory=make_store)
 
-    def runner(self, client: MemoryClient, *, token_budget: int = 512) -> LinkRunner:
+    def runner(
+        self, client: MemoryClient, *, token_budget: int = 512, pace: Pace = TOGETHER
+    ) -> LinkRunner:
         runner = LinkRunner(
             self.model,
             client,
             self.state_format,
             cache_tokens=CACHE_TOKENS,
             token_budget=token_budget,
+            store=LinkStore(
+                client,
+                self.state_format,
+                self.model,
+                options=RestoreOptions(span_tokens=pace.span_tokens),
+                early_tokens=pace.early_tokens,
+            ),
         )
         # A slot that is not 0, so that positions and slots differ.
         runner._engine._pool.reserve(SKIPPED_SLOTS)
@@ -61,7 +85,14 @@ class LinkLab:
         check_released(self.store)
         return ids
 
-    def link(self, parts: Sequence[PromptPart], method: str, *, token_budget: int = 512) -> Linked:
+    def link(
+        self,
+        parts: Sequence[PromptPart],
+        method: str,
+        *,
+        token_budget: int = 512,
+        pace: Pace = TOGETHER,
+    ) -> Linked:
         """A new process with nothing but the store."""
         logits: list[Tensor] = []
         steps: list[int] = []
@@ -75,7 +106,7 @@ class LinkLab:
 
         with (
             MemoryClient(self.store) as client,
-            self.runner(client, token_budget=token_budget) as runner,
+            self.runner(client, token_budget=token_budget, pace=pace) as runner,
         ):
             self.model.forward = watched  # type: ignore[method-assign]
             try:
@@ -94,10 +125,11 @@ class LinkLab:
         *,
         token_budget: int = 512,
         named: Sequence[PromptPart] | None = None,
+        pace: Pace = TOGETHER,
     ) -> Linked:
         """Links the parts and compares the logits of each new token with the reference."""
         named = self.named(parts) if named is None else named
-        linked = self.link(named, method, token_budget=token_budget)
+        linked = self.link(named, method, token_budget=token_budget, pace=pace)
         new_ids: list[int] = []
         for ours, token_id in zip(linked.logits, linked.completion.generated_ids, strict=True):
             theirs = self.expected(parts, method, new_ids)

@@ -36,7 +36,9 @@ def test_an_entry_that_is_ended_is_over_for_the_next_request(
     with MemoryClient(lab.store) as client, lab.runner(client) as runner:
 
         def watched(model: Model, token_ids: Sequence[int], *rest: Any, **options: Any) -> Tensor:
-            # That of the reader goes when everything was loaded, that of the request stays.
+            # That of the reader has gone, because everything was loaded; that of the request stays.
+            readers = runner._store.share.holders
+            wait_until(lambda: not any(one.is_running for one in readers), within_s=SOON_S)
             wait_until(lambda: lab.store.leases_in_use == 1, within_s=SOON_S)
             leases.append(lab.store.leases_in_use)
             runner.entries.expire(first.entry_id)

@@ -48,10 +48,13 @@ def test_answers_are_those_of_the_reference(make_lab: Any, source: Source, metho
     assert report.recomputed_layer_tokens == probed.get(method, 0)
 
 
-@pytest.mark.parametrize("codec", ["zstd"])
-def test_entries_are_encoded(make_lab: Any, codec: str) -> None:
-    lab: LinkLab = make_lab(codec=codec)
-    lab.check(THREE, "attnlink-6")
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_entries_are_encoded(make_lab: Any, source: Source) -> None:
+    """*Bug:* the last tokens of an entry, which complete no chunk, were computed at each link."""
+    lab: LinkLab = make_lab(source, codec="zstd")
+    linked = lab.check(THREE, "naive")
+    assert linked.completion.restore.restored_tokens == 32
+    lab.check(THREE, "attnlink-6", named=lab.named([entry(3, 1), *THREE])[1:])
 
 
 def test_new_tokens_anywhere_and_an_entry_at_the_end(make_lab: Any) -> None:

@@ -1,5 +1,6 @@
 """Context caches over HTTP, and who may name them."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from kvstored_client.testing import MemoryClient
 from tests.engine_adapters.runner.link.lab import expected_logits
 from tests.engine_adapters.runner.link.reference import DenseLlama, ReferencePart
 from tests.engine_adapters.server.lab import TEXT, USER, ServerLab
+from tests.support.waiting import until
 
 CACHES, CHATS = "/v1/context_caches", "/v1/chat/completions"
 OTHER = "the engine asks the store for the states of the model "
@@ -123,6 +125,30 @@ async def test_a_namespace_knows_its_own_caches_only(lab: ServerLab) -> None:
         assert theirs["id"] != made["id"]
         response = await served.client.get(CACHES, headers=headers)
         assert [one["id"] for one in (await response.json())["data"]] == [theirs["id"]]
+
+
+async def test_a_cache_that_is_deleted_is_over_for_later_requests_only(lab: ServerLab) -> None:
+    """One that waits for its turn goes on with it, and loads its states."""
+    async with lab.serve(running_max=1) as served:
+        made = await served.ask(CACHES, text=TEXT)
+        asked: dict[str, Any] = {
+            "messages": asking(part(made["id"]), {"type": "text", "text": "why?"}),
+            "max_tokens": 8,
+            "temperature": 0,
+        }
+        expected = await served.ask(CHATS, **asked)
+        running = await served.post(CHATS, messages=[USER], max_tokens=900, stream=True)
+        waiting = asyncio.create_task(served.ask(CHATS, **asked))
+        await until(lambda: len(served.service.engine._jobs) == 2)
+        assert (await served.client.delete(f"{CACHES}/{made['id']}")).status == 200
+        status, error = await served.refused(CHATS, **asked)
+        assert (status, error["code"]) == (404, "context_cache_not_found")
+        assert not waiting.done()
+        running.close()
+        answer = await waiting
+        assert answer["choices"] == expected["choices"]
+        assert answer["usage"] == expected["usage"]
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 async def test_a_cache_has_no_caches_in_it(lab: ServerLab) -> None:
