@@ -94,7 +94,7 @@ MUTATIONS = (
         "engine_adapters/runner/save/append_queue.py",
         "            snapshot.settle()\n            items",
         "            items",
-        ("tests/engine_adapters/runner/save", "tests/system"),
+        ("tests/engine_adapters/runner/save",),
     ),
     Mutation(
         "copies to a device: values are saved where keys belong",
