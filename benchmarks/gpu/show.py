@@ -14,6 +14,7 @@ from benchmarks.gpu.time_budget import LeftOut
 from benchmarks.restore.show import new_table, show
 from engine_adapters.restore import Mode
 
+REHEARSAL = " (a rehearsal, which says nothing of a GPU)"
 NOTES = (
     "kv to auto: times as fast to the first token as recomputing",
     "HCache prints its speed-up over kv for A30 to H800 and DRAM, A100 and SSDs (section 6.2)",
@@ -28,11 +29,17 @@ def show_all(
     cells: Sequence[Cell],
     found: Sequence[Verdict],
     left_out: Sequence[LeftOut],
+    *,
+    is_rehearsal: bool,
 ) -> None:
     """Everything that a person should read of a run."""
     if cells:
         show(console, _restorations(device_name, rates, cells), NOTES)
-    targets = new_table(f"Targets on {device_name}", ("figure",), ("limit", "measured", ""))
+    targets = new_table(
+        f"Targets on {device_name}{REHEARSAL if is_rehearsal else ''}",
+        ("figure",),
+        ("limit", "measured", ""),
+    )
     for one in found:
         sign = ">=" if one.target.is_least else "<="
         value = "" if one.value is None else f"{one.value:.3f}"

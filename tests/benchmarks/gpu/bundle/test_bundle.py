@@ -57,14 +57,14 @@ def prefix() -> tuple[str, ...]:
 def test_a_bundle_runs_without_a_network(
     tmp_path: Path, python_with_torch: Path, count: int
 ) -> None:
-    """What it measures is a rehearsal: the copies of a CPU, in as many bundles as there are."""
+    """A rehearsal: the copies of a CPU and the marked tests, in as many bundles as there are."""
     for number in range(count):
         bundle = tmp_path / f"bundle{number}"
         assert build.build(bundle, python=OWN_PYTHON) <= BYTES_MAX
         alone = subprocess.run([python_with_torch, "-c", "import numpy"], check=False)
         assert alone.returncode != 0
-        words = [*prefix(), python_with_torch, bundle / "run", "--device", "cpu"]
-        words += ["--part", "copies", "--json", tmp_path / "result.json"]
+        words = [*prefix(), str(python_with_torch), str(bundle / "run"), "--device", "cpu"]
+        words += ["--part", "copies", "--part", "tests", "--json", f"{tmp_path}/result.json"]
         done = subprocess.run(
             words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
         )
@@ -72,4 +72,5 @@ def test_a_bundle_runs_without_a_network(
         result = json.loads((tmp_path / "result.json").read_text())
         assert result["commit"] != "not a git checkout"
         assert "gpu_copies_vs_pinned_min" in result["figures"]
+        assert result["figures"]["gpu_tests_failed"] == 0
         assert not [key for key in result["samples"] if key.startswith("left_out")]
