@@ -1,4 +1,4 @@
-"""Breaks eight promises on purpose and shows which test of ``make test`` fails for each.
+"""Breaks twelve promises on purpose and shows which test of ``make test`` fails for each.
 
 ``python -m tests.mutations [NAME ...]`` copies the committed tree, changes one place in the copy,
 runs the tests that ``make test`` has in the folders of that place, and prints the first that
@@ -87,6 +87,34 @@ MUTATIONS = (
         "engine_adapters/vllm/worker_side/saver.py",
         "        snapshot.landing.wait()\n        report",
         "        report",
+        ("tests/engine_adapters/vllm",),
+    ),
+    Mutation(
+        "copies to a device: rows are appended before their copies are over",
+        "engine_adapters/runner/save/append_queue.py",
+        "            snapshot.settle()\n            items",
+        "            items",
+        ("tests/engine_adapters/runner/save",),
+    ),
+    Mutation(
+        "copies to a device: values are saved where keys belong",
+        "engine_adapters/runner/save/snapshot.py",
+        "self._fetch((keys, values), layer)",
+        "self._fetch((values, keys), layer)",
+        ("tests/engine_adapters/runner/save",),
+    ),
+    Mutation(
+        "copies to a device: what goes out is copied by the stream for what comes in",
+        "engine_adapters/device_copies/cuda_copies.py",
+        "        with torch.cuda.stream(self._outward):\n            whole",
+        "        with torch.cuda.stream(self._inward):\n            whole",
+        ("tests/engine_adapters/device_copies",),
+    ),
+    Mutation(
+        "copies to a device: a region is given back while it is copied",
+        "engine_adapters/vllm/worker_side/load_job.py",
+        "if all(flight.span is not span for flight in self._flights):",
+        "if span is not None:",
         ("tests/engine_adapters/vllm",),
     ),
 )

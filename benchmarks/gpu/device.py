@@ -1,5 +1,6 @@
 """The device that a run measures, and the room that it has there."""
 
+import gc
 import os
 import shutil
 from dataclasses import dataclass
@@ -51,6 +52,9 @@ def room_of(measured: MeasuredDevice, folder: Path, *, saved_bytes: int) -> Room
     if measured.is_cpu:
         device_bytes = host_bytes
     else:
+        # What PyTorch keeps of a model that is gone counts as used.
+        gc.collect()
+        torch.cuda.empty_cache()
         device_bytes, _ = torch.cuda.mem_get_info(measured.device)
     return Room(
         device_bytes=int(DEVICE_SHARE * device_bytes),

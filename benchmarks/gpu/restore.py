@@ -58,16 +58,23 @@ class RestoreLab:
         self._generator = settings.random()
 
     def measure(self) -> list[Cell]:
-        """What was found; the rest is written down in the budget. Raises BenchmarkError."""
+        """What was found; the rest is written down in the budget. A model that fails ends alone."""
         scale = self._scale
         model_s = scale.needs_s["restore"] / len(scale.shapes)
         cells: list[Cell] = []
         for number, shape in enumerate(scale.shapes):
             later_s = self._reserved_s + model_s * (len(scale.shapes) - number - 1)
-            cells += self._model(shape, later_s)
+            try:
+                # One by one: what was found before a failure is kept.
+                for cell in self._model(shape, later_s):
+                    cells.append(cell)  # noqa: PERF402
+            except Exception as error:
+                if not isinstance(error, BenchmarkError):
+                    self._settings.console.print_exception()
+                self._budget.leave_out(f"restore {shape.name}", f"it failed: {error}")
         return cells
 
-    def _model(self, shape: LayerShape, later_s: float) -> list[Cell]:
+    def _model(self, shape: LayerShape, later_s: float) -> Iterator[Cell]:
         name, longest = f"restore {shape.name}", self._scale.token_counts[-1]
         with torch_threads(spare_cores=1), scratch_folder(self._settings.folder, 0) as folder:
             rates = folder_rates(folder)
@@ -76,11 +83,11 @@ class RestoreLab:
             )
             if not fit.layer_count:
                 self._budget.leave_out(name, f"{fit.limited_by} has no room for one layer")
-                return []
+                return
             self._settings.console.print(_sentence(shape, fit), highlight=False)
             needed = stored_bytes(shape, longest) * fit.layer_count
             if not self._budget.allows(name, needed / SAVED_BYTES_PER_S, reserved_s=later_s):
-                return []
+                return
             config = shape.config(layer_count=fit.layer_count, position_count=longest + 64)
             model = TracedModel(config, random_weights(config, self._measured.device))
             costs = DeviceCosts.measured(model, (self._scale.token_counts[0], longest))
@@ -90,7 +97,7 @@ class RestoreLab:
                 restoring_dram_bytes=slab_bytes(shape, fit.layer_count),
                 name="gpu",
             )
-            return list(self._cells(shape, model, histories, costs, machine, rates, later_s))
+            yield from self._cells(shape, model, histories, costs, machine, rates, later_s)
 
     def _histories(self, shape: LayerShape, model: TracedModel, costs: DeviceCosts) -> Histories:
         scale, longest = self._scale, self._scale.token_counts[-1]

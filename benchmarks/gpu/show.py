@@ -14,6 +14,8 @@ from benchmarks.gpu.time_budget import LeftOut
 from benchmarks.restore.show import new_table, show
 from engine_adapters.restore import Mode
 
+REHEARSAL = " (a rehearsal, which says nothing of a GPU)"
+TABLE_WIDTH = 220
 NOTES = (
     "kv to auto: times as fast to the first token as recomputing",
     "HCache prints its speed-up over kv for A30 to H800 and DRAM, A100 and SSDs (section 6.2)",
@@ -28,11 +30,21 @@ def show_all(
     cells: Sequence[Cell],
     found: Sequence[Verdict],
     left_out: Sequence[LeftOut],
+    *,
+    is_rehearsal: bool,
 ) -> None:
     """Everything that a person should read of a run."""
     if cells:
-        show(console, _restorations(device_name, rates, cells), NOTES)
-    targets = new_table(f"Targets on {device_name}", ("figure",), ("limit", "measured", ""))
+        # One line for each cell, however narrow the terminal is: files keep it whole.
+        wide = Console(file=console.file, width=TABLE_WIDTH)
+        wide.print(_restorations(device_name, rates, cells))
+        for note in NOTES:
+            console.print(f"* {note}", highlight=False, markup=False)
+    targets = new_table(
+        f"Targets on {device_name}{REHEARSAL if is_rehearsal else ''}",
+        ("figure",),
+        ("limit", "measured", ""),
+    )
     for one in found:
         sign = ">=" if one.target.is_least else "<="
         value = "" if one.value is None else f"{one.value:.3f}"
@@ -57,7 +69,7 @@ def _restorations(device_name: str, rates: Sequence[DeviceRate], cells: Sequence
         over_kv = cell.faster(Mode.CAKE, Mode.KV)
         over_computing = cell.faster(Mode.CAKE, Mode.RECOMPUTE)
         table.add_row(
-            f"{cell.model} ({cell.layer_count} layers)",
+            f"{cell.model}, {cell.layer_count} layers",
             cell.rate,
             str(cell.token_count),
             f"{statistics.median(cell.ttft_s[Mode.RECOMPUTE]):.3f}",

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 
 LOGGER = logging.getLogger(__name__)
+ALREADY_REGISTERED = 712
+"""CUDA's cudaErrorHostMemoryAlreadyRegistered."""
 
 
 class PinnedMemory:
@@ -45,6 +47,9 @@ class PinnedMemory:
         address = int(np.frombuffer(memory, np.uint8).ctypes.data)
         # Without flags: as memory of cudaMallocHost is.
         error = int(runtime.cudaHostRegister(address, memory.nbytes, 0))
+        if error == ALREADY_REGISTERED:
+            # By other copies of this process, which give it up themselves.
+            return
         if error:
             LOGGER.warning(
                 "CUDA does not pin %d bytes of shared memory (error %d), so copies are slower and "

@@ -22,6 +22,7 @@ from engine_adapters.runner.save import saver as saver_module
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client
+from tests.engine_adapters.runner.restored import restored
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import PATIENCE_S
 from tests.system.test_modes import run
@@ -107,6 +108,19 @@ def model(
     return Model.from_directory(directory, dtype=dtype, device=device)
 
 
+def test_a_restorer_alone_pins_the_memory_that_states_come_from(
+    directory: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*Bug:* only savers did, so that a GPU copied through CUDA's own buffers where none saved."""
+    copies = DelayedCopies()
+    monkeypatch.setattr(layer_loader, "open_copies", lambda device: copies)
+    model = Model.from_directory(directory)
+    restorer = Restorer(client, StateFormat.of_model(model, "pins", chunk_tokens=16), model)
+    for _ in range(2):
+        restored(restorer, PROMPT, cache=model.make_cache(len(PROMPT)))
+    assert copies.pinned == [client.arena_memory]
+
+
 def difference(found: KvCache, wanted: KvCache, token_count: int) -> float:
     """The largest one of any key or value."""
     pairs = ((found.keys, wanted.keys), (found.values, wanted.values))
@@ -133,8 +147,8 @@ def test_tokens_and_states_are_those_of_a_prefill(
     restorer = Restorer(
         client, state_format, model, replace(options, span_bytes=state_format.span_bytes(4))
     )
-    restored, found = run(model, PROMPT, restorer=restorer, token_budget=64)
+    completed, found = run(model, PROMPT, restorer=restorer, token_budget=64)
     if name != "cake":
-        assert restored.restore.restored_tokens == CHUNK_TOKENS * CHUNKS
-    assert restored.token_ids == computed.token_ids
+        assert completed.restore.restored_tokens == CHUNK_TOKENS * CHUNKS
+    assert completed.token_ids == computed.token_ids
     assert difference(found._cache, wanted._cache, len(PROMPT)) < EXACT[model.dtype]

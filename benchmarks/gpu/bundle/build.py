@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Sequence
 from importlib.metadata import requires, version
 from pathlib import Path
+from typing import Final
 
 from packaging.requirements import Requirement
 
@@ -35,7 +36,7 @@ WHEELS = Path("var/gpu-wheels")
 DEFAULT_PYTHON = "3.12"
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 START = Path(__file__).with_name("start.py")
-XZ_PRESET = 3
+XZ_PRESET: Final = 3
 """Higher ones take minutes for a twentieth less."""
 
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build(folder: Path, *, python: str) -> int:
-    """Fills ``folder`` anew and returns its bytes; raises BenchmarkError."""
+    """Fills ``folder``, whatever it had, and returns its bytes; raises BenchmarkError."""
     wheels = _downloaded(WHEELS / python, python)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -120,6 +121,10 @@ def _add_project(archive: tarfile.TarFile) -> None:
     for name in filter(is_packed, listed.splitlines()):
         if (ROOT / name).is_file():
             _add(archive, f"project/{name}", (ROOT / name).read_bytes())
+    # As if it were installed: the daemon asks for its own version.
+    own = version("kvstored")
+    metadata = f"Metadata-Version: 2.1\nName: kvstored\nVersion: {own}\n"
+    _add(archive, f"site/kvstored-{own}.dist-info/METADATA", metadata.encode())
     commit = commit_of_tree() or NO_CHECKOUT
     changed = "" if is_tree_clean() else " with changes"
     _add(archive, f"project/{PACKED_COMMIT}", f"{commit}{changed}\n".encode())

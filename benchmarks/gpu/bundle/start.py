@@ -24,8 +24,8 @@ def main() -> int:
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if own != packed_for:
         sys.stderr.write(
-            f"run: this is Python {own} and the bundle is for {packed_for}; start it with that one, "
-            f"or pack it with make gpu-bundle GPU_PYTHON={own}\n"
+            f"run: this is Python {own} and the bundle is for {packed_for}; start it with that "
+            f"one, or pack it with make gpu-bundle GPU_PYTHON={own}\n"
         )
         return FAILED
     if importlib.util.find_spec("torch") is None:

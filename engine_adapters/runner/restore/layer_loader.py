@@ -23,6 +23,10 @@ class LayerLoader:
         self.is_on_cpu = model.device.type == "cpu"
         """On a GPU work has only been launched when ``load`` returns."""
 
+    def pin(self, memory: memoryview) -> None:
+        """States will come from this memory of the host, that of the session."""
+        self._copies.pin(memory)
+
     def load(
         self,
         layer: int,

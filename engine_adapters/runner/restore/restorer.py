@@ -54,6 +54,7 @@ class Restorer:
         self._model = model
         self.options = options
         self._loader = LayerLoader(model, state_format)
+        self._pinned_epoch = 0
         self._stored = LayerSchedule.of_kinds(layer.kind for layer in state_format.layout.layers)
         self._rates = Rates(options.load, token_budget=options.step_tokens, doubt=options.doubt)
         self._share = ArenaShare.of_client(client)
@@ -82,6 +83,7 @@ class Restorer:
         if len(token_ids) <= layout.chunk_tokens:
             # Of less than a chunk nothing is stored.
             return None
+        self._pin()
         read_options, timeout_s = self._read_options, self.options.timeout_s
         if first_position:
             # Layers are computed from the first position of a sequence on, or not at all.
@@ -103,6 +105,12 @@ class Restorer:
     def close(self) -> None:
         """Ends all restorations and waits until they hold nothing any more."""
         self._share.close()
+
+    def _pin(self) -> None:
+        """Once for each session, of which every one has memory of its own."""
+        if self._client.epoch != self._pinned_epoch and (memory := self._client.arena_memory):
+            self._loader.pin(memory)
+            self._pinned_epoch = self._client.epoch
 
     def _begun(self, reader: SpanReader, target: Target) -> Restoration:
         options = self.options

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engine_adapters.device_copies.pinned_memory import PinnedMemory
+from engine_adapters.device_copies.pinned_memory import ALREADY_REGISTERED, PinnedMemory
 
 
 class Runtime:
@@ -63,3 +63,17 @@ def test_a_refusal_is_said_and_nothing_is_unregistered_later(
     runtime.error = 0
     pinned.register(memoryview(bytearray(8192)))
     assert list(runtime.registered.values()) == [8192]
+
+
+def test_memory_that_others_have_pinned_is_pinned(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """*Bug:* the second saver of a session said that copies would be slow; they were not."""
+    pinned, shared = PinnedMemory(torch.device("cuda")), memoryview(bytearray(4096))
+    runtime.error = ALREADY_REGISTERED
+    with caplog.at_level(logging.WARNING):
+        pinned.register(shared)
+    assert not caplog.records
+    runtime.error = 0
+    pinned.register(memoryview(bytearray(8192)))
+    assert list(runtime.registered.values()) == [8192], "what others registered is theirs"

@@ -1,19 +1,19 @@
-"""Tiny random checkpoints, written by transformers."""
+"""Tiny random checkpoints, written by transformers.
+
+It is imported when one is written: tests that write none run where it is not installed.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    OPTConfig,
-    OPTForCausalLM,
-)
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, MistralForCausalLM, OPTForCausalLM
 
 TINY: Mapping[str, Any] = {
     "vocab_size": 97,
@@ -55,7 +55,9 @@ LLAMA3_ROPE = {
 def write_llama(directory: Path, *, shard_bytes: str = "1GB", **changes: Any) -> LlamaForCausalLM:
     """Writes a checkpoint into ``directory`` and returns the model that it holds."""
     torch.manual_seed(7)
-    model = LlamaForCausalLM(LlamaConfig(**{**TINY, **changes})).eval()
+    import transformers
+
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**TINY, **changes})).eval()
     _randomize_norms(model)
     model.save_pretrained(directory, max_shard_size=shard_bytes)
     return model
@@ -64,7 +66,9 @@ def write_llama(directory: Path, *, shard_bytes: str = "1GB", **changes: Any) ->
 def write_opt(directory: Path, *, shard_bytes: str = "1GB", **changes: Any) -> OPTForCausalLM:
     """As ``write_llama``, of the OPT architecture."""
     torch.manual_seed(9)
-    model = OPTForCausalLM(OPTConfig(**{**TINY_OPT, **changes})).eval()
+    import transformers
+
+    model = transformers.OPTForCausalLM(transformers.OPTConfig(**{**TINY_OPT, **changes})).eval()
     _randomize_norms(model)
     model.save_pretrained(directory, max_shard_size=shard_bytes)
     return model
@@ -81,6 +85,10 @@ def _randomize_norms(model: nn.Module) -> None:
 def write_mistral(directory: Path, **changes: Any) -> MistralForCausalLM:
     """As ``write_llama``, of the Mistral architecture."""
     torch.manual_seed(8)
-    model = MistralForCausalLM(MistralConfig(**{**TINY, **changes})).eval()
+    import transformers
+
+    model = transformers.MistralForCausalLM(
+        transformers.MistralConfig(**{**TINY, **changes})
+    ).eval()
     model.save_pretrained(directory)
     return model

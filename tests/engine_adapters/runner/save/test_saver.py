@@ -6,7 +6,9 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+from engine_adapters.device_copies.testing.delayed_copies import DelayedCopies
 from engine_adapters.runner.model.step import Segment
+from engine_adapters.runner.save import saver as saver_module
 from engine_adapters.runner.save.save_queue import SaveReport
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.save.snapshot import Snapshot
@@ -21,6 +23,7 @@ from kvstored_protos.v1.store_pb2 import AppendRequest
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
 from tests.engine_adapters.runner.memory import at, make_store
 from tests.engine_adapters.runner.steps import segments_of
+from tests.support.waiting import wait_until
 
 MakeTokens = Callable[[int, int], list[int]]
 LAYERS, KV_HEADS, HEAD_DIM = 3, 2, 8
@@ -90,6 +93,36 @@ def test_rows_of_interleaved_sequences_reach_their_chunks(
         for index in range(first_chunk, 5):
             position = index * CHUNK_TOKENS + 1000 * request_id
             check_chunk(client, keys[request_id][index], position)
+
+
+def test_rows_are_appended_when_their_copies_are_over(
+    client: MemoryClient,
+    state_format: StateFormat,
+    make_tokens: MakeTokens,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long they take: until then the region holds poison."""
+    copies, settling = DelayedCopies(), threading.Event()
+    settle = Snapshot.settle
+
+    def noted_settle(snapshot: Snapshot) -> None:
+        settling.set()
+        settle(snapshot)
+
+    monkeypatch.setattr(saver_module, "open_copies", lambda device: copies)
+    monkeypatch.setattr(Snapshot, "settle", noted_settle)
+    saver, tokens = StateSaver(client, state_format), make_tokens(CHUNK_TOKENS, 1)
+    appended = client.store.call_counts
+    saver.begin_request(0, tokens, 0)
+    with copies.stopped():
+        step(saver, (0, 0, CHUNK_TOKENS))
+        wait_until(lambda: settling.is_set() or appended[CallName.APPEND] > 0)
+        assert appended[CallName.APPEND] == 0
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=CHUNK_TOKENS)
+    (key,) = client.prefix_keys(state_format.layout, tokens)
+    check_chunk(client, key, 0)
+    saver.close()
 
 
 def test_what_a_slow_device_makes_durable_later_is_saved(

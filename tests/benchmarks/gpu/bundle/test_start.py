@@ -1,0 +1,33 @@
+"""What a bundle starts with: sentences where it cannot run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu.bundle import start
+
+OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.mark.parametrize(
+    ("packed_for", "flags", "sentence"),
+    [
+        ("3.5", (), "the bundle is for 3.5"),
+        # Without the folder of packages there is no PyTorch.
+        (OWN, ("-S",), "has no PyTorch"),
+    ],
+)
+def test_a_python_that_cannot_run_it_is_told(
+    tmp_path: Path, packed_for: str, flags: tuple[str, ...], sentence: str
+) -> None:
+    program = tmp_path / "run"
+    program.write_text(Path(start.__file__).read_text())
+    (tmp_path / start.PYTHON_FILE).write_text(f"{packed_for}\n")
+    done = subprocess.run(
+        [sys.executable, "-I", *flags, program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == start.FAILED
+    assert sentence in done.stderr
+    assert not (tmp_path / "unpacked").exists()
