@@ -8,7 +8,7 @@ VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 VLLM_REQUIREMENTS := $(wildcard engine_adapters/vllm/requirements*.txt)
 
-.PHONY: setup demo test test-labs test-long test-vllm lint check-types gpu-bundle protos clean
+.PHONY: setup demo test test-labs test-long test-vllm lint check-types gpu-bundle protos docs clean
 
 # A module is compiled once, when the first process imports it: pip would compile everything that
 # it installs, which takes half of a setup, and without files of bytecode each of the many processes
@@ -74,6 +74,10 @@ gpu-bundle: setup
 
 protos: setup
 	$(BIN)/python protos/generate.py
+
+# The documents as a site, in var/site; a link that leads nowhere fails.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) $(VLLM_VENV) var

@@ -1,6 +1,7 @@
 """A wheel and a source archive that install into empty environments, each with what it needs."""
 
 import sys
+import tarfile
 import venv
 from pathlib import Path
 
@@ -46,6 +47,15 @@ def client(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def daemon(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return environment(tmp_path_factory.mktemp("daemon"), wheel, "daemon")
+
+
+def test_the_source_archive_has_what_installs_and_no_tests(wheel: Path) -> None:
+    """*Bug:* names of folders were found in every folder, so that it had most tests, too."""
+    (archive,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    assert not [name for name in names if name.startswith("tests/")]
+    assert {"systemd/install.sh", "docs/kvstored.1", "deploy/kubernetes.yaml"} <= names
 
 
 def test_the_sdk_alone_stores_and_fetches_beside_a_daemon_of_another_environment(

@@ -226,7 +226,7 @@ TIMED_CALLS = Lab(
     cases="calls that are timed, of each kind",
     smoke=None,
     quick=4_000,
-    long=20_000,
+    long=10_000,
 )
 
 SOAK = Lab(

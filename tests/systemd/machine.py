@@ -13,6 +13,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -196,7 +197,7 @@ def _groups(name: str) -> Iterator[list[Path]]:
 
 def _remove_group(group: Path) -> None:
     for folder, _, _ in os.walk(group, topdown=False):
-        wait_until(lambda folder=folder: _removed(Path(folder)), within_s=PATIENCE_S)
+        wait_until(partial(_removed, Path(folder)), within_s=PATIENCE_S)
 
 
 def _removed(folder: Path) -> bool:

@@ -3,8 +3,10 @@
 import logging
 import ssl
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import grpc
 
@@ -93,8 +95,10 @@ class RenewedCertificates:
 
     def credentials(self) -> grpc.ServerCredentials:
         """What a port of gRPC is opened with: a caller without a certificate is not heard."""
+        # gRPC's types do not say that nothing new is None.
+        fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", self.changed)
         return grpc.dynamic_ssl_server_credentials(
-            _configuration(self._first), self.changed, require_client_authentication=True
+            _configuration(self._first), fetch, require_client_authentication=True
         )
 
     def changed(self) -> "grpc.ServerCertificateConfiguration | None":

@@ -116,8 +116,8 @@ async def channel_of(
         yield channel
 
 
-def ping(channel: grpc.aio.Channel) -> "grpc.aio.UnaryUnaryCall[object, session_pb2.PingReply]":
-    return session_pb2_grpc.SessionServiceStub(channel).Ping(session_pb2.PingRequest())
+async def ping(channel: grpc.aio.Channel) -> session_pb2.PingReply:
+    return await session_pb2_grpc.SessionServiceStub(channel).Ping(session_pb2.PingRequest())
 
 
 async def matched(channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...] = ()) -> int:
