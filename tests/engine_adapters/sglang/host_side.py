@@ -63,9 +63,7 @@ def prepare() -> None:
     spec = importlib.util.find_spec("sglang")
     assert spec is not None
     assert spec.origin is not None
-    # Before it finds libraries that are empty.
-    import transformers  # noqa: F401
-
+    _remember_what_is_there()
     package = types.ModuleType("sglang")
     package.__path__ = [str(Path(spec.origin).parent)]
     sys.modules["sglang"] = package
@@ -74,6 +72,15 @@ def prepare() -> None:
 
     # Its own is compiled when it is first called.
     utils.get_native_hash = page_digests
+
+
+def _remember_what_is_there() -> None:
+    """Transformers looks once for each library: before there are empty ones."""
+    from transformers.utils import import_utils
+
+    for name, look in vars(import_utils).items():
+        if name.endswith("_available") and any(library in name for library in ABSENT):
+            look()
 
 
 def page_digests(token_ids: Sequence[int], prior: bytes | None, page_tokens: int) -> list[str]:
@@ -248,7 +255,10 @@ def prefetched(
     places = controller.mem_pool_host.alloc(found.storage_hit_count)
     found.host_indices = places
     controller.prefetch_buffer.put(found)
+    count = 0
     while True:
         told = controller.ack_prefetch_queue.get(timeout=100)
+        # The last word about a request has no count.
+        count = count if told.completed_tokens is None else told.completed_tokens
         if told.completed_req:
-            return places, told.completed_tokens
+            return places, count

@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine_adapters.sglang import host_side
 from tests.engine_adapters.sglang.host_side import (
+    HOST_PAGES,
     PAGE,
     backed_up,
     controlled,
@@ -78,22 +79,13 @@ def test_pages_go_and_come_back(layout: str, is_mla: bool, shared_daemon: Daemon
         assert backed_up(controller, places, tokens) == PAGES * PAGE
     other = make_pool(layout, is_mla=is_mla)
     with controlled(other, options(shared_daemon)) as controller:
-        others = other.kv_buffer.clone()
+        everywhere = torch.arange(HOST_PAGES * PAGE)
+        before = states(other, everywhere)
         found, count = prefetched(controller, "request", tokens)
         assert count == PAGES * PAGE
         assert torch.equal(states(other, found), written)
-        other.free(found)
-        untouched = other.alloc(other.available_size())[PAGES * PAGE :]
-        assert torch.equal(states(other, untouched), _states_of(other, others, untouched))
-
-
-def _states_of(pool: Any, buffer: Any, places: Any) -> Any:
-    """As ``states``, of an earlier content of the pool."""
-    now = pool.kv_buffer.clone()
-    pool.kv_buffer.copy_(buffer)
-    found = states(pool, places)
-    pool.kv_buffer.copy_(now)
-    return found
+        changed = (states(other, everywhere) != before).any(dim=1).nonzero().flatten()
+        assert changed.tolist() == sorted((found[::PAGE] // PAGE).tolist())
 
 
 def test_other_weights_dtypes_and_layouts_are_a_miss(shared_daemon: DaemonProcess) -> None:
@@ -175,8 +167,9 @@ def test_injected_failures_never_give_other_bytes(
             pool.free(places)
             found, count = prefetched(controller, f"request {number}", tokens)
             counts.add(count)
-            assert torch.equal(states(pool, found)[: count // PAGE], written[: count // PAGE])
             if len(found):
+                came = count // PAGE
+                assert torch.equal(states(pool, found)[:came], written[:came])
                 pool.free(found)
     assert {0, PAGES * PAGE} <= counts
 
