@@ -8,7 +8,10 @@ VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 VLLM_REQUIREMENTS := $(wildcard engine_adapters/vllm/requirements*.txt)
 
-.PHONY: setup demo test test-labs test-long test-vllm lint check-types gpu-bundle protos docs clean
+# Environments of the plug-ins for other engines: .venv-lmcache, .venv-sglang.
+PLUGINS := lmcache sglang
+
+.PHONY: setup demo test test-labs test-long test-vllm $(PLUGINS:%=test-%) lint check-types gpu-bundle protos docs clean
 
 # A module is compiled once, when the first process imports it: pip would compile everything that
 # it installs, which takes half of a setup, and without files of bytecode each of the many processes
@@ -72,6 +75,17 @@ GPU_PYTHON ?= 3.12
 gpu-bundle: setup
 	$(BIN)/python -m benchmarks.gpu.bundle.build --python $(GPU_PYTHON)
 
+# Real LMCache, and what of real SGLang runs without a GPU, each in an environment of its own (1.5 GB).
+$(PLUGINS:%=test-%): test-%: .venv-%/.installed
+	OMP_NUM_THREADS=1 .venv-$*/bin/python -m pytest -m $* tests/engine_adapters/$*
+
+$(PLUGINS:%=.venv-%/.installed): .venv-%/.installed: pyproject.toml engine_adapters/%/requirements.txt engine_adapters/%/requirements-nodeps.txt
+	@$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python $(INSTALL) --requirement engine_adapters/$*/requirements.txt
+	.venv-$*/bin/python $(INSTALL) --no-deps --requirement engine_adapters/$*/requirements-nodeps.txt
+	.venv-$*/bin/python $(INSTALL) --no-deps --editable .
+	@touch $@
+
 protos: setup
 	$(BIN)/python protos/generate.py
 
@@ -80,4 +94,4 @@ docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) var
+	rm -rf $(VENV) $(VLLM_VENV) $(PLUGINS:%=.venv-%) var

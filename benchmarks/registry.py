@@ -98,7 +98,12 @@ CODE = {
     ),
     "tiering": ("benchmarks/tiering", "kvstored/tiers/policy", "protos/kvstored_contract"),
     "vllm": (
-        *("benchmarks/vllm", "benchmarks/cake/traces.py", "engine_adapters/vllm"),
+        *(
+            "benchmarks/vllm",
+            "benchmarks/cake/traces.py",
+            "engine_adapters/vllm",
+            "engine_adapters/weights_identity.py",
+        ),
         *(*_ROUNDS, *_KIT, *_READING, *_STORE),
     ),
     "examples.conversation": (

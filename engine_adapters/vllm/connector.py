@@ -24,7 +24,6 @@ from engine_adapters.restore import load_profile
 from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
 from engine_adapters.vllm.events.change_follower import FollowedStore
 from engine_adapters.vllm.events.router_events import follower_of
-from engine_adapters.vllm.identity.weights import UnknownWeightsError
 from engine_adapters.vllm.messages.engine_request import EngineRequest
 from engine_adapters.vllm.messages.orders import StepOrders
 from engine_adapters.vllm.messages.refusal import teller_of
@@ -59,6 +58,7 @@ from engine_adapters.vllm.settings.support import (
 )
 from engine_adapters.vllm.statistics import KvstoredPromMetrics, KvstoredStats
 from engine_adapters.vllm.worker_side.side import CacheShape, WorkerSide
+from engine_adapters.weights_identity import UnknownWeightsError
 from kvstored_client import Client, StateKind, StateLayout
 
 LOGGER = logging.getLogger("vllm.kvstored")

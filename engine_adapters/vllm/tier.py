@@ -28,11 +28,11 @@ from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
 from engine_adapters.vllm.identity.tier_identity import tier_identity
-from engine_adapters.vllm.identity.weights import UnknownWeightsError
 from engine_adapters.vllm.messages.refusal import refusal_teller
 from engine_adapters.vllm.settings.options import OptionError
 from engine_adapters.vllm.tier_follower import TierChange, TierFollower
 from engine_adapters.vllm.tier_store import TierStore
+from engine_adapters.weights_identity import UnknownWeightsError
 from kvstored_client import Client
 from kvstored_client.session.arena import BOARDS_SHARE
 from kvstored_contract.limits import DEADLINE_MS_MAX

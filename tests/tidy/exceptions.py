@@ -42,7 +42,7 @@ PURE_UNCOVERED: set[str] = set()
 COVERED_WITH_IO = {
     "engine_adapters.vllm.identity.request_identity",
     "engine_adapters.vllm.identity.tier_identity",
-    "engine_adapters.vllm.identity.weights",
+    "engine_adapters.weights_identity",
 }
 """Modules with every branch tested that look at files, or at the client."""
 

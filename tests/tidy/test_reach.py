@@ -9,16 +9,18 @@ from tests.tidy.reach import reached
 from tests.tidy.shrinking import strays
 from tests.tidy.sources import ROOT, modules
 
-IMPORTED = ("kvstored_client", "engine_adapters.runner.ranks")
-"""What users import: the SDK, and the restoration into a model that they run in several
-processes (HCache, section 5)."""
+IMPORTED = ("kvstored_client", "engine_adapters.runner.ranks", "engine_adapters.transformers")
+"""What users import: the SDK, the restoration into a model that they run in several processes
+(HCache, section 5), and the cache for transformers."""
 CONFIGURED = (
+    "engine_adapters.lmcache",
+    "engine_adapters.sglang.backend",
     "engine_adapters.vllm.connector",
     "engine_adapters.vllm.scheduler",
     "engine_adapters.vllm.tier",
     "engine_adapters.vllm.worker",
 )
-"""Paths that users of vLLM write into its configuration."""
+"""Paths that users of LMCache, SGLang and vLLM write into its configuration."""
 BY_NAME = (
     r"kvstored\.cli(\.\w+)?\.\w+_command",
     r"kvstored_client\.testing(\.\w+)?",

@@ -1,6 +1,5 @@
 """What stored bytes depend on: anything else must be a miss.
 
-In reading order: an engine's weights (``weights``) and the rest of it (``identity``), a request
-(``request_identity``), the keys of its chunks (``chunk_keys``), and chunks of vLLM's host tier
-(``tier_identity``).
+In reading order: an engine (``identity``), a request (``request_identity``), the keys of its chunks
+(``chunk_keys``), and chunks of vLLM's host tier (``tier_identity``).
 """

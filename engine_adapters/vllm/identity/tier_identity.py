@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from engine_adapters.vllm.identity.weights import weights_identity
+from engine_adapters.weights_identity import weights_identity
 from kvstored_contract.layout import hash_fields
 
 TIER_VERSION = "kvstored.vllm.tier.1"

@@ -12,10 +12,10 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
 
 from engine_adapters.vllm.identity.identity import EngineIdentity
 from engine_adapters.vllm.identity.request_identity import RequestIdentifier
-from engine_adapters.vllm.identity.weights import UnknownWeightsError, weights_identity
 from engine_adapters.vllm.settings.options import CHUNK_TOKENS_LEAST
 from engine_adapters.vllm.settings.state_kinds import StateShape
 from engine_adapters.vllm.settings.support import CAKE_SCHEDULER, HIDDEN_WORKER, EngineFacts
+from engine_adapters.weights_identity import UnknownWeightsError, weights_identity
 from kvstored_client import Shard
 
 LOAD_FORMATS = frozenset(

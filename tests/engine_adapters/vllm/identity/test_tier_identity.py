@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine_adapters.vllm.identity.tier_identity import TierIdentity, tier_identity, tier_key
-from engine_adapters.vllm.identity.weights import UnknownWeightsError
+from engine_adapters.weights_identity import UnknownWeightsError
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from vllm.v1.kv_cache_interface import (
 
 from engine_adapters.vllm.identity.chunk_keys import RequestIdentity
 from engine_adapters.vllm.identity.request_identity import UnknownIdentityError
-from engine_adapters.vllm.identity.weights import UnknownWeightsError
 from engine_adapters.vllm.scheduler import CakeAsyncScheduler, CakeScheduler
 from engine_adapters.vllm.settings import engine_config
 from engine_adapters.vllm.settings.engine_config import (
@@ -42,6 +41,7 @@ from engine_adapters.vllm.settings.engine_config import (
 )
 from engine_adapters.vllm.settings.options import RestoreMode
 from engine_adapters.vllm.settings.support import HIDDEN_WORKER, supported
+from engine_adapters.weights_identity import UnknownWeightsError
 
 SHAPE: dict[str, Any] = {
     "block_size": 16,

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_adapters.vllm.identity.weights import UnknownWeightsError, weights_identity
+from engine_adapters.weights_identity import UnknownWeightsError, weights_identity
 
 
 def test_hub_model_is_its_commit() -> None:

@@ -1,0 +1,119 @@
+"""What the connector asks of the store: batches of objects, each a hit or a miss of its own."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine_adapters.lmcache.stored_object import OBJECT_BYTES_MAX, key_of, layout_of
+from kvstored_client import Client, NewChunk, Order, Placement, PutOutcome, Region, StateLayout
+
+PUT_TIMEOUT_MS = 5000
+READ_TIMEOUT_MS = 10_000
+LOOKUP_LEASE_MS = 20_000
+"""How long what was found is kept for its load. LMCache never says that it needs it no more."""
+
+SPANS_MAX = 8
+"""Calls that share the arena: each takes at most so large a part of it, but one object."""
+
+Bytes = NDArray[np.uint8]
+
+
+class ObjectStore:
+    """Objects by LMCache's names. Thread-safe, as the client is; a failure is a miss."""
+
+    def __init__(self, client: Client, *, weights: str) -> None:
+        self._client = client
+        self._weights = weights
+
+    def store(self, names: Sequence[str], sources: Sequence[Bytes]) -> list[bool]:
+        """Which objects can be read from now on."""
+        stored = [False] * len(names)
+        keys = self._keys(names)
+        for layout, places in self._spans(sources if keys else ()):
+            region = self._client.allocate(len(places) * _stride(layout))
+            if region is None:
+                continue
+            with region:
+                for number, place in enumerate(places):
+                    _object_in(region, layout, number)[:] = sources[place]
+                report = self._client.put(
+                    layout,
+                    [NewChunk(key=keys[place], token_count=1, stripe=place) for place in places],
+                    Placement.contiguous(region, layout),
+                    timeout_ms=PUT_TIMEOUT_MS,
+                )
+            for place, result in zip(places, report.results, strict=True):
+                stored[place] = result.outcome in (PutOutcome.STORED, PutOutcome.EXISTED)
+        return stored
+
+    def load(self, names: Sequence[str], targets: Sequence[Bytes]) -> list[bool]:
+        """Which objects are in their targets now, every byte of them; the others are as before."""
+        loaded = [False] * len(names)
+        keys = self._keys(names)
+        for layout, places in self._spans(targets if keys else ()):
+            region = self._client.allocate(len(places) * _stride(layout))
+            if region is None:
+                continue
+            with region:
+                with self._client.read(
+                    layout,
+                    [keys[place] for place in places],
+                    Placement.contiguous(region, layout),
+                    order=Order.HEAD_FIRST,
+                    timeout_ms=READ_TIMEOUT_MS,
+                ) as read:
+                    resident = read.wait().resident
+                for number, place in enumerate(places):
+                    if resident[number]:
+                        targets[place][:] = _object_in(region, layout, number)
+                        loaded[place] = True
+        return loaded
+
+    def find(self, names: Sequence[str]) -> list[bool]:
+        """Which objects are stored; those are kept from eviction for ``LOOKUP_LEASE_MS``."""
+        keys = self._keys(names)
+        # Any layout will do: what is stored is known by its key.
+        lease = self._client.pin(layout_of(1), keys, lease_ms=LOOKUP_LEASE_MS) if keys else None
+        return [False] * len(names) if lease is None else list(lease.is_pinned)
+
+    def delete(self, names: Sequence[str]) -> list[bool]:
+        """Which objects are not stored any more: all, where the daemon answers."""
+        keys = self._keys(names)
+        if keys:
+            self._client.delete(keys)
+        return [self._client.available()] * len(names)
+
+    def close(self) -> None:
+        """Ends the session; every later call is a miss."""
+        self._client.close()
+
+    def _keys(self, names: Sequence[str]) -> list[bytes]:
+        """None at all while no daemon was ever reached: it names the namespace."""
+        if not self._client.available():
+            return []
+        namespace = self._client.namespace
+        return [key_of(name, namespace=namespace, weights=self._weights) for name in names]
+
+    def _spans(self, objects: Sequence[Bytes]) -> Iterator[tuple[StateLayout, list[int]]]:
+        """Places of objects of one size that go in one call; without those that are too large."""
+        by_size: dict[int, list[int]] = defaultdict(list)
+        for place, each in enumerate(objects):
+            if 0 < each.nbytes <= OBJECT_BYTES_MAX:
+                by_size[each.nbytes].append(place)
+        for byte_count, places in by_size.items():
+            layout = layout_of(byte_count)
+            room = self._client.region_bytes_max // SPANS_MAX
+            step = max(1, room // _stride(layout))
+            for first in range(0, len(places), step):
+                yield layout, places[first : first + step]
+
+
+def _stride(layout: StateLayout) -> int:
+    return Placement.contiguous_bytes(layout, 1)
+
+
+def _object_in(region: Region, layout: StateLayout, number: int) -> Bytes:
+    """The bytes of one of a region's objects."""
+    return region.numpy(np.uint8, (layout.chunk_bytes(),), number * _stride(layout))
