@@ -89,7 +89,7 @@ CODE = {
         *(*_ROUNDS, *_DEVICES, *_KIT, *_STORE),
     ),
     "pic": ("benchmarks/pic", *_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
-    "quality": ("benchmarks/quality", *_KIT, *_RUNNER, *_STORE),
+    "quality": ("benchmarks/quality", *_TEXT, *_KIT, *_RUNNER, *_STORE),
     "restore": ("benchmarks/restore", *_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
     "restore simulate": ("benchmarks/restore", *_PLANNER),
     "storage": (

@@ -9,6 +9,7 @@ from benchmarks.quality.way import Way
 from engine_adapters.runner.engine.cache_cuts import cut_cache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, Segment
+from kvstored_contract.keys import Cut
 
 
 class BareWindow:
@@ -61,3 +62,22 @@ class BareWindow:
         slots = torch.tensor([position for positions in kept for position in positions])
         for states in (self._cache.keys, self._cache.values):
             states[:, : len(slots)] = states[:, slots].clone()
+
+
+def logits_of(
+    model: Model, script: Sequence[int], cuts: Iterable[Cut], way: Way, *, window_tokens: int
+) -> Tensor:
+    """What follows each token of ``script`` but the last, [tokens - 1, vocab_size], float32.
+
+    ``cuts`` are those of a conversation that said ``script``, here made in a cache of its own.
+    """
+    window = BareWindow(model, window_tokens=window_tokens)
+    logits = []
+    first = 0
+    for cut in (*cuts, None):
+        stop = len(script) - 1 if cut is None else cut.first_token
+        logits.append(window.extend(script[first:stop]))
+        if cut is not None:
+            window.cut(cut.kept, way)
+        first = stop
+    return torch.cat(logits)

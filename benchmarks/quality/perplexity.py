@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from benchmarks.benchmark import BenchmarkError
-from benchmarks.quality.bare_window import BareWindow
+from benchmarks.quality.bare_window import logits_of
 from benchmarks.quality.talk import Talker
 from benchmarks.quality.teacher import TeacherModel
 from benchmarks.quality.way import Way
@@ -46,18 +46,9 @@ def losses_of(
     model: Model, script: Sequence[int], cuts: Sequence[Cut], way: Way, *, window_tokens: int
 ) -> Tensor:
     """As ``talk_through``, with these cuts, made in a cache of its own in another way."""
-    window = BareWindow(model, window_tokens=window_tokens)
-    losses = [torch.full((1,), torch.nan)]
-    first = 0
-    for cut in (*cuts, None):
-        stop = len(script) - 1 if cut is None else cut.first_token
-        logits = window.extend(script[first:stop])
-        said = torch.tensor(script[first + 1 : stop + 1])
-        losses.append(cross_entropy(logits, said, reduction="none"))
-        if cut is not None:
-            window.cut(cut.kept, way)
-        first = stop
-    return torch.cat(losses)
+    logits = logits_of(model, script, cuts, way, window_tokens=window_tokens)
+    losses = cross_entropy(logits, torch.tensor(script[1:]), reduction="none")
+    return torch.cat((torch.full((1,), torch.nan), losses))
 
 
 def perplexity(losses: Tensor, cuts: Sequence[Cut]) -> float:

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.benchmark import Settings, UntellingError
 from benchmarks.kit.daemon_process import DaemonOptions, served
+from benchmarks.kit.scratch_model import torch_threads
 from benchmarks.quality.found import NKVT_OVER_TT_MIN, Found
 from benchmarks.quality.held_out import held_out_texts
 from benchmarks.quality.model import DTYPE, WINDOW_TOKENS, trained_model
@@ -29,6 +30,8 @@ DEVICE_BYTES = 1024 * MIB
 DRAM_BYTES = 256 * MIB
 ARENA_BYTES = 128 * MIB
 SCRATCH_BYTES = 3_000_000_000
+SPARE_CORES = 1
+"""Left to the daemon; threads of so small a model would mostly wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ def run(settings: Settings) -> tuple[Series, ...]:
     """The benchmark; raises UntellingError where wrong positions do not show."""
     scale = QUICK if settings.quick else FULL
     with (
+        torch_threads(spare_cores=SPARE_CORES),
         scratch_folder(settings.folder, SCRATCH_BYTES) as folder,
         served(_options(folder), name="quality") as (_, client),
     ):

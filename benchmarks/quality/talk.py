@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from engine_adapters.runner.conversation.continued import ConversationStore
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.engine.request import Completion
+from engine_adapters.runner.engine.sampling import Sampling
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client
+
+GREEDY = Sampling()
 
 
 class Talker:
@@ -30,8 +33,10 @@ class Talker:
         self._window_tokens = window_tokens
         self._sink_tokens = sink_tokens
 
-    def take_turn(self, name: str, prompt: Sequence[int], *, new_tokens: int) -> Completion:
-        """The new turn of a conversation, with a greedy answer; the store has it afterwards.
+    def take_turn(
+        self, name: str, prompt: Sequence[int], *, new_tokens: int, sampling: Sampling = GREEDY
+    ) -> Completion:
+        """The new turn of a conversation, with an answer; the store has it afterwards.
 
         Raises StepError where the model could not be computed, and ConversationError where the
         store cannot tell what was said, or keep it.
@@ -43,7 +48,9 @@ class Talker:
             engine = Engine(
                 self._model, cache_tokens=self._window_tokens, requests_max=1, sink=saver
             )
-            engine.add_request(prompt, new_tokens_max=new_tokens, conversation=talk)
+            engine.add_request(
+                prompt, new_tokens_max=new_tokens, sampling=sampling, conversation=talk
+            )
             (completion,) = engine.run()
             if completion.error is not None:
                 raise completion.error

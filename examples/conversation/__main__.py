@@ -15,9 +15,10 @@ from benchmarks.benchmark import BenchmarkError
 from engine_adapters.processor import avoid_broken_tiles
 from engine_adapters.restore import Mode
 from engine_adapters.runner.model.errors import ModelError
-from examples.conversation import both_ends, repeated
+from examples.conversation import both_ends, overflow, repeated
 from examples.conversation.both_ends import BothEnds
 from examples.conversation.job import STEPS, STEPS_OF_RUN, JobOptions, Turn, run_job
+from examples.conversation.overflow_display import make_text, make_window_table
 from examples.conversation.result_file import to_json
 from examples.conversation.runner_process import RunnerFailedError
 from kvstored.evidence import gather_provenance, started_as
@@ -197,7 +198,10 @@ def main() -> int:
         "(layers from H hidden states, KV keys and values, RE recomputed tokens)."
     )
     console.print(make_meeting_table(result.both_ends))
+    console.print(make_window_table(result.overflow))
+    console.print(make_text(result.overflow))
     problems = faults(turns) + both_ends.faults(result.both_ends)
+    problems += overflow.faults(result.overflow)
     if result.repeated is not None:
         console.print(result.repeated.sentence())
         problems += repeated.faults(result.repeated)
@@ -206,7 +210,8 @@ def main() -> int:
     if not problems and turns[-1].stored.can_restore:
         console.print(
             "The states of every turn were stored while it ran. Turns 2 and 3 restored their "
-            "history instead of computing it, and generated the same tokens as without a store."
+            "history instead of computing it, and generated the same tokens as without a store. "
+            "The other conversation went on when its window had overflowed."
         )
     console.print(
         f"Model, devices, index and daemon log are in {arguments.folder}; remove it when done."

@@ -3,7 +3,8 @@
 Turn 1 reads the document and saves its states. Turn 2, a new process, restores the
 history. Then the daemon is killed and started again, and turn 3, another process,
 restores from the devices. Every turn is also taken without any store, to compare
-tokens and time. In the end turn 3 is taken once more on limited devices, from both ends.
+tokens and time. Then a conversation of another model outgrows its window. In the end turn 3 is
+taken once more on limited devices, from both ends.
 """
 
 import json
@@ -22,8 +23,10 @@ from examples.conversation.both_ends import (
     restore_from_both_ends,
     store_for_cake,
 )
+from examples.conversation.overflow import Overflow, talk_past_window
 from examples.conversation.repeated import Repeated, repeat
 from examples.conversation.runner_process import StoreUse, TurnResult, calibrate, run_turn
+from examples.conversation.script import SAYINGS
 from kvstored_client import RAW
 
 DRAM_BYTES = 512 * 1024 * 1024
@@ -76,7 +79,7 @@ class Turn:
 Report = Callable[[str], None]
 """Hears what is being done now."""
 
-STEPS = 14
+STEPS = 14 + len(SAYINGS)
 """How often ``run_job`` reports: the steps of a progress display."""
 STEPS_OF_RUN = 3
 """Besides, for each time that the comparison of both ends is repeated."""
@@ -84,9 +87,13 @@ STEPS_OF_RUN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """All turns, the last one from both ends, and that repeated if it was wanted."""
+    """All turns, the last one from both ends, and that repeated if it was wanted.
+
+    ``overflow`` is the other conversation.
+    """
 
     turns: list[Turn]
+    overflow: Overflow
     both_ends: BothEnds
     repeated: Repeated | None
 
@@ -145,6 +152,7 @@ def run_job(options: JobOptions, report: Report) -> JobResult:
         )
         report("storing the last turn as mode cake wants it")
         schedule = store_for_cake(last, use).schedule
+        overflow = talk_past_window(process, report)
     limited = limited_daemon(last, use, daemon, schedule)
     both_ends = restore_from_both_ends(last, use, limited, report)
     repeated = None
@@ -157,7 +165,7 @@ def run_job(options: JobOptions, report: Report) -> JobResult:
             is_disturbed=options.is_disturbed,
             report=report,
         )
-    return JobResult(turns=turns, both_ends=both_ends, repeated=repeated)
+    return JobResult(turns=turns, overflow=overflow, both_ends=both_ends, repeated=repeated)
 
 
 def take_turn(

@@ -173,6 +173,8 @@ def test_the_demo_runs(
     assert last["stored"]["restored_tokens"] > 0
     assert measured["both_ends"]["loaded"]["restored_tokens"] > 0
     assert "generated_ids" not in last["stored"]
+    assert all(turn["tokens_equal"] for turn in measured["overflow"]["turns"])
+    assert sum(turn["dropped_tokens"] for turn in measured["overflow"]["turns"]) > 0
     assert not measured["repeated"]["is_disturbed"]
     (run,) = measured["repeated"]["runs"]
     assert run["tokens_equal"]

@@ -14,6 +14,7 @@ from benchmarks.quality.perplexity import TURN_TOKENS, losses_of, perplexity, ta
 from benchmarks.quality.run import Lab
 from benchmarks.quality.talk import Talker
 from benchmarks.quality.way import Way
+from engine_adapters.runner.engine.request import Completion
 from kvstored_client.testing import MemoryClient
 from kvstored_contract.keys import Cut
 from tests.benchmarks.quality.talking import lab_in_memory
@@ -47,8 +48,8 @@ def test_a_turn_that_restores_nothing_is_no_measurement(small_model: Path) -> No
     with lab_in_memory(small_model) as lab:
 
         class Forgetful(Talker):
-            def take_turn(self, name: str, prompt: Sequence[int], *, new_tokens: int) -> Any:
-                done = super().take_turn(name, prompt, new_tokens=new_tokens)
+            def take_turn(self, name: str, prompt: Sequence[int], **options: Any) -> Completion:
+                done = super().take_turn(name, prompt, **options)
                 layout_id = self._state_format.layout.layout_id
                 assert isinstance(self._client, MemoryClient)
                 chunks = self._client.store.chunks
