@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from rich.console import Console
 
 from benchmarks.benchmark import Settings
@@ -12,7 +13,10 @@ from benchmarks.conversations.run import PARTS, measure
 from benchmarks.conversations.scale import Scale, Workload
 from benchmarks.interleave import Rounds
 from engine_adapters.runner.model.random_model import RandomModelShape
+from tests.support import scale
 
+SHORTEST = "overflow"
+SLOW = scale.at(scale.Scale.QUICK)
 ONCE = Rounds(count=1, count_min=1, time_limit_s=0.0)
 TINY = Scale(
     shape=RandomModelShape(
@@ -36,7 +40,12 @@ TINY = Scale(
 )
 
 
-@pytest.mark.parametrize("part", PARTS)
+def parts() -> list[ParameterSet]:
+    """All of them; in ``make test`` the shortest."""
+    return [pytest.param(part, marks=() if part == SHORTEST else SLOW) for part in PARTS]
+
+
+@pytest.mark.parametrize("part", parts())
 def test_each_part_measures_its_figures_and_leaves_nothing(part: str, tmp_path: Path) -> None:
     text = io.StringIO()
     settings = Settings(

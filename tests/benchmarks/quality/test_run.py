@@ -14,6 +14,7 @@ from benchmarks.quality.run import measure
 from benchmarks.quality.scale import Scale
 from benchmarks.quality.way import Way
 from tests.benchmarks.quality.talking import lab_in_memory
+from tests.support import scale
 
 TINY = Scale(turns=3, questions=4)
 
@@ -33,6 +34,7 @@ def test_all_ways_are_measured(small_model: Path, tmp_path: Path) -> None:
     assert {len(hits) for hits in found.hits.values()} == {TINY.questions}
 
 
+@scale.at(scale.Scale.QUICK)
 def test_a_model_that_has_learned_nothing_cannot_tell(
     small_model: Path,
     tmp_path: Path,

@@ -330,7 +330,7 @@ def test_a_store_that_is_gone_is_told(talks: Conversations, store: MemoryStore) 
 def test_a_store_that_went_while_it_was_read_had_lost_token_ids(
     talks: Conversations, store: MemoryStore, returns: bool
 ) -> None:
-    """*Bug:* users heard of a loss and began again, and all was there after the daemon's restart."""
+    """*Bug:* users heard of a loss and began again, though all was there after a restart."""
     talk = talks.end_turn(talks.open(NAME), [1, 2])
 
     def go(request: object) -> None:

@@ -15,7 +15,8 @@ from engine_adapters.link.split import (
 )
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted(page for page in DOCS.glob("*.md") if page.name != "index.md")
+"""Those that are long enough for passages."""
 TEXTS = st.text(alphabet='aB .!?\n\t)"', max_size=60)
 
 

@@ -37,6 +37,36 @@ def test_grant(credentials: Credentials, grant: Grant | None) -> None:
     assert RULES.grant(credentials) == grant
 
 
+REMOTE = AccessRules(
+    daemon_uid=900,
+    tenants=(
+        Tenant(namespace="blue", uids=frozenset({0}), certificates=frozenset({"a", "b"})),
+        Tenant(namespace="green", gids=frozenset({60}), certificates=frozenset({"b", "c"})),
+        Tenant(namespace="red", uids=frozenset({1002})),
+        Tenant(namespace="blue", uids=frozenset({1003}), certificates=frozenset({"d"})),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "namespace"),
+    [(("x", "a"), "blue"), (("c",), "green"), (("b",), "blue"), (("d",), "blue"), (("x",), None)],
+)
+def test_the_first_tenant_that_names_a_certificate_gives_the_namespace(
+    names: tuple[str, ...], namespace: str | None
+) -> None:
+    """Whatever the tenant's users are: a caller on another machine is none of them."""
+    grant = REMOTE.certificate_grant(names)
+    expected = namespace and Grant(namespace=namespace, admin=False, huge_pages=False)
+    assert grant == expected
+
+
+def test_what_certificates_can_get_is_named_once() -> None:
+    namespaces = [grant.namespace for grant in REMOTE.certificate_grants()]
+    assert namespaces == ["blue", "green"]
+    assert RULES.certificate_grants() == ()
+
+
 def test_without_tenants_only_the_own_user_and_root_may_come() -> None:
     rules = AccessRules(daemon_uid=900)
     assert rules.grant(peer(900)) is not None

@@ -29,6 +29,7 @@ from tests.support.appends import (
 )
 from tests.support.devices import GatedDevice, Wrapping
 from tests.support.rows import MIXED
+from tests.support.scale import Scale, at
 from tests.support.stores import MIB, NAMESPACE, StoreUnderTest, open_store
 from tests.support.waiting import SOON_S, soon, wait_until
 
@@ -125,6 +126,7 @@ def test_an_item_whose_tail_is_read_held_up_the_others(tmp_path: Path) -> None:
         check_only_the_first_waits(scene)
 
 
+@at(Scale.QUICK)
 def test_an_item_whose_sequence_was_just_looked_at_waited_for_the_tail_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
