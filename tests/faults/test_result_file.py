@@ -34,3 +34,10 @@ def test_a_result_names_its_command_and_its_commit(tmp_path: Path) -> None:
 
 def test_a_run_without_a_file_writes_none() -> None:
     write_result(None, {"flips": 1})
+
+
+def test_a_folder_that_was_missing_lost_the_result_of_a_long_run(tmp_path: Path) -> None:
+    """*Bug:* eight minutes of tests ended with a traceback."""
+    path = tmp_path / "new" / "folder" / "result.json"
+    write_result(path, {"flips": 1})
+    assert json.loads(path.read_text())["flips"] == 1
