@@ -38,7 +38,7 @@ CHURN_KILLS = Lab(
     file="faults/kill/test_random_kills.py",
     cases="kills under load",
     smoke=6,
-    quick=120,
+    quick=80,
     long=300,
 )
 EVICTING_KILLS = Lab(
@@ -135,7 +135,7 @@ POWER_STATES = Lab(
     file="faults/power/test_power.py",
     cases="states that a cut leaves",
     smoke=200,
-    quick=10_000,
+    quick=5_000,
     long=15_000,
 )
 BREAKAGES = Lab(
@@ -413,8 +413,8 @@ GPU_BUNDLE = Lab(
     file="benchmarks/gpu/bundle/test_bundle.py",
     cases="bundles that run without a network",
     smoke=None,
-    quick=1,
-    long=None,
+    quick=None,
+    long=1,
 )
 
 
