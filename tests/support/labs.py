@@ -408,14 +408,6 @@ GPU_REHEARSAL = Lab(
     quick=3,
     long=None,
 )
-GPU_BUNDLE = Lab(
-    promise="a benchmark measures what it promises",
-    file="benchmarks/gpu/bundle/test_bundle.py",
-    cases="bundles that run without a network",
-    smoke=None,
-    quick=None,
-    long=1,
-)
 
 
 def labs() -> dict[str, Lab]:

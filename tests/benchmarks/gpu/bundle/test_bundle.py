@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from benchmarks.gpu.bundle import build
 from benchmarks.gpu.bundle.contents import BYTES_MAX, closure
-from tests.support import labs
+from tests.support.scale import Scale, at
 
 SECONDS_MAX = 900.0
 OWN_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -53,24 +53,21 @@ def prefix() -> tuple[str, ...]:
     return WITHOUT_NETWORK if allowed.returncode == 0 else ()
 
 
-@labs.GPU_BUNDLE.sizes("count")
-def test_a_bundle_runs_without_a_network(
-    tmp_path: Path, python_with_torch: Path, count: int
-) -> None:
-    """A rehearsal: the copies of a CPU and the marked tests, in as many bundles as there are."""
-    for number in range(count):
-        bundle = tmp_path / f"bundle{number}"
-        assert build.build(bundle, python=OWN_PYTHON) <= BYTES_MAX
-        alone = subprocess.run([python_with_torch, "-c", "import numpy"], check=False)
-        assert alone.returncode != 0
-        words = [*prefix(), str(python_with_torch), str(bundle / "run"), "--device", "cpu"]
-        words += ["--part", "copies", "--part", "tests", "--json", f"{tmp_path}/result.json"]
-        done = subprocess.run(
-            words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        result = json.loads((tmp_path / "result.json").read_text())
-        assert result["commit"] != "not a git checkout"
-        assert "gpu_copies_vs_pinned_min" in result["figures"]
-        assert result["figures"]["gpu_tests_failed"] == 0
-        assert not [key for key in result["samples"] if key.startswith("left_out")]
+@at(Scale.LONG)
+def test_a_bundle_runs_without_a_network(tmp_path: Path, python_with_torch: Path) -> None:
+    """A rehearsal: the copies of a CPU and the marked tests."""
+    bundle = tmp_path / "bundle"
+    assert build.build(bundle, python=OWN_PYTHON) <= BYTES_MAX
+    alone = subprocess.run([python_with_torch, "-c", "import numpy"], check=False)
+    assert alone.returncode != 0
+    words = [*prefix(), str(python_with_torch), str(bundle / "run"), "--device", "cpu"]
+    words += ["--part", "copies", "--part", "tests", "--json", f"{tmp_path}/result.json"]
+    done = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["commit"] != "not a git checkout"
+    assert "gpu_copies_vs_pinned_min" in result["figures"]
+    assert result["figures"]["gpu_tests_failed"] == 0
+    assert not [key for key in result["samples"] if key.startswith("left_out")]
