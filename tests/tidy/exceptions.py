@@ -63,9 +63,7 @@ LONG_SENTENCES: dict[str, int] = {}
 
 WITHOUT_PROVENANCE = {
     "cake.json",
-    "conversation.json",
     "decode.json",
-    "engines.json",
     "index_scale.json",
     "storage.json",
     "vllm.json",
