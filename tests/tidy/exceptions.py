@@ -68,6 +68,5 @@ WITHOUT_PROVENANCE = {
     "storage.json",
     "vllm.json",
     "vllm_server.json",
-    "vllm_steps.json",
 }
 """Results that do not say all of where they come from."""
