@@ -67,6 +67,5 @@ WITHOUT_PROVENANCE = {
     "index_scale.json",
     "storage.json",
     "vllm.json",
-    "vllm_server.json",
 }
 """Results that do not say all of where they come from."""
