@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
-from kvstored.store.space.chunk_table import ABSENT, ChunkTable
+from kvstored.store.space.chunk_table import ABSENT, HELD, ChunkTable
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.policy.shares import TierShares
 
@@ -217,7 +217,9 @@ class DeviceVictims:
                     continue
                 rows = self._table.columns.rows_in_slab(number)
                 late = late_use([self._table.times.of(row) for row in rows])
-                self._late_uses[key] = late
+                # What waits now may be old again when nobody waits for it.
+                if late < HELD:
+                    self._late_uses[key] = late
             if late < limit:
                 return [slab]
             looked_at += 1

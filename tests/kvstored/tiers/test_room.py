@@ -121,6 +121,37 @@ def test_a_slab_with_some_old_chunks_took_those_along_that_were_just_used(
     assert [opened.store.match(NAMESPACE, [key(number)]) for number in used] == [1] * len(used)
 
 
+def test_a_slab_whose_chunks_once_waited_was_kept_for_ever(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*Bug:* what was seen of a slab while requests waited for its chunks counted for good."""
+    monkeypatch.setattr(nvme_victims, "OLDEST_LOOKED_AT", 4)
+    opened.fill(8)
+    numbers = list(range(PER_SLAB * 7))
+    for number in numbers:
+        put_durable(opened, [number])
+    wide = StateLayout(
+        model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
+    )
+
+    def put_wide(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            (ticket,) = opened.put([number], layout=wide)
+            assert ticket.outcome is PutOutcome.STORED
+            assert ticket.durable is not None
+            assert ticket.durable.result() is Reason.UNSPECIFIED
+
+    waiting = [number for number in numbers if number % 4]
+    hint(opened, {"waiting": waiting})
+    put_wide(10_000, 6)
+    before = [opened.store.match(NAMESPACE, [key(number)]) for number in numbers]
+    hint(opened, {}, ("waiting",), versions=(2, 1))
+    put_wide(20_000, 20)
+    forget_dram(opened, numbers)
+    after = [opened.store.match(NAMESPACE, [key(number)]) for number in numbers]
+    assert sum(after) <= sum(before) - PER_SLAB
+
+
 def test_pinned_chunk_outlives_its_deletion(opened: StoreUnderTest) -> None:
     opened.fill(1)
     put_durable(opened, [0])
