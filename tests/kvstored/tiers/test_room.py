@@ -35,6 +35,19 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 PER_SLAB = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
 
+WIDE = StateLayout(
+    model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
+)
+"""Of another size class."""
+
+
+def put_wide(opened: StoreUnderTest, number: int) -> None:
+    """Stores a chunk of the other class durably."""
+    (ticket,) = opened.put([number], layout=WIDE)
+    assert ticket.outcome is PutOutcome.STORED
+    assert ticket.durable is not None
+    assert ticket.durable.result() is Reason.UNSPECIFIED
+
 
 @contextmanager
 def full_store_with_a_failed_device(path: Path) -> Iterator[StoreUnderTest]:
@@ -77,13 +90,7 @@ def test_another_size_class_takes_over_the_oldest_slab(opened: StoreUnderTest) -
     opened.fill(8)
     for number in range(PER_SLAB * 8):
         put_durable(opened, [number])
-    wide = StateLayout(
-        model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
-    )
-    ticket = opened.put([1000], layout=wide)[0]
-    assert ticket.outcome is PutOutcome.STORED
-    assert ticket.durable is not None
-    assert ticket.durable.result() is Reason.UNSPECIFIED
+    put_wide(opened, 1000)
 
 
 def test_a_slab_with_some_old_chunks_took_those_along_that_were_just_used(
@@ -95,26 +102,16 @@ def test_a_slab_with_some_old_chunks_took_those_along_that_were_just_used(
     numbers = list(range(PER_SLAB * 7))
     for number in numbers:
         put_durable(opened, [number])
-    wide = StateLayout(
-        model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
-    )
-
-    def put_wide(number: int) -> None:
-        (ticket,) = opened.put([number], layout=wide)
-        assert ticket.outcome is PutOutcome.STORED
-        assert ticket.durable is not None
-        assert ticket.durable.result() is Reason.UNSPECIFIED
-
     first = 10_000
     while not opened.stats().counters.get("evicted_chunks"):
         first += 1
-        put_wide(first)
+        put_wide(opened, first)
     left = [number for number in numbers if opened.store.match(NAMESPACE, [key(number)])]
     used = left[::2]
     for number in range(20_000, 20_006):
         for one in used:
             assert opened.read([one], base=BASE, board=new_board(1)).wait()
-        put_wide(number)
+        put_wide(opened, number)
         forget_dram(opened, [number])
         assert opened.store.match(NAMESPACE, [key(number)]) == 1
     forget_dram(opened, used)
@@ -130,23 +127,14 @@ def test_a_slab_whose_chunks_once_waited_was_kept_for_ever(
     numbers = list(range(PER_SLAB * 7))
     for number in numbers:
         put_durable(opened, [number])
-    wide = StateLayout(
-        model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
-    )
-
-    def put_wide(first: int, count: int) -> None:
-        for number in range(first, first + count):
-            (ticket,) = opened.put([number], layout=wide)
-            assert ticket.outcome is PutOutcome.STORED
-            assert ticket.durable is not None
-            assert ticket.durable.result() is Reason.UNSPECIFIED
-
     waiting = [number for number in numbers if number % 4]
     hint(opened, {"waiting": waiting})
-    put_wide(10_000, 6)
+    for number in range(10_000, 10_006):
+        put_wide(opened, number)
     before = [opened.store.match(NAMESPACE, [key(number)]) for number in numbers]
     hint(opened, {}, ("waiting",), versions=(2, 1))
-    put_wide(20_000, 20)
+    for number in range(20_000, 20_020):
+        put_wide(opened, number)
     forget_dram(opened, numbers)
     after = [opened.store.match(NAMESPACE, [key(number)]) for number in numbers]
     assert sum(after) <= sum(before) - PER_SLAB
@@ -224,12 +212,7 @@ def test_slab_with_a_pinned_chunk_is_not_taken_over(opened: StoreUnderTest) -> N
     for number in range(PER_SLAB * 8):
         put_durable(opened, [number])
     pinned = opened.store.pin(NAMESPACE, [key(0)])
-    wide = StateLayout(
-        model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
-    )
-    (ticket,) = opened.put([1000], layout=wide)
-    assert ticket.durable is not None
-    assert ticket.durable.result() is Reason.UNSPECIFIED
+    put_wide(opened, 1000)
     forget_dram(opened, [0])
     assert opened.store.match(NAMESPACE, [key(0)]) == 1
     opened.store.unpin(pinned)
@@ -264,12 +247,6 @@ def test_index_that_cannot_be_read_leaves_nothing_pinned_or_claimed(
     assert opened.stats().dram_chunk_count == 0
 
 
-WIDE = StateLayout(
-    model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 2048),) * 8, chunk_tokens=16
-)
-"""Chunks of another size class."""
-
-
 def test_hints_left_no_room_for_another_size_class(opened: StoreUnderTest) -> None:
     """Bug: with a waiting chunk in every slab nothing could go, and the put found the store full,
     though hints pin nothing."""
@@ -277,9 +254,7 @@ def test_hints_left_no_room_for_another_size_class(opened: StoreUnderTest) -> No
     for number in range(PER_SLAB * 8):
         put_durable(opened, [number])
     hint(opened, {"a": list(range(0, PER_SLAB * 8, 3))})
-    (ticket,) = opened.put([1000], layout=WIDE)
-    assert ticket.durable is not None
-    assert ticket.durable.result() is Reason.UNSPECIFIED
+    put_wide(opened, 1000)
 
 
 def test_a_slab_with_something_in_quarantine_is_not_emptied_in_vain(
