@@ -1,27 +1,21 @@
 """Conversations in a store in memory: what they say and what of them is stored."""
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import replace
-from unittest.mock import patch
 
 import pytest
 
 from engine_adapters.conversation.conversations import Conversation, Conversations
-from engine_adapters.conversation.errors import ConversationError, LostWordsError
+from engine_adapters.conversation.errors import ConversationError
 from engine_adapters.conversation.history import make_cut
 from engine_adapters.conversation.journal import (
     CHUNK_WORDS,
     NAME_SUFFIX,
-    Journal,
     words_layout,
 )
 from engine_adapters.conversation.usable_states import UsableStates
-from kvstored_client import AppendItem, LayerState, Rotary, SliceState, StateKind, StateLayout
+from kvstored_client import AppendItem, LayerState, Rotary, StateKind, StateLayout
 from kvstored_client.testing import MemoryClient, MemoryStore
 from kvstored_contract.keys import history_keys
-from kvstored_contract.reasons import Reason
-from kvstored_protos.v1 import store_pb2
 from tests.support.rows import Rows
 
 LAYOUT = StateLayout(
@@ -33,22 +27,6 @@ LAYOUT = StateLayout(
 ROWS = Rows(LAYOUT)
 NAME = "a talk"
 LEASE_MS = 1000
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def client(store: MemoryStore) -> Iterator[MemoryClient]:
-    with MemoryClient(store) as client:
-        yield client
-
-
-@pytest.fixture
-def talks(client: MemoryClient) -> Conversations:
-    return Conversations(client, LAYOUT.model)
 
 
 def numbered(count: int, first: int = 0) -> list[int]:
@@ -280,87 +258,6 @@ def test_a_deleted_conversation_is_new(talks: Conversations, client: MemoryClien
     assert talks.open(NAME).token_ids == ()
 
 
-def test_lost_token_ids_are_told(talks: Conversations, store: MemoryStore) -> None:
-    """Nothing can compute them again, and an empty history would give a wrong answer."""
-    talks.end_turn(talks.open(NAME), [1, 2])
-    store.chunks.clear()
-    with pytest.raises(ConversationError, match="has lost token ids"):
-        talks.open(NAME)
-
-
-@pytest.mark.parametrize("count", [2, CHUNK_WORDS + 7])
-def test_token_ids_that_were_evicted_during_a_turn_were_forgotten(
-    talks: Conversations, store: MemoryStore, count: int
-) -> None:
-    """Bug: adding a turn made the conversation shorter or empty, and opening it did not tell.
-
-    The store ends a sequence whose tail is gone before it. Who adds to a conversation has all of
-    its token ids, so they are put there again.
-    """
-    talk = talks.end_turn(talks.open(NAME), numbered(count))
-    store.chunks.clear()
-    talk = talks.end_turn(talk, [3])
-    assert talks.open(NAME) == talk
-    assert talk.token_ids == (*numbered(count), 3)
-
-
-def test_token_ids_that_the_store_does_not_take_again_stay_lost(
-    talks: Conversations, store: MemoryStore
-) -> None:
-    """Also after the turn that could not be added; nothing is forgotten without a word."""
-    talk = talks.end_turn(talks.open(NAME), [1, 2])
-    store.chunks.clear()
-    store.faults.put_rejection = lambda *_: Reason.STORE_FULL
-    with pytest.raises(ConversationError, match="could not take them once more"):
-        talks.end_turn(talk, [3])
-    with pytest.raises(ConversationError, match="has lost token ids"):
-        talks.open(NAME)
-
-
-def test_a_store_that_is_gone_is_told(talks: Conversations, store: MemoryStore) -> None:
-    talk = talks.end_turn(talks.open(NAME), [1, 2])
-    store.kill()
-    with pytest.raises(ConversationError):
-        talks.open(NAME)
-    with pytest.raises(ConversationError):
-        talks.end_turn(talk, [3])
-
-
-@pytest.mark.parametrize("returns", [True, False])
-def test_a_store_that_went_while_it_was_read_had_lost_token_ids(
-    talks: Conversations, store: MemoryStore, returns: bool
-) -> None:
-    """*Bug:* users heard of a loss and began again, though all was there after a restart."""
-    talk = talks.end_turn(talks.open(NAME), [1, 2])
-
-    def go(request: object) -> None:
-        if isinstance(request, store_pb2.ReadRequest):
-            store.kill()
-            if returns:
-                store.start()
-
-    store.faults.before = go
-    with pytest.raises(ConversationError, match="open it again") as caught:
-        talks.open(NAME)
-    assert not isinstance(caught.value, LostWordsError)
-    store.faults.before = lambda _: None
-    if not returns:
-        store.start()
-    assert talks.open(NAME) == talk
-
-
-def test_token_ids_that_came_late_were_lost(talks: Conversations, store: MemoryStore) -> None:
-    """*Bug:* a device that takes longer than a read waits was a loss, too."""
-    talk = talks.end_turn(talks.open(NAME), [1, 2])
-    store.faults.lost_slices.update((key, 0) for key in store.chunks)
-    store.faults.lost_as = SliceState.LATE
-    with pytest.raises(ConversationError, match="open it again") as caught:
-        talks.open(NAME)
-    assert not isinstance(caught.value, LostWordsError)
-    store.faults.lost_slices.clear()
-    assert talks.open(NAME) == talk
-
-
 def test_another_model_is_told(talks: Conversations, client: MemoryClient) -> None:
     talks.end_turn(talks.open(NAME), [1, 2])
     with pytest.raises(ConversationError, match="another model"):
@@ -392,70 +289,3 @@ def test_states_that_cannot_move_are_refused_after_a_cut(
     talk = talks.truncate(talk, [range(4)])
     with pytest.raises(ConversationError, match=reason):
         talks.stored(talk, layout, lease_ms=LEASE_MS)
-
-
-def test_without_room_in_the_arena_nothing_is_told(
-    talks: Conversations, store: MemoryStore
-) -> None:
-    talk = talks.end_turn(talks.open(NAME), [1, 2])
-    with MemoryClient(store, room_bytes=0) as full:
-        without_room = Conversations(full, LAYOUT.model)
-        with pytest.raises(ConversationError, match="no room in the arena to read"):
-            without_room.open(NAME)
-        with pytest.raises(ConversationError, match="no room in the arena to save"):
-            without_room.end_turn(talk, [3])
-    assert talks.open(NAME) == talk
-
-
-def test_words_that_somebody_is_adding_are_waited_for(client: MemoryClient) -> None:
-    """Of a writer that lives they never become durable, so the wait has an end."""
-    ticks = itertools.count()
-    journal = Journal(client, LAYOUT.model, clock=lambda: float(next(ticks)))
-    journal.open(NAME)
-    journal._append(NAME, 0, [7], [])
-    with pytest.raises(ConversationError, match="somebody else is adding"):
-        journal.open(NAME)
-
-
-@pytest.mark.parametrize("length", [3, CHUNK_WORDS - 1, CHUNK_WORDS + 5])
-def test_a_turn_that_could_not_be_flushed_kept_its_conversation_shut(
-    talks: Conversations, client: MemoryClient, length: int
-) -> None:
-    """Bug: its words stayed staged in the session of their own writer, for as long as that lived.
-
-    So every later look at the conversation said that somebody else was adding to it.
-    """
-    talk = talks.end_turn(talks.open(NAME), [7, 8])
-    with (
-        patch.object(client.sequences, "flush", return_value=None),
-        pytest.raises(ConversationError, match="could not be made durable"),
-    ):
-        talks.end_turn(talk, numbered(length))
-    found = talks.open(NAME)
-    assert found.token_ids == (7, 8, *numbered(length))
-    assert talks.end_turn(found, [9]) == talks.open(NAME)
-
-
-def test_words_of_half_a_turn_kept_its_conversation_shut(
-    talks: Conversations, client: MemoryClient, store: MemoryStore
-) -> None:
-    """Bug: as above, where the rest of a long turn was not taken."""
-    talk = talks.end_turn(talks.open(NAME), [7, 8])
-    parts = itertools.count()
-    store.faults.append_rejection = lambda *_: Reason.DRAM_FULL if next(parts) else None
-    with pytest.raises(ConversationError, match="could not be saved"):
-        talks.end_turn(talk, numbered(CHUNK_WORDS + 50))
-    store.faults.append_rejection = lambda *_: None
-    found = talks.open(NAME)
-    assert found.token_ids == (7, 8)
-    assert found.told.has_rest
-    assert talks.end_turn(found, [1, 2]).token_ids == talks.open(NAME).token_ids == (7, 8, 1, 2)
-
-
-def test_a_turn_that_is_not_durable_is_told(talks: Conversations, client: MemoryClient) -> None:
-    talk = talks.open(NAME)
-    with (
-        patch.object(client.sequences, "flush", return_value=None),
-        pytest.raises(ConversationError, match="could not be made durable"),
-    ):
-        talks.end_turn(talk, [1])
