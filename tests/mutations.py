@@ -106,8 +106,8 @@ MUTATIONS = (
     Mutation(
         "copies to a device: what goes out is copied by the stream for what comes in",
         "engine_adapters/device_copies/cuda_copies.py",
-        "        with torch.cuda.stream(self._outward):\n            whole",
-        "        with torch.cuda.stream(self._inward):\n            whole",
+        "        with torch.cuda.stream(self._outward):\n            target",
+        "        with torch.cuda.stream(self._inward):\n            target",
         ("tests/engine_adapters/device_copies",),
     ),
     Mutation(

@@ -1,7 +1,8 @@
 """Restores one length at one rate in every way, in rounds."""
 
 import random
-from dataclasses import dataclass, field
+import statistics
+from dataclasses import dataclass, field, replace
 
 from benchmarks.benchmark import BenchmarkError
 from benchmarks.cake.traces import ComputeTrace, oracle_s
@@ -14,6 +15,7 @@ from benchmarks.gpu.traced_model import TracedModel
 from engine_adapters.restore import (
     ComputeCost,
     CostProfile,
+    LayerCosts,
     LayerRates,
     LoadCost,
     Mode,
@@ -21,7 +23,7 @@ from engine_adapters.restore import (
     Source,
 )
 from engine_adapters.restore.testing.oracle import elapsed_s
-from engine_adapters.runner.engine.engine import TOKEN_BUDGET, Engine
+from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.restore.restore_options import RestoreOptions, Way
@@ -32,8 +34,9 @@ from kvstored_client import Client
 
 NEW_TOKENS = 4
 TIMEOUT_S = 60.0
+READ_REPEATS = 3
 READ_TOKENS = (1024, 4096)
-"""Lengths whose reads tell how fast the store is."""
+"""Lengths whose reads tell how fast the store is, as modes plan by it."""
 
 
 @dataclass(slots=True)
@@ -60,6 +63,7 @@ class CellLab:
         costs: DeviceCosts,
         *,
         elsewhere_max: float,
+        step_tokens: int,
     ) -> None:
         self._name = name
         self._model = model
@@ -67,6 +71,7 @@ class CellLab:
         self._client = client
         self._rate = rate
         self._elsewhere_max = elsewhere_max
+        self._step_tokens = step_tokens
         self._layers = model.config.layer_count
         self.profile = costs.with_reads(self._reads(costs))
         """With the store as it was read just now."""
@@ -90,7 +95,7 @@ class CellLab:
             rate=self._rate.name,
             token_count=token_count,
             layer_count=self._layers,
-            costs=self.profile.costs(token_count),
+            costs=self._costs(token_count),
             ttft_s={way: tuple(values) for way, values in found.ttft_s.items()},
             restored_s={way: tuple(values) for way, values in found.restored_s.items()},
             oracle_s=tuple(found.oracle_s),
@@ -132,7 +137,7 @@ class CellLab:
         engine = Engine(
             model,
             cache_tokens=len(prompt) + NEW_TOKENS,
-            token_budget=TOKEN_BUDGET,
+            token_budget=self._step_tokens,
             requests_max=1,
             restorer=restorer,
         )
@@ -165,13 +170,28 @@ class CellLab:
                 way=Way.BOTH_ENDS,
                 span_bytes=span_bytes,
                 timeout_s=TIMEOUT_S,
-                step_tokens=TOKEN_BUDGET,
+                step_tokens=self._step_tokens,
                 compute=ComputeCost.of_profile(profile, self._layers),
                 load=LoadCost.of_profile(
                     profile, Source.KV, layer_count=self._layers, chunk_tokens=CHUNK_TOKENS
                 ),
             )
         return Restorer(self._client, state_format, self._model, options)
+
+    def _costs(self, token_count: int) -> LayerCosts:
+        """Those of the profile, with what plain reads of this very length take."""
+        hidden_s, kv_s = (
+            statistics.median(
+                self._read(self._histories.format(self._histories.single(source)), token_count)
+                for _ in range(READ_REPEATS)
+            )
+            for source in (Source.HIDDEN, Source.KV)
+        )
+        return replace(
+            self.profile.costs(token_count),
+            io_hidden_s=hidden_s / self._layers,
+            io_kv_s=kv_s / self._layers,
+        )
 
     def _reads(self, costs: DeviceCosts) -> list[Sample]:
         """Of one layer, from each source, once the first read has connected and registered."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from engine_adapters.restore import CostProfile, Sample, Source
 from engine_adapters.runner.calibrate.compute_costs import ComputeTimer
-from engine_adapters.runner.engine.engine import TOKEN_BUDGET
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.restore_options import SPAN_TOKENS
 from engine_adapters.runner.states.state_format import CHUNK_TOKENS, shape_of
@@ -26,14 +25,16 @@ class DeviceCosts:
     kv_bytes: int
 
     @classmethod
-    def measured(cls, model: Model, token_counts: Sequence[int]) -> "DeviceCosts":
+    def measured(
+        cls, model: Model, token_counts: Sequence[int], *, step_tokens: int
+    ) -> "DeviceCosts":
         """Of histories of those lengths; projections span after span, as a restorer does them."""
         timer = ComputeTimer(model, repeats=REPEATS)
         longest = max(token_counts)
         spans = [max(CHUNK_TOKENS, min(longest, SPAN_TOKENS) // part) for part in SPAN_PARTS]
         shape = shape_of(model)
         return cls(
-            compute=tuple(timer.recompute(list(token_counts), step_tokens=TOKEN_BUDGET)),
+            compute=tuple(timer.recompute(list(token_counts), step_tokens=step_tokens)),
             project=tuple(timer.project(spans)),
             load=tuple(timer.load(spans, chunk_tokens=CHUNK_TOKENS)),
             hidden_bytes=shape.hidden_bytes,

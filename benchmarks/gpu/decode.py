@@ -2,11 +2,13 @@
 
 import random
 import statistics
+from pathlib import Path
 
 from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.decode.batch import DecodingBatch
 from benchmarks.decode.stints import StintSink
-from benchmarks.gpu.device import MeasuredDevice
+from benchmarks.gpu.device import MeasuredDevice, room_of
+from benchmarks.gpu.layer_fit import on_device_bytes
 from benchmarks.gpu.random_weights import random_weights
 from benchmarks.gpu.scale import Scale
 from benchmarks.gpu.shapes import LayerShape
@@ -26,18 +28,17 @@ OFF, HIDDEN, KV = "off", "hidden", "kv"
 VARIANTS = {HIDDEN: Source.HIDDEN, KV: Source.KV}
 BATCH_MIN = 8
 """The figure is that of batches at least as large, as the target is."""
-LAYERS = 8
 STINT_STEPS = 9
 LEAD_STEPS = 64
-SLAB_BYTES = 1 << 26
-DEVICE_BYTES, DRAM_BYTES = 1 << 32, 1 << 31
-SCRATCH_BYTES = 6_000_000_000
+SLAB_BYTES = 1 << 27
+DEVICE_BYTES, DRAM_BYTES = 7 << 30, 1 << 31
+SCRATCH_BYTES = 9_000_000_000
 CPU_SHARE = 16
 """A rehearsal has a sixteenth of that room."""
 
 
 def run(settings: Settings, scale: Scale, measured: MeasuredDevice) -> list[Series]:
-    """Overheads of all batch sizes with layers of the first model; raises BenchmarkError."""
+    """Overheads of all batch sizes with the first model; raises BenchmarkError."""
     shape = scale.shapes[0]
     share = CPU_SHARE if measured.is_cpu else 1
     with (
@@ -55,17 +56,20 @@ def run(settings: Settings, scale: Scale, measured: MeasuredDevice) -> list[Seri
             name="decode",
         ) as (_, client),
     ):
-        model = _model(shape, scale, measured)
+        model = _model(shape, scale, measured, folder)
         found = {
             size: _overheads(settings, scale, model, client, size) for size in scale.batch_sizes
         }
     return series_of(found)
 
 
-def _model(shape: LayerShape, scale: Scale, measured: MeasuredDevice) -> Model:
+def _model(shape: LayerShape, scale: Scale, measured: MeasuredDevice, folder: Path) -> Model:
+    token_count = scale.decode_history_tokens + 1
+    layer_bytes = on_device_bytes(shape, max(scale.batch_sizes) * token_count)
+    room = room_of(measured, folder, saved_bytes=0)
     config = shape.config(
-        layer_count=min(LAYERS, scale.layers_max),
-        position_count=scale.decode_history_tokens + 1,
+        layer_count=min(scale.layers_max, shape.layer_count, room.device_bytes // layer_bytes),
+        position_count=token_count,
     )
     return Model(config, random_weights(config, measured.device))
 

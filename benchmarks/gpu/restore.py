@@ -90,7 +90,8 @@ class RestoreLab:
                 return
             config = shape.config(layer_count=fit.layer_count, position_count=longest + 64)
             model = TracedModel(config, random_weights(config, self._measured.device))
-            costs = DeviceCosts.measured(model, (self._scale.token_counts[0], longest))
+            lengths = (self._scale.token_counts[0], longest)
+            costs = DeviceCosts.measured(model, lengths, step_tokens=self._scale.step_tokens)
             histories = self._histories(shape, model, costs)
             machine = SlowMachine(
                 self._options(folder, shape, fit.layer_count, histories.division_count),
@@ -161,16 +162,16 @@ class RestoreLab:
             rate,
             costs,
             elsewhere_max=scale.elsewhere_max,
+            step_tokens=scale.step_tokens,
         )
-        shortest = scale.token_counts[0]
         for token_count in scale.token_counts:
             name = f"restore {shape.name} {rate.name} {token_count}"
             round_s = OVERHEAD * cell_seconds(lab.profile.costs(token_count), layers) + CELL_BASE_S
-            if not self._budget.allows(name, scale.rounds * round_s, reserved_s=later_s):
+            # The round more: steps of each length have kernels of their own, loaded at first use.
+            if not self._budget.allows(name, (1 + scale.rounds) * round_s, reserved_s=later_s):
                 continue
             try:
-                if token_count == shortest:
-                    warm_up(lab, shortest, self._generator)
+                warm_up(lab, token_count, self._generator)
                 cell = lab.measure(token_count, rounds=scale.rounds, generator=self._generator)
             except BenchmarkError as error:
                 self._budget.leave_out(name, str(error))

@@ -52,6 +52,8 @@ class Scale:
     """Share of a history that may come from where it should not: a daemon keeps a few chunks in
     DRAM, and writes what it was given a little later. A rehearsal's histories have no more.
     """
+    step_tokens: int
+    """Prompt tokens of one step of the engine: with few of them a GPU waits for its launches."""
     batch_sizes: tuple[int, ...]
     decode_history_tokens: int
     decode_cycles: int
@@ -79,16 +81,17 @@ FULL = Scale(
     saved_bytes_max=16 * GB,
     arena_bytes=1 << 30,
     elsewhere_max=0.1,
+    step_tokens=2048,
     batch_sizes=(1, 8, 32),
     decode_history_tokens=1024,
-    decode_cycles=12,
+    decode_cycles=4,
     copied_bytes=1 << 28,
     storage_parts=(
         *("dram_hits", "chunk_latency", "clients", "fairness", "mixed"),
         *("cold_reads", "durable_puts"),
     ),
     tests=GPU_TESTS,
-    needs_s={"copies": 20, "tests": 100, "decode": 50, "restore": 240, "daemon": 100},
+    needs_s={"copies": 20, "tests": 60, "decode": 100, "restore": 240, "daemon": 90},
     limit_s=525.0,
 )
 """Ends with a quarter of a minute to spare of nine minutes: a part that has begun is not cut."""
@@ -96,11 +99,10 @@ FULL = Scale(
 QUICK = replace(
     FULL,
     token_counts=(1024, 4096, 16384),
-    rates=(*_throttled(2), DeviceRate(name=DRAM, bytes_per_s=12 * GB)),
-    saved_bytes_max=4 * GB,
-    decode_cycles=4,
+    rates=(*_throttled(2, 4), DeviceRate(name=DRAM, bytes_per_s=12 * GB)),
+    saved_bytes_max=8 * GB,
     storage_parts=("dram_hits", "chunk_latency"),
-    needs_s={"copies": 10, "tests": 100, "decode": 30, "restore": 100, "daemon": 40},
+    needs_s={"copies": 10, "tests": 40, "decode": 60, "restore": 140, "daemon": 30},
     limit_s=300.0,
 )
 
@@ -114,6 +116,7 @@ CPU = replace(
     saved_bytes_max=GB,
     arena_bytes=1 << 26,
     elsewhere_max=1.0,
+    step_tokens=512,
     batch_sizes=(1, 8),
     decode_history_tokens=64,
     decode_cycles=2,

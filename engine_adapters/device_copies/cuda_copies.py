@@ -1,9 +1,11 @@
 """Copies from and to a GPU, on streams of their own."""
 
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,6 +13,12 @@ from engine_adapters.device_copies.copies import Brought
 from engine_adapters.device_copies.landing import Landing
 from engine_adapters.device_copies.pinned_memory import PinnedMemory
 from engine_adapters.device_copies.staging_ring import StagingRing
+
+PIECE_BYTES = 1 << 25
+"""Of what is gathered or scattered at once, while the piece beside it crosses the bus."""
+WORD = torch.int64
+"""What blocks are gathered in where they are made of whole ones: the kernels of PyTorch take an
+item at a time, and as long for one byte as for eight."""
 
 
 class _CudaLanding:
@@ -44,8 +52,8 @@ class CudaCopies:
 
     Blocks are gathered by the engine's stream itself, before it overwrites them, into memory of
     the GPU; from there a stream copies them out. What comes in is copied to memory of the GPU in
-    pieces as large as the host has them, and scattered from there. So single blocks never
-    cross the bus, and the engine's stream waits for nothing.
+    pieces as large as the host has them, and scattered from there, by a third stream. So single
+    blocks never cross the bus, and the engine's stream waits for nothing.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -54,9 +62,15 @@ class CudaCopies:
         self._device = device
         self._outward = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
         self._inward = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
+        self._scattering = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
         self._pinned = PinnedMemory(device)
         self._pinning = threading.Lock()
         self._ring = StagingRing(device)
+        # Memory is unmapped when nothing has it any more, and CUDA has to know before.
+        self._ending = weakref.finalize(
+            self, _end, self._pinned, (self._outward, self._inward, self._scattering)
+        )
+        self._ending.atexit = False
 
     def pin(self, memory: memoryview) -> None:
         """Registers the memory with CUDA, once."""
@@ -64,8 +78,8 @@ class CudaCopies:
             if self._pinned.is_of(memory):
                 return
             # Copies may still use that of a session which ended.
-            self._outward.synchronize()
-            self._inward.synchronize()
+            for stream in (self._outward, self._inward):
+                stream.synchronize()
             self._pinned.register(memory)
 
     def mark(self) -> Landing:
@@ -73,34 +87,40 @@ class CudaCopies:
         return _CudaLanding(torch.cuda.current_stream(self._device))
 
     def gather(self, blocks: Tensor, block_ids: Sequence[int], target: Tensor) -> Landing:
-        """Gathers on the engine's stream, copies out on another."""
-        chosen = blocks.index_select(0, self._on_device(block_ids))
-        return self._copy_out(chosen.flatten().view(target.dtype).view(target.shape), target)
+        """Gathers on the engine's stream, copies out on another, some rows at a time."""
+        words = _in_words(blocks)
+        row_blocks = len(block_ids) // len(target)
+        piece_rows = max(1, PIECE_BYTES // target[0].nbytes)
+        for first in range(0, len(target), piece_rows):
+            rows = target[first : first + piece_rows]
+            ids = block_ids[first * row_blocks : (first + len(rows)) * row_blocks]
+            chosen = words.index_select(0, self._on_device(ids))
+            self._copy_out(chosen.flatten().view(rows.dtype).view(rows.shape), rows)
+        return _CudaLanding(self._outward)
 
     def scatter(
         self, parts: Sequence[Tensor], blocks: Tensor, block_ids: Sequence[int], *, after: Landing
     ) -> Landing:
-        """Copies in and scatters on a stream of its own."""
-        with torch.cuda.stream(self._inward):
-            self._await(after)
-            byte_count = sum(len(part) for part in parts)
-            staged = torch.empty(byte_count, dtype=torch.uint8, device=self._device)
-            first = 0
-            for part in parts:
-                staged[first : first + len(part)].copy_(part, non_blocking=True)
-                first += len(part)
-            chosen = staged.view(blocks.dtype).view(-1, *blocks.shape[1:])
-            blocks.index_copy_(0, self._on_device(block_ids), chosen)
-            return _CudaLanding(self._inward)
+        """Copies in on a stream of its own, and scatters on another, some parts at a time."""
+        words = _in_words(blocks)
+        block_bytes = blocks[0].numel() * blocks.itemsize
+        first = 0
+        self._await(after)
+        for piece in _pieces(parts):
+            staged = self._staged(piece)
+            stop = first + len(staged) // block_bytes
+            with torch.cuda.stream(self._scattering):
+                chosen = staged.view(words.dtype).view(-1, *words.shape[1:])
+                words.index_copy_(0, self._on_device(block_ids[first:stop]), chosen)
+            first = stop
+        return _CudaLanding(self._scattering)
 
     def fetch(self, sources: Sequence[Tensor], target: Tensor) -> Landing:
-        """Stacks and copies out on a stream of its own."""
-        engine = torch.cuda.current_stream(self._device)
-        self._outward.wait_stream(engine)
-        for source in sources:
-            source.record_stream(self._outward)
+        """Stacks on the engine's stream, copies out on another."""
+        whole = sources[0] if len(sources) == 1 else torch.stack(tuple(sources))
+        self._outward.wait_stream(torch.cuda.current_stream(self._device))
+        whole.record_stream(self._outward)
         with torch.cuda.stream(self._outward):
-            whole = sources[0] if len(sources) == 1 else torch.stack(tuple(sources))
             target.copy_(whole, non_blocking=True)
             return _CudaLanding(self._outward)
 
@@ -123,23 +143,67 @@ class CudaCopies:
             buffer.memory.record_stream(engine)
             buffer.used.record(engine)
 
-    def _copy_out(self, source: Tensor, target: Tensor) -> Landing:
+    def _copy_out(self, source: Tensor, target: Tensor) -> None:
         """Copies rows of the GPU to rows of the host, which may lie apart."""
         self._outward.wait_stream(torch.cuda.current_stream(self._device))
         source.record_stream(self._outward)
         with torch.cuda.stream(self._outward):
             _copy_rows(source, target)
-            return _CudaLanding(self._outward)
+
+    def _staged(self, parts: Sequence[Tensor]) -> Tensor:
+        """Bytes of the host on the GPU, one part behind the other, for the third stream."""
+        with torch.cuda.stream(self._inward):
+            staged = torch.empty(
+                sum(len(part) for part in parts), dtype=torch.uint8, device=self._device
+            )
+            first = 0
+            for part in parts:
+                staged[first : first + len(part)].copy_(part, non_blocking=True)
+                first += len(part)
+        self._scattering.wait_stream(self._inward)
+        staged.record_stream(self._scattering)
+        return staged
 
     def _await(self, after: Landing) -> None:
         if isinstance(after, _CudaLanding):
-            after.hold(self._inward)
+            after.hold(self._scattering)
         else:
             after.wait()
 
     def _on_device(self, block_ids: Sequence[int]) -> Tensor:
-        # From memory that is not pinned the copy would wait for the stream.
-        return torch.tensor(block_ids, pin_memory=True).to(self._device, non_blocking=True)
+        # NumPy reads a list several times as fast as PyTorch. From memory that is not pinned the
+        # copy would wait for the stream.
+        ids = torch.from_numpy(np.array(block_ids, np.int64)).pin_memory()
+        return ids.to(self._device, non_blocking=True)
+
+
+def _end(pinned: PinnedMemory, streams: Sequence[torch.cuda.Stream]) -> None:
+    """Gives the memory up when nothing copies any more."""
+    for stream in streams:
+        stream.synchronize()
+    pinned.give_up()
+
+
+def _in_words(blocks: Tensor) -> Tensor:
+    """The same blocks in words, or as they are where rows or gaps are not made of whole ones."""
+    try:
+        return blocks.view(WORD)
+    except RuntimeError:
+        return blocks
+
+
+def _pieces(parts: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """The parts in order, as many at a time as make a piece."""
+    piece: list[Tensor] = []
+    byte_count = 0
+    for part in parts:
+        piece.append(part)
+        byte_count += len(part)
+        if byte_count >= PIECE_BYTES:
+            yield piece
+            piece, byte_count = [], 0
+    if piece:
+        yield piece
 
 
 def _copy_rows(source: Tensor, target: Tensor) -> None:

@@ -6,6 +6,10 @@ from engine_adapters.device_copies.copies import DeviceCopies
 from engine_adapters.device_copies.cuda_copies import CudaCopies
 from engine_adapters.device_copies.host_copies import HostCopies
 
+GATHERED_BYTES = 1 << 22
+"""PCIe takes a tenth of a millisecond for so many, and the engine's thread takes about as long to
+launch a copy."""
+
 
 class UnknownDeviceError(ValueError):
     """Memory that there is no way to; the message names the device."""
@@ -20,3 +24,8 @@ def open_copies(device: torch.device) -> DeviceCopies:
     raise UnknownDeviceError(
         f"there is no way to copy to {device}: only memory of CPUs and of CUDA has one"
     )
+
+
+def gathered_bytes(device: torch.device) -> int:
+    """Small copies from the device are to be gathered until they have so many; 0: they need not."""
+    return GATHERED_BYTES if device.type == "cuda" else 0

@@ -2,24 +2,84 @@
 
 import logging
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 LOGGER = logging.getLogger(__name__)
-ALREADY_REGISTERED = 712
-"""CUDA's cudaErrorHostMemoryAlreadyRegistered."""
+
+
+@dataclass(slots=True)
+class _Registration:
+    """A stretch of memory that CUDA has registered, and for how many it has."""
+
+    memory: memoryview
+    """Keeps the memory mapped."""
+    holder_count: int = 0
+
+
+class PinnedMemories:
+    """What this process has registered with CUDA. Thread-safe.
+
+    Invariant: registered memory stays mapped until it is unregistered. CUDA goes by addresses: it
+    would copy from and to the pages that were there before, also when something else lies at the
+    address by then.
+    """
+
+    def __init__(self) -> None:
+        # A finalizer may run in the thread that holds it.
+        self._lock = threading.RLock()
+        self._by_address: dict[int, _Registration] = {}
+
+    def take(self, memory: memoryview, device: torch.device) -> int:
+        """Registers it unless somebody did; its address, 0 where CUDA does not take it."""
+        address = int(np.frombuffer(memory, np.uint8).ctypes.data)
+        with self._lock:
+            found = self._by_address.get(address)
+            if found is None:
+                error = int(_in_thread(device, _register, address, memory.nbytes))
+                if error:
+                    LOGGER.warning(
+                        "CUDA does not pin %d bytes of shared memory (error %d), so copies are "
+                        "slower and may wait for each other; look at the limit of locked memory "
+                        "(ulimit -l)",
+                        memory.nbytes,
+                        error,
+                    )
+                    return 0
+                found = self._by_address[address] = _Registration(memory)
+            found.holder_count += 1
+        return address
+
+    def give_back(self, address: int, device: torch.device) -> None:
+        """Ends one ``take``: copies for which it was taken may not use the memory any more."""
+        with self._lock:
+            found = self._by_address[address]
+            found.holder_count -= 1
+            if not found.holder_count:
+                _in_thread(device, _unregister, address)
+                del self._by_address[address]
+
+
+_OF_PROCESS: Final = PinnedMemories()
+"""All copies of a process share it, as they share CUDA's context."""
 
 
 class PinnedMemory:
-    """One stretch of memory that CUDA has registered, as long as it is there; not thread-safe.
+    """One stretch of memory that CUDA has registered as long as this has it; not thread-safe.
 
-    Memory of which CUDA takes no more (the limit of locked memory, say) is copied through CUDA's
-    own buffers: a sentence in the log says so.
+    Others of this process may have the same one: it is registered for all of them. Memory of which
+    CUDA takes no more (the limit of locked memory, say) is copied through CUDA's own buffers: a
+    sentence in the log says so.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, memories: PinnedMemories = _OF_PROCESS) -> None:
         self._device = device
+        self._memories = memories
         self._memory: memoryview | None = None
         self._address = 0
         """0: nothing is registered."""
@@ -29,33 +89,38 @@ class PinnedMemory:
         return self._memory is memory
 
     def register(self, memory: memoryview) -> None:
-        """Registers all of it. What it had before is given up: no copy may use that any more.
+        """Registers all of it. What it had before is given up: no copy may use that any more."""
+        self.give_up()
+        self._memory, self._address = memory, self._memories.take(memory, self._device)
 
-        By a thread of its own: CUDA remembers a refusal as the last error of the thread, and the
-        next kernel that this one launches would raise it.
-        """
-        thread = threading.Thread(target=self._register, args=(memory,), name="kvstored-pin")
-        thread.start()
-        thread.join()
+    def give_up(self) -> None:
+        """Ends what is registered: no copy may use it any more."""
+        address, self._memory, self._address = self._address, None, 0
+        if address:
+            self._memories.give_back(address, self._device)
 
-    def _register(self, memory: memoryview) -> None:
-        torch.cuda.set_device(self._device)
-        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch has no types here
-        if self._address:
-            runtime.cudaHostUnregister(self._address)
-        self._memory, self._address = memory, 0
-        address = int(np.frombuffer(memory, np.uint8).ctypes.data)
-        # Without flags: as memory of cudaMallocHost is.
-        error = int(runtime.cudaHostRegister(address, memory.nbytes, 0))
-        if error == ALREADY_REGISTERED:
-            # By other copies of this process, which give it up themselves.
-            return
-        if error:
-            LOGGER.warning(
-                "CUDA does not pin %d bytes of shared memory (error %d), so copies are slower and "
-                "may wait for each other; look at the limit of locked memory (ulimit -l)",
-                memory.nbytes,
-                error,
-            )
-            return
-        self._address = address
+
+def _register(address: int, byte_count: int) -> int:
+    runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch has no types here
+    # Without flags: as memory of cudaMallocHost is.
+    return int(runtime.cudaHostRegister(address, byte_count, 0))
+
+
+def _unregister(address: int) -> int:
+    runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch has no types here
+    return int(runtime.cudaHostUnregister(address))
+
+
+def _in_thread(device: torch.device, call: Callable[..., int], *arguments: Any) -> int:
+    """What a call of CUDA returns, made by a thread of its own.
+
+    CUDA remembers a refusal as the last error of the thread, and the next kernel that this one
+    launches would raise it.
+    """
+
+    def run() -> int:
+        torch.cuda.set_device(device)
+        return call(*arguments)
+
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="kvstored-pin") as executor:
+        return executor.submit(run).result()

@@ -40,7 +40,7 @@ ARENA_BYTES = "8MiB"
 LATE = 1.2
 """Kills come within so many times what a round takes, so some come after its end."""
 SLAB_BYTES = MIB
-DEVICE_SLABS = 64
+DEVICE_SLABS_LEAST = 64
 """A slab of token ids that has free places counts as little here as on a real device: where it is
 more than 2 % of the devices, states take it, and with it token ids that were just used."""
 TALK_DRAM_BYTES = 32 * 1024
@@ -58,18 +58,30 @@ FILLER_BYTES = 16 * 1024
 LOST_WORDS = "has lost token ids"
 
 
+def device_slabs(talk_count: int) -> int:
+    """Slabs of each device.
+
+    Both together hold eight windows of each conversation: all that is stored and used while each
+    of them takes a turn. With less the token ids of one that waits longest are the oldest of all.
+    """
+    return max(DEVICE_SLABS_LEAST, talk_count)
+
+
 def overrides_for(talk_count: int) -> Overrides:
-    """Devices that hold all windows and DRAM that holds an eighth of them."""
+    """Devices that hold all that is used and DRAM that holds an eighth of the windows."""
     dram_slabs = max(2, talk_count * TALK_DRAM_BYTES // SLAB_BYTES)
     return {
-        "store": {"device_bytes": (DEVICE_SLABS + 2) * SLAB_BYTES, "slab_bytes": SLAB_BYTES},
+        "store": {
+            "device_bytes": (device_slabs(talk_count) + 2) * SLAB_BYTES,
+            "slab_bytes": SLAB_BYTES,
+        },
         "dram": {"capacity_bytes": dram_slabs * SLAB_BYTES},
     }
 
 
-def filling_of(round_count: int) -> int:
+def filling_of(talk_count: int, round_count: int) -> int:
     """Chunks of others in each round, so that all rounds together fill the devices twice."""
-    wanted = 2 * 2 * DEVICE_SLABS * SLAB_BYTES // FILLER_BYTES // round_count
+    wanted = 2 * 2 * device_slabs(talk_count) * SLAB_BYTES // FILLER_BYTES // round_count
     return min(wanted, FILLING_MAX)
 
 
@@ -146,7 +158,7 @@ class TalksLab:
             self._round(names, self._choices.choice(list(Killed)) if number in killed else None)
             if self._choices.random() < LOSS_SHARE:
                 self._lose_states()
-            self._fill(filling_of(len(rounds)))
+            self._fill(filling_of(talks, len(rounds)))
 
     def evicted_chunks(self) -> int:
         """Those that the daemon has evicted from its devices since its start."""

@@ -34,11 +34,14 @@ PROMPT = [(7 * n * n + 3 * n) % 256 for n in range(CHUNK_TOKENS * CHUNKS)] + [1,
 LATE_S = 0.001
 DEVICES = {
     "cpu": ("cpu", torch.float32),
+    "gathered": ("cpu", torch.float32),
     "cpu bfloat16": ("cpu", torch.bfloat16),
     "late": ("cpu", torch.float32),
     "cuda": ("cuda", torch.float32),
     "cuda bfloat16": ("cuda", torch.bfloat16),
 }
+ALL_LAYERS = 1 << 40
+"""More bytes than a step has: all its layers are gathered for one copy."""
 EXACT = {torch.float32: 1e-4, torch.bfloat16: 0.25}
 """Largest difference of a state. States of bfloat16 that went through layers of another batch
 shape are as far apart as those of two prefills (``test_bfloat16``)."""
@@ -101,6 +104,8 @@ def model(
     device, dtype = DEVICES[request.param]
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a GPU")
+    if request.param == "gathered":
+        monkeypatch.setattr(saver_module, "gathered_bytes", lambda device: ALL_LAYERS)
     if request.param == "late":
         copies = DelayedCopies(delay_s=LATE_S)
         for module in (layer_loader, saver_module):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine_adapters.device_copies.open_copies import open_copies
+from engine_adapters.device_copies.open_copies import gathered_bytes, open_copies
 from engine_adapters.runner.model.step import Segment
 from engine_adapters.runner.save.append_queue import AppendQueue
 from engine_adapters.runner.save.encoding_queue import EncodingQueue
@@ -43,6 +43,7 @@ class StateSaver:
         self._client = client
         self._format = state_format
         self._copies = open_copies(device)
+        self._gathered_bytes = gathered_bytes(device)
         self._pinned_epoch = 0
         self._queue: SaveQueue
         if state_format.codec is None:
@@ -118,6 +119,7 @@ class StateSaver:
     def end_step(self) -> None:
         """Hands the step over."""
         if self._snapshot is not None:
+            self._snapshot.launch()
             self._queue.append(self._snapshot, tuple(self._rows))
         self._snapshot = None
         self._rows.clear()
@@ -198,4 +200,6 @@ class StateSaver:
             self._rows.clear()
             return
         self._pin()
-        self._snapshot = Snapshot(region, self._format, row_count, self._copies)
+        self._snapshot = Snapshot(
+            region, self._format, row_count, self._copies, gathered_bytes=self._gathered_bytes
+        )

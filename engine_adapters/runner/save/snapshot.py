@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 
+import torch
 from torch import Tensor
 
 from engine_adapters.device_copies.copies import DeviceCopies
@@ -14,38 +15,68 @@ _KV_DIMS = 4
 
 
 class Snapshot:
-    """One copy for each layer that is stored: its hidden states, or keys and values together.
+    """Hidden states, or keys and values, of each layer that is stored.
 
     The rows of all sequences of the step lie together in ``region``, as
-    ``SnapshotGeometry`` says (HCache, section 4.2.2).
+    ``SnapshotGeometry`` says (HCache, section 4.2.2). Each layer is one copy; layers too small to
+    be worth one go together with those that follow them.
     """
 
     def __init__(
-        self, region: Region, state_format: StateFormat, row_count: int, copies: DeviceCopies
+        self,
+        region: Region,
+        state_format: StateFormat,
+        row_count: int,
+        copies: DeviceCopies,
+        *,
+        gathered_bytes: int = 0,
     ) -> None:
+        """``gathered_bytes`` make a copy of several layers worth it."""
         geometry = SnapshotGeometry(state_format.states, row_count)
         self.region = region
         self.row_count = row_count
         self._format = state_format
         self._copies = copies
+        self._gathered_bytes = gathered_bytes
         self._landings: list[Landing] = []
         itemsize = state_format.dtype.itemsize
         self._offsets = [offset // itemsize for offset in geometry.offsets]
         self._memory = region.tensor(state_format.dtype, (geometry.byte_count // itemsize,))
+        self._gathered: list[Tensor] = []
+        self._gathered_kind = StateKind.NONE
+        self._first = self._stop = 0
+        """Items of the memory that belong to what is gathered."""
 
     def take(self, layer: int, hidden: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Begins to copy what the layout stores of one layer; shapes as ``StateSink.take``.
+        """Copies what the layout stores of one layer, or keeps it for a copy with later layers.
 
-        Rows behind the last one of the snapshot are nobody's.
+        Shapes as ``StateSink.take``. Rows behind the last one of the snapshot are nobody's.
         """
-        hidden, keys, values = (part[: self.row_count] for part in (hidden, keys, values))
-        match self._format.states.layers[layer].kind:
-            case StateKind.HIDDEN:
-                self._fetch((hidden,), layer)
-            case StateKind.KV:
-                self._fetch((keys, values), layer)
-            case StateKind.NONE:
-                pass
+        kind = self._format.states.layers[layer].kind
+        if kind is StateKind.NONE:
+            return
+        parts = (hidden,) if kind is StateKind.HIDDEN else (keys, values)
+        if kind is not self._gathered_kind or self._offsets[layer] != self._stop:
+            self.launch()
+            self._gathered_kind = kind
+            self._first = self._stop = self._offsets[layer]
+        for part in parts:
+            self._gathered.append(part[: self.row_count])
+            self._stop += self._gathered[-1].numel()
+        if (self._stop - self._first) * self._format.dtype.itemsize >= self._gathered_bytes:
+            self.launch()
+
+    @torch.inference_mode()
+    def launch(self) -> None:
+        """Copies what was gathered; after the last layer, by the engine's thread."""
+        if self._gathered:
+            target = self._memory[self._first : self._stop]
+            target = target.view(len(self._gathered), *self._gathered[0].shape)
+            sources, self._gathered = self._gathered, []
+            if len(sources) == 1:
+                target = target[0]
+            self._landings.append(self._copies.fetch(sources, target))
+        self._first = self._stop
 
     def rows(self, layer: int) -> Tensor:
         """The states of a stored layer, once settled; aliases the region.
@@ -58,11 +89,8 @@ class Snapshot:
         return self._memory[first : first + prod(shape)].view(shape)
 
     def settle(self) -> None:
-        """Returns when the region holds the whole snapshot; on any thread, after the last layer."""
+        """Returns when the region holds all that was launched; on any thread."""
         all_of(self._landings).wait()
-
-    def _fetch(self, sources: Sequence[Tensor], layer: int) -> None:
-        self._landings.append(self._copies.fetch(sources, self.rows(layer)))
 
 
 def token_axis(shape: Sequence[int]) -> int:

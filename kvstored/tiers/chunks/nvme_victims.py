@@ -47,7 +47,7 @@ OLD_SHARE = 0.9
 """Part of a slab's chunks that must be old for the slab to be.
 
 Chunks of all ages lie in one slab, because extents are used again one by one. With less, a class
-that has a few old chunks would lose many that were just used; with all of them, one that is read
+that has a few old chunks would lose many that were used lately; with all of them, one that is read
 now and then would keep a slab for ever.
 """
 
@@ -83,9 +83,28 @@ def forget(
         shares.use.add(chunk.namespace_id, -class_bytes)
 
 
-def late_use(times: Sequence[int]) -> int:
-    """The time by which OLD_SHARE of a slab's chunks had their last use; 0 of none."""
-    return sorted(times)[ceil(OLD_SHARE * len(times)) - 1] if times else 0
+class LateUses(NamedTuple):
+    """How young the chunks of a slab are: when the most of them, and the last one, were used."""
+
+    most: int = 0
+    """The time by which OLD_SHARE of them had their last use."""
+    last: int = 0
+
+    @classmethod
+    def of(cls, times: Sequence[int]) -> "LateUses":
+        """By the times of all chunks of a slab."""
+        if not times:
+            return cls()
+        ascending = sorted(times)
+        return cls(ascending[ceil(OLD_SHARE * len(times)) - 1], ascending[-1])
+
+    def is_old(self, before: int, now: int) -> bool:
+        """Whether the most are older than ``before``, and none is half as young as that.
+
+        Where a class has but what it was just given, nearly any slab is old enough; where it has
+        its share, what others have used lately keeps their slabs.
+        """
+        return self.most < before and self.last < (before + now) // 2
 
 
 class DeviceVictims:
@@ -107,9 +126,8 @@ class DeviceVictims:
         self._policy = shares.policy
         self._table_lock = lock
         self._counters = counters
-        self._late_uses: dict[tuple[int, int], int] = {}
-        """By number and size class, the time by which OLD_SHARE of a slab had their last use, as
-        far as it was looked at: that grows only."""
+        self._late_uses: dict[tuple[int, int], LateUses] = {}
+        """Of the slabs that were looked at, by number and size class: uses make them later."""
 
     def above_limit(self, store: ChunkStore, class_bytes: int, namespace_id: bytes) -> Victims:
         """Chunks of a namespace that go until it may have another one of a class."""
@@ -143,7 +161,8 @@ class DeviceVictims:
         1. Too much lies stranded in free extents of other classes: the emptiest of their
            slabs is emptied, and then fits any class.
         2. The class has chunks of its own among the oldest of all: these.
-        3. A slab of another class, nearly all of it older than what the class has.
+        3. A slab of another class, nearly all of it older than what the class has, and nothing
+           of it used lately.
         4. The oldest chunks of the class, however young.
         5. The slab of another class with the largest share of the oldest of all.
         """
@@ -201,7 +220,7 @@ class DeviceVictims:
     def _old_slabs(
         self, slabs: Iterable[tuple[int, int]], *, before: ChunkId
     ) -> list[tuple[int, int]]:
-        """The first of some slabs of which nearly all was used before a chunk was; at most one.
+        """The first of some slabs that are old beside a chunk; at most one.
 
         Looks at the chunks of a few, and at those of a slab once only as long as it is too young.
         """
@@ -209,18 +228,19 @@ class DeviceVictims:
         with self._table_lock:
             (row,) = self._table.rows([before.encode()])
             limit = 0 if row == ABSENT else self._table.times.of(row)
+            now = self._table.clock
         for slab in slabs:
             with self._table_lock:
                 number = self._table.slabs.number(*slab)
                 key = number, self._table.slabs.class_bytes_of(number)
-                if self._late_uses.get(key, 0) >= limit:
+                if not self._late_uses.get(key, LateUses()).is_old(limit, now):
                     continue
                 rows = self._table.columns.rows_in_slab(number)
-                late = late_use([self._table.times.of(row) for row in rows])
+                late = LateUses.of([self._table.times.of(row) for row in rows])
                 # What waits now may be old again when nobody waits for it.
-                if late < HELD:
+                if late.last < HELD:
                     self._late_uses[key] = late
-            if late < limit:
+            if late.is_old(limit, now):
                 return [slab]
             looked_at += 1
             if looked_at == OLD_SLABS_LOOKED_AT:

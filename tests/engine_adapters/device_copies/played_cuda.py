@@ -1,7 +1,8 @@
 """CUDA as a CPU plays it: everything is over at once, and who waits for whom is noted."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,7 +63,7 @@ class PlayedCudaCopies(CudaCopies):
 def notes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """What streams do, in order; "engine" is the one that is current at first."""
     notes: list[tuple[str, ...]] = []
-    names = iter(("outward", "inward"))
+    names = cycle(("outward", "inward", "scattering"))
     current = [PlayedStream("engine", notes)]
 
     @contextmanager
@@ -80,8 +81,16 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
         return act
 
+    def called(verb: str) -> Callable[..., int]:
+        def act(*arguments: int) -> int:
+            notes.append(("host", verb))
+            return 0
+
+        return act
+
     runtime = SimpleNamespace(
-        cudaHostRegister=lambda *arguments: 0, cudaHostUnregister=lambda address: None
+        cudaHostRegister=called("registers"),
+        cudaHostUnregister=called("unregisters"),
     )
     for name, played in (
         ("Stream", lambda device: PlayedStream(next(names), notes)),

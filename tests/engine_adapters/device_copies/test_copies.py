@@ -1,12 +1,18 @@
 """Every implementation that can run here, and what each adds to the promises."""
 
+import mmap
+
 import pytest
 import torch
 
 from engine_adapters.device_copies.cuda_copies import CudaCopies
 from engine_adapters.device_copies.host_copies import OVER, HostCopies
 from engine_adapters.device_copies.landing import all_of
-from engine_adapters.device_copies.open_copies import UnknownDeviceError, open_copies
+from engine_adapters.device_copies.open_copies import (
+    UnknownDeviceError,
+    gathered_bytes,
+    open_copies,
+)
 from engine_adapters.device_copies.testing.delayed_copies import DelayedCopies
 from engine_adapters.device_copies.testing.poison import BYTE
 from tests.engine_adapters.device_copies.copies_conformance import (
@@ -115,7 +121,8 @@ class TestCudaCopies(DeviceCopiesConformance):
         self, copies: CudaCopies, device: torch.device
     ) -> None:
         """Work that the engine launches after a copy does not wait for it: only the other way."""
-        source, target = torch.randn(48, 256, device=device), torch.zeros(48, 256)
+        source = torch.randn(48, 256, device=device)
+        target = torch.zeros(48, 256, pin_memory=True)
         with torch.cuda.stream(copies._outward):
             torch.cuda._sleep(2_000_000_000)
         landing = copies.fetch((source,), target)
@@ -125,13 +132,28 @@ class TestCudaCopies(DeviceCopiesConformance):
         assert torch.equal(target, source.cpu())
 
     def test_a_copy_waits_for_the_engine(self, copies: CudaCopies, device: torch.device) -> None:
-        blocks, parts = blocks_on(device), rows_of(blocks_on(device), [1])
+        blocks, parts = blocks_on(device), rows_of(blocks_on(device), [1]).pin_memory()
         torch.cuda._sleep(2_000_000_000)
         blocks.fill_(-1)
         landing = copies.scatter(list(parts), blocks, [3], after=copies.mark())
         assert not landing.is_over
         landing.wait()
         assert torch.equal(rows_of(blocks, [3]), parts)
+
+    def test_a_second_session_was_handed_bytes_of_the_first(
+        self, copies: CudaCopies, device: torch.device
+    ) -> None:
+        """*Bug:* CUDA goes by addresses, and the second arena lies where the first one did."""
+        del copies
+        for number in range(8):
+            memory = mmap.mmap(-1, 1 << 24)
+            memory[:] = bytes([number]) * len(memory)
+            of_session = CudaCopies(device)
+            of_session.pin(memoryview(memory))
+            source = torch.frombuffer(memory, dtype=torch.uint8)
+            with of_session.brought(source) as brought:
+                assert bool((brought.tensor == number).all())
+            del source, brought, of_session, memory
 
 
 def test_nothing_late_is_over_at_once() -> None:
@@ -144,5 +166,7 @@ def test_nothing_late_is_over_at_once() -> None:
 
 def test_each_device_gets_its_own() -> None:
     assert isinstance(open_copies(CPU), HostCopies)
+    assert gathered_bytes(CPU) == 0, "each copy is made at once"
+    assert gathered_bytes(torch.device("cuda")) > 0
     with pytest.raises(UnknownDeviceError, match="copy to xpu"):
         open_copies(torch.device("xpu"))

@@ -1,8 +1,12 @@
 """Which stream of a GPU does what, and waits for which, as far as that shows without one."""
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 import torch
 
+from engine_adapters.device_copies import cuda_copies
 from engine_adapters.device_copies.staging_ring import BUFFERS
 from tests.engine_adapters.device_copies.copies_conformance import (
     DeviceCopiesConformance,
@@ -15,6 +19,12 @@ __all__ = ["notes"]
 
 Notes = list[tuple[str, ...]]
 OUT = [("outward", "waits for", "engine"), ("kept for", "outward"), ("outward", "copy_")]
+SCATTERED = [
+    ("inward", "copy_"),
+    ("scattering", "waits for", "inward"),
+    ("kept for", "scattering"),
+    ("scattering", "index_copy_"),
+]
 
 
 class TestPlayedCudaCopies(DeviceCopiesConformance):
@@ -25,8 +35,11 @@ class TestPlayedCudaCopies(DeviceCopiesConformance):
         return CPU
 
     @pytest.fixture
-    def copies(self, notes: Notes) -> PlayedCudaCopies:
-        return PlayedCudaCopies(CPU)
+    def copies(self, notes: Notes) -> Iterator[PlayedCudaCopies]:
+        copies = PlayedCudaCopies(CPU)
+        yield copies
+        # As long as CUDA is played.
+        copies._ending()
 
     def test_the_engine_gathers_and_another_stream_copies_out(
         self, copies: PlayedCudaCopies, notes: Notes
@@ -46,14 +59,46 @@ class TestPlayedCudaCopies(DeviceCopiesConformance):
         mark = copies.mark()
         notes.clear()
         landing = copies.scatter([parts.flatten()], blocks, [2, 3], after=mark)
-        assert notes == [
-            ("inward", "waits for", "engine"),
-            ("inward", "copy_"),
-            ("inward", "index_copy_"),
-        ]
+        assert notes == [("scattering", "waits for", "engine"), *SCATTERED]
         notes.clear()
         landing.hold_engine()
-        assert notes == [("engine", "waits for", "inward")]
+        assert notes == [("engine", "waits for", "scattering")]
+
+    def test_large_copies_are_made_piece_by_piece(
+        self, copies: PlayedCudaCopies, notes: Notes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """While one crosses the bus the next is gathered, or the last one scattered."""
+        blocks, ids = blocks_on(CPU), [5, 0, 3, 1]
+        rows = torch.zeros(4, blocks[0].nbytes, dtype=torch.uint8)
+        monkeypatch.setattr(cuda_copies, "PIECE_BYTES", 2 * blocks[0].nbytes)
+        notes.clear()
+        copies.gather(blocks, ids, rows)
+        assert notes == [("engine", "index_select"), *OUT] * 2
+        assert torch.equal(rows, rows_of(blocks, ids))
+        mark, there = copies.mark(), torch.zeros_like(blocks)
+        notes.clear()
+        copies.scatter(list(rows), there, ids, after=mark)
+        assert notes.count(("inward", "copy_")) == len(ids)
+        assert notes.count(("scattering", "index_copy_")) == 2
+        assert torch.equal(rows_of(there, ids), rows)
+
+    def test_blocks_of_odd_bytes_are_gathered_as_they_are(self, copies: PlayedCudaCopies) -> None:
+        blocks = torch.arange(7 * 3, dtype=torch.uint8).view(7, 3)
+        rows = torch.zeros(2, 3, dtype=torch.uint8)
+        copies.gather(blocks, [4, 1], rows)
+        assert torch.equal(rows, blocks[[4, 1]])
+
+    def test_copies_that_are_dropped_give_up_the_memory_when_they_are_over(
+        self, notes: Notes
+    ) -> None:
+        """*Bug:* CUDA kept the arena of a session that had ended, and copied its bytes later."""
+        copies = PlayedCudaCopies(CPU)
+        copies.pin(memoryview(bytearray(4096)))
+        notes.clear()
+        del copies
+        gc.collect()
+        waits = [("host", "waits for", name) for name in ("outward", "inward", "scattering")]
+        assert notes == [*waits, ("host", "unregisters")]
 
     def test_what_goes_out_is_kept_until_then(self, copies: PlayedCudaCopies, notes: Notes) -> None:
         source, target = torch.ones(4, 4), torch.zeros(4, 4)

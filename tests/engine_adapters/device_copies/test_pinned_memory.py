@@ -1,13 +1,19 @@
 """Which memory is registered when; CUDA itself is played by a test."""
 
+import gc
 import logging
+import mmap
 import threading
+import weakref
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from engine_adapters.device_copies.pinned_memory import ALREADY_REGISTERED, PinnedMemory
+from engine_adapters.device_copies import pinned_memory
+from engine_adapters.device_copies.pinned_memory import PinnedMemories, PinnedMemory
+
+DEVICE = torch.device("cuda")
 
 
 class Runtime:
@@ -20,13 +26,16 @@ class Runtime:
 
     def register(self, address: int, byte_count: int, flags: int) -> int:
         assert flags == 0
+        assert address not in self.registered
         self.threads.add(threading.current_thread())
         if not self.error:
             self.registered[address] = byte_count
         return self.error
 
-    def unregister(self, address: int) -> None:
+    def unregister(self, address: int) -> int:
+        self.threads.add(threading.current_thread())
         del self.registered[address]
+        return 0
 
 
 @pytest.fixture
@@ -41,20 +50,23 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
 
 
 def test_memory_of_the_last_session_is_registered(runtime: Runtime) -> None:
-    pinned = PinnedMemory(torch.device("cuda"))
+    pinned = PinnedMemory(DEVICE, PinnedMemories())
     for byte_count in (4096, 8192):
         memory = memoryview(bytearray(byte_count))
         assert not pinned.is_of(memory)
         pinned.register(memory)
         assert pinned.is_of(memory)
         assert list(runtime.registered.values()) == [byte_count]
+    pinned.give_up()
+    assert not pinned.is_of(memory)
+    assert not runtime.registered
     assert threading.current_thread() not in runtime.threads
 
 
 def test_a_refusal_is_said_and_nothing_is_unregistered_later(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pinned, refused = PinnedMemory(torch.device("cuda")), memoryview(bytearray(4096))
+    pinned, refused = PinnedMemory(DEVICE, PinnedMemories()), memoryview(bytearray(4096))
     runtime.error = 2
     with caplog.at_level(logging.WARNING):
         pinned.register(refused)
@@ -65,15 +77,50 @@ def test_a_refusal_is_said_and_nothing_is_unregistered_later(
     assert list(runtime.registered.values()) == [8192]
 
 
-def test_memory_that_others_have_pinned_is_pinned(
+def test_memory_that_others_have_pinned_is_pinned_until_all_gave_it_up(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
     """*Bug:* the second saver of a session said that copies would be slow; they were not."""
-    pinned, shared = PinnedMemory(torch.device("cuda")), memoryview(bytearray(4096))
-    runtime.error = ALREADY_REGISTERED
+    memories, shared = PinnedMemories(), memoryview(bytearray(4096))
+    first, second = PinnedMemory(DEVICE, memories), PinnedMemory(DEVICE, memories)
     with caplog.at_level(logging.WARNING):
-        pinned.register(shared)
+        first.register(shared)
+        second.register(shared)
     assert not caplog.records
-    runtime.error = 0
-    pinned.register(memoryview(bytearray(8192)))
-    assert list(runtime.registered.values()) == [8192], "what others registered is theirs"
+    first.give_up()
+    assert list(runtime.registered.values()) == [4096], "the second still copies"
+    second.give_up()
+    assert not runtime.registered
+
+
+def test_memory_went_while_cuda_still_had_it_registered(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*Bug:* a GPU copied bytes of the session before, whose arena had lain at the same address."""
+    told: list[bool] = []
+    mapped = mmap.mmap(-1, mmap.PAGESIZE)
+    alive = weakref.ref(mapped)
+    unregister = runtime.unregister
+
+    def noted(address: int) -> int:
+        told.append(alive() is not None)
+        return unregister(address)
+
+    monkeypatch.setattr(
+        torch.cuda,
+        "cudart",
+        lambda: SimpleNamespace(cudaHostRegister=runtime.register, cudaHostUnregister=noted),
+    )
+    pinned = PinnedMemory(DEVICE, PinnedMemories())
+    pinned.register(memoryview(mapped))
+    del mapped
+    gc.collect()
+    assert alive() is not None
+    pinned.give_up()
+    assert told == [True]
+    assert alive() is None
+
+
+def test_all_copies_of_a_process_share_what_is_registered() -> None:
+    assert PinnedMemory(DEVICE)._memories is PinnedMemory(DEVICE)._memories
+    assert PinnedMemory(DEVICE)._memories is pinned_memory._OF_PROCESS

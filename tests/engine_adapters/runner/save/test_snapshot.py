@@ -49,9 +49,38 @@ def test_each_stored_layer_is_one_copy_and_there_when_settled(
     model: Model, copies: DeviceCopies
 ) -> None:
     snapshot, hidden, states = snapshot_of(model, copies)
+    snapshot.launch()
     snapshot.settle()
     assert torch.equal(snapshot.rows(1), hidden)
     assert torch.equal(snapshot.rows(2), states)
+
+
+def test_small_layers_go_together_as_far_as_they_follow_each_other(model: Model) -> None:
+    """Until a copy is worth its launch: here two layers of one kind, then one of another."""
+    config = model.config
+    kinds = LayerSchedule.of((Source.HIDDEN, 2), (Source.KV, config.layer_count - 2))
+    state_format = StateFormat.of_model(model, "together", schedule=kinds, chunk_tokens=8)
+    copies = CountingCopies()
+    byte_count = SnapshotGeometry(state_format.states, 64).byte_count
+    memory = Memory(byte_count)
+    snapshot = Snapshot(memory, state_format, 64, copies, gathered_bytes=1 << 30)  # type: ignore[arg-type]  # as far as it is used
+    shown = []
+    for layer in range(config.layer_count):
+        hidden = torch.randn(64, config.hidden_size)
+        keys, values = torch.randn(2, 64, config.kv_head_count, config.head_dim)
+        shown.append((hidden, keys, values))
+        snapshot.take(layer, hidden, keys, values)
+    assert copies.count == 1
+    snapshot.launch()
+    assert copies.count == 2
+    snapshot.launch()
+    assert copies.count == 2
+    snapshot.settle()
+    for layer, (hidden, keys, values) in enumerate(shown):
+        if layer < 2:
+            assert torch.equal(snapshot.rows(layer), hidden)
+        else:
+            assert torch.equal(snapshot.rows(layer), torch.stack((keys, values)))
 
 
 class Memory:
