@@ -33,8 +33,10 @@ class DeviceCopies(Protocol):
     different from each other. Bytes of the host are tensors of uint8.
     """
 
-    def pin(self, memory: memoryview) -> None:
+    def pin(self, memory: memoryview | None) -> None:
         """Host memory that copies will use from here on; that of the call before no longer is.
+
+        With None no memory is: the last call for copies that nobody needs any more.
 
         Copies from and to other memory work as well, only slower.
         """

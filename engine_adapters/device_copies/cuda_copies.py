@@ -66,21 +66,19 @@ class CudaCopies:
         self._pinned = PinnedMemory(device)
         self._pinning = threading.Lock()
         self._ring = StagingRing(device)
-        # Memory is unmapped when nothing has it any more, and CUDA has to know before.
+        # For copies of which nobody gives up the memory: it must not be unmapped before.
         self._ending = weakref.finalize(
-            self, _end, self._pinned, (self._outward, self._inward, self._scattering)
+            self, _drop, self._pinned, (self._outward, self._inward, self._scattering)
         )
         self._ending.atexit = False
 
-    def pin(self, memory: memoryview) -> None:
+    def pin(self, memory: memoryview | None) -> None:
         """Registers the memory with CUDA, once."""
         with self._pinning:
-            if self._pinned.is_of(memory):
-                return
-            # Copies may still use that of a session which ended.
-            for stream in (self._outward, self._inward):
-                stream.synchronize()
-            self._pinned.register(memory)
+            if memory is None or not self._pinned.is_of(memory):
+                # Copies may still use that of a session which ended.
+                _finish((self._outward, self._inward))
+                self._pinned.register(memory)
 
     def mark(self) -> Landing:
         """An event of the engine's stream."""
@@ -177,11 +175,13 @@ class CudaCopies:
         return ids.to(self._device, non_blocking=True)
 
 
-def _end(pinned: PinnedMemory, streams: Sequence[torch.cuda.Stream]) -> None:
-    """Gives the memory up when nothing copies any more."""
+def _finish(streams: Sequence[torch.cuda.Stream]) -> None:
     for stream in streams:
         stream.synchronize()
-    pinned.give_up()
+
+
+def _drop(pinned: PinnedMemory, streams: Sequence[torch.cuda.Stream]) -> None:
+    pinned.drop(lambda: _finish(streams))
 
 
 def _in_words(blocks: Tensor) -> Tensor:

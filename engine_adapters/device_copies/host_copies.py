@@ -33,7 +33,7 @@ OVER: Landing = _Over()
 class HostCopies:
     """For CPUs."""
 
-    def pin(self, memory: memoryview) -> None:
+    def pin(self, memory: memoryview | None) -> None:
         """Nothing: no device reads it."""
 
     def mark(self) -> Landing:

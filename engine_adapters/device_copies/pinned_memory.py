@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,13 +32,15 @@ class PinnedMemories:
     """
 
     def __init__(self) -> None:
-        # A finalizer may run in the thread that holds it.
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._by_address: dict[int, _Registration] = {}
+        self._dropped: deque[Callable[[], None]] = deque()
 
     def take(self, memory: memoryview, device: torch.device) -> int:
         """Registers it unless somebody did; its address, 0 where CUDA does not take it."""
         address = int(np.frombuffer(memory, np.uint8).ctypes.data)
+        while self._dropped:
+            self._dropped.popleft()()
         with self._lock:
             found = self._by_address.get(address)
             if found is None:
@@ -64,6 +67,14 @@ class PinnedMemories:
                 _in_thread(device, _unregister, address)
                 del self._by_address[address]
 
+    def drop(self, give_back: Callable[[], None]) -> None:
+        """Has ``give_back`` called by the next ``take``; until then the memory stays mapped.
+
+        For finalizers, which take no lock and call no CUDA: the interpreter runs them in the midst
+        of whatever a thread does, and be it this.
+        """
+        self._dropped.append(give_back)
+
 
 _OF_PROCESS: Final = PinnedMemories()
 """All copies of a process share it, as they share CUDA's context."""
@@ -88,16 +99,23 @@ class PinnedMemory:
         """Whether it was given this memory last."""
         return self._memory is memory
 
-    def register(self, memory: memoryview) -> None:
+    def register(self, memory: memoryview | None) -> None:
         """Registers all of it. What it had before is given up: no copy may use that any more."""
-        self.give_up()
-        self._memory, self._address = memory, self._memories.take(memory, self._device)
-
-    def give_up(self) -> None:
-        """Ends what is registered: no copy may use it any more."""
         address, self._memory, self._address = self._address, None, 0
         if address:
             self._memories.give_back(address, self._device)
+        if memory is not None:
+            self._memory, self._address = memory, self._memories.take(memory, self._device)
+
+    def drop(self, finish: Callable[[], None]) -> None:
+        """Gives it up later, after ``finish``; for a finalizer."""
+
+        def give_back() -> None:
+            finish()
+            self.register(None)
+
+        if self._address:
+            self._memories.drop(give_back)
 
 
 def _register(address: int, byte_count: int) -> int:

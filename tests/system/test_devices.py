@@ -123,7 +123,8 @@ def test_a_restorer_alone_pins_the_memory_that_states_come_from(
     restorer = Restorer(client, StateFormat.of_model(model, "pins", chunk_tokens=16), model)
     for _ in range(2):
         restored(restorer, PROMPT, cache=model.make_cache(len(PROMPT)))
-    assert copies.pinned == [client.arena_memory]
+    # Whatever closes it gives the memory up.
+    assert copies.pinned == [client.arena_memory, None] * 2
 
 
 def difference(found: KvCache, wanted: KvCache, token_count: int) -> float:

@@ -60,7 +60,7 @@ class DelayedCopies:
     def __init__(self, *, delay_s: float = 0.0, seed: int = 0) -> None:
         self.delay_s = delay_s
         self.made_count = 0
-        self.pinned: list[memoryview] = []
+        self.pinned: list[memoryview | None] = []
         self._host = HostCopies()
         self._random = random.Random(seed)  # noqa: S311  # no secret
         self._changed = threading.Condition()
@@ -94,7 +94,7 @@ class DelayedCopies:
             for mark in marks:
                 mark.end()
 
-    def pin(self, memory: memoryview) -> None:
+    def pin(self, memory: memoryview | None) -> None:
         """Is noted."""
         self.pinned.append(memory)
 

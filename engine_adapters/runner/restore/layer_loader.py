@@ -23,8 +23,8 @@ class LayerLoader:
         self.is_on_cpu = model.device.type == "cpu"
         """On a GPU work has only been launched when ``load`` returns."""
 
-    def pin(self, memory: memoryview) -> None:
-        """States will come from this memory of the host, that of the session."""
+    def pin(self, memory: memoryview | None) -> None:
+        """States will come from this memory of the host, that of the session, or none any more."""
         self._copies.pin(memory)
 
     def load(

@@ -105,6 +105,8 @@ class Restorer:
     def close(self) -> None:
         """Ends all restorations and waits until they hold nothing any more."""
         self._share.close()
+        self._loader.pin(None)
+        self._pinned_epoch = 0
 
     def _pin(self) -> None:
         """Once for each session, of which every one has memory of its own."""

@@ -149,7 +149,10 @@ class StateSaver:
         self.abandon_step()
         for request_id in list(self._sequences):
             self.end_request(request_id)
-        self._queue.close()
+        try:
+            self._queue.close()
+        finally:
+            self._copies.pin(None)
 
     def _open(self, request_id: int, token_ids: Sequence[int], first_token: int) -> SavedSequence:
         # No two stretches of a request begin at the same token.

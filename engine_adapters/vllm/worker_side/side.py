@@ -187,6 +187,8 @@ class WorkerSide:
             self._loader.close()
         if self._saver is not None:
             self._saver.drain()
+        if self._blocks is not None:
+            self._blocks.copies.pin(None)
         self._client.close()
 
     def _new_refusal(self, rank: int) -> dict[int, str]:

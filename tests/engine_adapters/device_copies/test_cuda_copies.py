@@ -39,7 +39,7 @@ class TestPlayedCudaCopies(DeviceCopiesConformance):
         copies = PlayedCudaCopies(CPU)
         yield copies
         # As long as CUDA is played.
-        copies._ending()
+        copies.pin(None)
 
     def test_the_engine_gathers_and_another_stream_copies_out(
         self, copies: PlayedCudaCopies, notes: Notes
@@ -89,16 +89,21 @@ class TestPlayedCudaCopies(DeviceCopiesConformance):
         assert torch.equal(rows, blocks[[4, 1]])
 
     def test_copies_that_are_dropped_give_up_the_memory_when_they_are_over(
-        self, notes: Notes
+        self, copies: PlayedCudaCopies, notes: Notes
     ) -> None:
         """*Bug:* CUDA kept the arena of a session that had ended, and copied its bytes later."""
-        copies = PlayedCudaCopies(CPU)
-        copies.pin(memoryview(bytearray(4096)))
+        dropped = PlayedCudaCopies(CPU)
+        dropped.pin(memoryview(bytearray(4096)))
         notes.clear()
-        del copies
+        del dropped
         gc.collect()
-        waits = [("host", "waits for", name) for name in ("outward", "inward", "scattering")]
-        assert notes == [*waits, ("host", "unregisters")]
+        assert not notes, "a finalizer calls no CUDA"
+        copies.pin(memoryview(bytearray(8192)))
+        waits = [("host", "waits for", name) for name in ("outward", "inward")]
+        late = [*waits, ("host", "waits for", "scattering"), ("host", "unregisters")]
+        assert notes == [*waits, *late, ("host", "registers")]
+        copies.pin(None)
+        assert notes[-1] == ("host", "unregisters")
 
     def test_what_goes_out_is_kept_until_then(self, copies: PlayedCudaCopies, notes: Notes) -> None:
         source, target = torch.ones(4, 4), torch.zeros(4, 4)

@@ -57,7 +57,7 @@ def test_memory_of_the_last_session_is_registered(runtime: Runtime) -> None:
         pinned.register(memory)
         assert pinned.is_of(memory)
         assert list(runtime.registered.values()) == [byte_count]
-    pinned.give_up()
+    pinned.register(None)
     assert not pinned.is_of(memory)
     assert not runtime.registered
     assert threading.current_thread() not in runtime.threads
@@ -87,9 +87,9 @@ def test_memory_that_others_have_pinned_is_pinned_until_all_gave_it_up(
         first.register(shared)
         second.register(shared)
     assert not caplog.records
-    first.give_up()
+    first.register(None)
     assert list(runtime.registered.values()) == [4096], "the second still copies"
-    second.give_up()
+    second.register(None)
     assert not runtime.registered
 
 
@@ -116,9 +116,45 @@ def test_memory_went_while_cuda_still_had_it_registered(
     del mapped
     gc.collect()
     assert alive() is not None
-    pinned.give_up()
+    pinned.register(None)
     assert told == [True]
     assert alive() is None
+
+
+def test_a_finalizer_waited_for_memory_that_its_own_thread_was_registering(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*Bug:* the interpreter collected dropped copies in the midst of that, and all stood still."""
+    memories, finished = PinnedMemories(), list[str]()
+    dropped = PinnedMemory(DEVICE, memories)
+    dropped.register(memoryview(bytearray(4096)))
+    register = runtime.register
+
+    def interrupted(address: int, byte_count: int, flags: int) -> int:
+        dropped.drop(lambda: finished.append("copies"))
+        return register(address, byte_count, flags)
+
+    monkeypatch.setattr(
+        torch.cuda,
+        "cudart",
+        lambda: SimpleNamespace(
+            cudaHostRegister=interrupted, cudaHostUnregister=runtime.unregister
+        ),
+    )
+    pinned = PinnedMemory(DEVICE, memories)
+    pinned.register(memoryview(bytearray(8192)))
+    assert sorted(runtime.registered.values()) == [4096, 8192], "not in the midst"
+    assert not finished
+    pinned.register(memoryview(bytearray(16384)))
+    assert finished == ["copies"]
+    assert list(runtime.registered.values()) == [16384]
+
+
+def test_nothing_is_given_up_where_nothing_was_registered(runtime: Runtime) -> None:
+    memories, finished = PinnedMemories(), list[str]()
+    PinnedMemory(DEVICE, memories).drop(lambda: finished.append("copies"))
+    PinnedMemory(DEVICE, memories).register(memoryview(bytearray(4096)))
+    assert not finished
 
 
 def test_all_copies_of_a_process_share_what_is_registered() -> None:
