@@ -15,7 +15,7 @@ from rich.console import Console
 
 from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.registry import MODULES, find_benchmark
-from benchmarks.report import Report
+from benchmarks.report import Report, Series
 from benchmarks.results import list_results
 from engine_adapters.processor import avoid_broken_tiles
 from kvstored.evidence import Provenance, gather_provenance
@@ -68,6 +68,21 @@ def _measure(options: argparse.Namespace, console: Console, provenance: Provenan
     """Runs the benchmark that was asked for; raises BenchmarkError, StoreError."""
     seed = secrets.randbits(_SEED_BITS) if options.seed is None else options.seed
     console.print(f"seed: {seed}")
+    benchmark = find_benchmark(options.name)
+
+    def report_of(series: Sequence[Series]) -> Report:
+        return Report(
+            benchmark=benchmark.name,
+            quick=options.quick,
+            provenance=provenance,
+            series=tuple(series),
+            parts=tuple(options.part),
+        )
+
+    def keep(series: Sequence[Series]) -> None:
+        if options.json is not None:
+            options.json.write_text(report_of(series).to_json())
+
     settings = Settings(
         quick=options.quick,
         folder=options.folder,
@@ -80,19 +95,12 @@ def _measure(options: argparse.Namespace, console: Console, provenance: Provenan
         peer_python=options.peer_python,
         traces=tuple(options.trace),
         device=options.device,
+        keep=keep,
     )
-    benchmark = find_benchmark(options.name)
     promised = benchmark.promised(settings.parts)
-    report = Report(
-        benchmark=benchmark.name,
-        quick=options.quick,
-        provenance=provenance,
-        series=benchmark.run(settings),
-        parts=settings.parts,
-    )
+    report = report_of(benchmark.run(settings))
     report.check_figures(promised, may_leave_out=benchmark.may_leave_out)
-    if options.json is not None:
-        options.json.write_text(report.to_json())
+    keep(report.series)
     console.print(report.table())
 
 

@@ -33,7 +33,7 @@ class Settings:
     restorations was asked to show besides the paper's. Pictures go to ``plots``, if anywhere.
     ``peer_python`` is the interpreter of an environment that has the peer of ``peers``. ``traces``
     are files of requests that ``tiering`` replays. ``device`` is what ``gpu`` measures; None is the
-    GPU.
+    GPU. ``keep`` writes down what was measured so far, for a run that is cut.
     """
 
     quick: bool
@@ -47,6 +47,7 @@ class Settings:
     peer_python: Path | None = None
     traces: tuple[Path, ...] = ()
     device: str | None = None
+    keep: Callable[[Sequence[Series]], None] = lambda _: None
 
     def random(self) -> random.Random:
         """A generator that starts from the seed."""

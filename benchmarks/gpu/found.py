@@ -36,6 +36,13 @@ class Cell:
         return f"{self.model}_{self.rate}_{self.token_count}"
 
     @property
+    def sentence(self) -> str:
+        """Medians, for people who wait."""
+        medians = {way: statistics.median(values) for way, values in self.ttft_s.items()}
+        ways = ", ".join(f"{way} {seconds:.3f}" for way, seconds in medians.items())
+        return f"{ways} s; hcache {self.hcache_vs_bound:.2f} of its bound"
+
+    @property
     def bound_s(self) -> float:
         """The least max(IO, compute) of any division of the layers (HCache, section 4.1)."""
         return best_bound_s(self.costs, self.layer_count)

@@ -57,22 +57,18 @@ class RestoreLab:
         self._reserved_s = reserved_s
         self._generator = settings.random()
 
-    def measure(self) -> list[Cell]:
-        """What was found; the rest is written down in the budget. A model that fails ends alone."""
+    def measure(self) -> Iterator[Cell]:
+        """What is found; the rest is written down in the budget. A model that fails ends alone."""
         scale = self._scale
         model_s = scale.needs_s["restore"] / len(scale.shapes)
-        cells: list[Cell] = []
         for number, shape in enumerate(scale.shapes):
             later_s = self._reserved_s + model_s * (len(scale.shapes) - number - 1)
             try:
-                # One by one: what was found before a failure is kept.
-                for cell in self._model(shape, later_s):
-                    cells.append(cell)  # noqa: PERF402
+                yield from self._model(shape, later_s)
             except Exception as error:
                 if not isinstance(error, BenchmarkError):
                     self._settings.console.print_exception()
                 self._budget.leave_out(f"restore {shape.name}", f"it failed: {error}")
-        return cells
 
     def _model(self, shape: LayerShape, later_s: float) -> Iterator[Cell]:
         name, longest = f"restore {shape.name}", self._scale.token_counts[-1]

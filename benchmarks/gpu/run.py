@@ -1,5 +1,6 @@
 """All parts in turn, within the time that there is, and what they promise."""
 
+import faulthandler
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from benchmarks.gpu.time_budget import TimeBudget, reserved_after
 from benchmarks.report import Series, Summary
 from engine_adapters.restore import Mode
 
+STDERR = 2
 RESTORE_FIGURES = (
     "gpu_hcache_vs_bound_max",
     "gpu_hcache_vs_kv_x",
@@ -50,20 +52,24 @@ def measure(settings: Settings, scale: Scale, measured: MeasuredDevice) -> tuple
         for name, needed_s in scale.needs_s.items()
         if not settings.parts or name in settings.parts
     }
-    bench = _Bench(settings, scale, measured, budget, chosen)
     series: list[Series] = []
+    bench = _Bench(settings, scale, measured, budget, chosen, series)
+    # A part that never ends says where all threads are.
+    faulthandler.dump_traceback_later(scale.limit_s, file=STDERR)
     for name, needed_s in chosen.items():
         if not budget.allows(name, needed_s):
             continue
         settings.console.print(f"{name}: {budget.left_s:.0f} s are left", highlight=False)
         try:
             series += bench.parts[name]()
+            settings.keep(series)
         except BenchmarkError as error:
             budget.leave_out(name, str(error))
         except Exception as error:
             # A machine with a GPU is seldom at hand: what the other parts find is worth the time.
             settings.console.print_exception()
             budget.leave_out(name, f"it failed with {type(error).__name__}: {error}")
+    faulthandler.cancel_dump_traceback_later()
     figures = {one.key: one.value for one in series if one.is_figure}
     show_all(
         settings.console,
@@ -96,6 +102,8 @@ class _Bench:
     measured: MeasuredDevice
     budget: TimeBudget
     chosen: dict[str, float]
+    series: list[Series]
+    """Of the parts that have ended."""
     cells: tuple[Cell, ...] = ()
 
     @property
@@ -118,7 +126,10 @@ class _Bench:
     def _restore(self) -> Sequence[Series]:
         later_s = reserved_after("restore", self.chosen)
         lab = RestoreLab(self.settings, self.scale, self.measured, self.budget, reserved_s=later_s)
-        self.cells = tuple(lab.measure())
+        for cell in lab.measure():
+            self.cells += (cell,)
+            self.settings.keep([*self.series, *series_of(self.cells)])
+            self.settings.console.print(f"{cell.name}: {cell.sentence}", highlight=False)
         return series_of(self.cells)
 
 

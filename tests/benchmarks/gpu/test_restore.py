@@ -34,7 +34,7 @@ def test_what_was_found_before_and_after_a_failure_is_kept(
     )
     budget = TimeBudget(limit_s=100.0, clock=lambda: 0.0)
     lab = RestoreLab(settings, CPU, chosen_device("cpu"), budget, reserved_s=30.0)
-    cells = lab.measure()
+    cells = list(lab.measure())
     names = ["llama_2_7b", "llama_2_7b", "llama_3_8b", "opt_13b", "opt_13b"]
     assert [one.model for one in cells] == names
     # Two models later have their share of the time reserved, and then none.
