@@ -24,5 +24,5 @@ def restored(
                 restoration.wait(WAIT_S_MAX)
             restoration.advance(0)
     finally:
-        restoration.close()
-    return restoration.report()
+        report = restoration.close()
+    return report

@@ -88,12 +88,10 @@ class PieceRestoration:
             self._is_over = True
         return 0
 
-    def first_unstored(self) -> int:
-        """As ``Restoration``: may lie inside a chunk, where the store's sequence ends."""
+    def begin_step(self, token_count: int) -> int:
+        """As ``Restoration``: perhaps a token inside a chunk, where the store's sequence ends."""
+        del token_count
         return self._reached.first_unstored
-
-    def begin_step(self, token_count: int) -> None:
-        """As ``Restoration``."""
 
     def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         """As ``Restoration``."""
@@ -102,8 +100,9 @@ class PieceRestoration:
         """As ``Restoration``, no longer than the store may still be waited for."""
         self._wait(min(timeout_s, self._patience.remaining_s(), self._limit.wait_s_max))
 
-    def report(self) -> RestoreReport:
+    def close(self) -> RestoreReport:
         """As ``Restoration``."""
+        self._reader.close()
         device_bytes, dram_bytes = self._reader.read_bytes()
         return RestoreReport(
             restored_tokens=self._reached.restored_tokens,
@@ -112,11 +111,8 @@ class PieceRestoration:
             waited_s=self._patience.waited_s,
             decode_s=self._reader.decode_s(),
             duration_s=(self._ended_s if self._is_over else self._clock()) - self._started_s,
+            first_unstored=self._reached.first_unstored,
         )
-
-    def close(self) -> None:
-        """As ``Restoration``."""
-        self._reader.close()
 
     def _run(self) -> Iterator[int]:
         """Yields the tokens that a layer took; 0 when there is nothing to do."""

@@ -308,12 +308,12 @@ class Engine:
                 is_restoring=self._is_last(request),
                 step_tokens_max=step_tokens,
             )
-        restoration.close()
-        request.end_restoring()
+        report = restoration.close()
+        request.end_restoring(report)
         if request.cuts.conversation is not None:
             request.cuts.load(request.cuts.conversation.loaded_cuts)
             make_due_cuts(request, self._model, self._cache)
-        request.announce(self._sink, restoration.first_unstored())
+        request.announce(self._sink, report.first_unstored)
         return request.progress
 
     def _begin_restored(self, segments: Sequence[Segment]) -> list[tuple[Restoration, int]]:
@@ -321,12 +321,11 @@ class Engine:
         restored: list[tuple[Restoration, int]] = []
         for part in segments:
             request = self._running[part.request_id]
-            if request.restoration is None or request.is_restored:
+            if request.restoration is None or request.restore is not None:
                 continue
-            first_unstored = request.restoration.first_unstored()
+            first_unstored = request.restoration.begin_step(part.token_count)
             if first_unstored < part.stop_position:
                 request.announce(self._sink, first_unstored)
-            request.restoration.begin_step(part.token_count)
             restored.append((request.restoration, part.token_count))
         return restored
 
@@ -388,7 +387,7 @@ class Engine:
         """Takes a request out, and gives back what it holds."""
         del self._running[request.request_id]
         if request.restoration is not None and request.is_restoring:
-            request.restoration.close()
+            request.end_restoring(request.restoration.close())
             # What was launched may still write to its slots.
             self._model.finish()
         self._pool.release(request.slots)

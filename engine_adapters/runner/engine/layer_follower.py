@@ -33,7 +33,7 @@ class LayerFollower:
             return 0
         if request.prefill is None:
             # What is over without any is an ordinary prefill.
-            if request.is_restored or layer_tokens < layer_count:
+            if request.restore is not None or layer_tokens < layer_count:
                 return 0
             if not is_alone and history.layers < min(history.buffer_layers, layer_count):
                 return 0
@@ -41,7 +41,7 @@ class LayerFollower:
         prefill, restoration = request.prefill, request.restoration
         token_count = prefill.segment.token_count
         layers = min(history.layers - prefill.next_layer, max(1, layer_tokens // token_count))
-        if layers and restoration is not None and not request.is_restored:
+        if layers and restoration is not None and request.restore is None:
             restoration.begin_step(token_count)
         prefill.run(layers)
         return token_count * layers

@@ -102,8 +102,8 @@ class Request:
     slots: SlotRange = field(default=SlotRange(0, 0))
     computed_count: int = 0
     restoration: Restoration | None = None
-    is_restored: bool = False
-    """Whether its restoration is over."""
+    restore: RestoreReport | None = None
+    """What its restoration gave, once that is over."""
     open_layers: OpenLayers | None = None
     """What new tokens may follow now, layer by layer."""
     prefill: LayeredPrefill | None = None
@@ -116,7 +116,7 @@ class Request:
     @property
     def is_restoring(self) -> bool:
         """Whether stored states of it may still be on their way."""
-        return self.restoration is not None and not self.is_restored
+        return self.restoration is not None and self.restore is None
 
     @property
     def progress(self) -> Progress:
@@ -154,9 +154,9 @@ class Request:
         elif restorer is not None:
             self.restoration = restorer.begin(self.token_ids, cache=cache, first_slot=first_slot)
 
-    def end_restoring(self) -> None:
+    def end_restoring(self, report: RestoreReport) -> None:
         """Nothing more of it is loaded."""
-        self.is_restored = True
+        self.restore = report
 
     def hold_link(self) -> None:
         """It will run: entries that it names stay until its end."""
@@ -216,7 +216,7 @@ class Request:
     def complete(self, now_s: float, *, error: StepError | None = None) -> Completion:
         """The request's result; ``error`` says why it ended early."""
         first_token_s = self.times.first_token_s
-        restore = RestoreReport() if self.restoration is None else self.restoration.report()
+        restore = self.restore or RestoreReport()
         told_cuts = 0 if self.cuts.conversation is None else len(self.cuts.conversation.told.cuts)
         return Completion(
             request_id=self.request_id,

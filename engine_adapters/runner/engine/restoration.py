@@ -66,11 +66,11 @@ class Restoration(Protocol):
         have ``token_budget`` of them; 0 to wait for the store, or when it is over.
         """
 
-    def first_unstored(self) -> int:
-        """First token of the first chunk behind ``position`` that is not stored."""
+    def begin_step(self, token_count: int) -> int:
+        """A step computes the next ``token_count`` tokens, at most as many as were asked for.
 
-    def begin_step(self, token_count: int) -> None:
-        """A step computes the next ``token_count`` tokens, at most as many as were asked for."""
+        Returns the first token of the first chunk after ``position`` that is not stored.
+        """
 
     def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         """The step is over; it took so long with all its ``step_tokens``, others' included."""
@@ -78,11 +78,8 @@ class Restoration(Protocol):
     def wait(self, timeout_s: float) -> None:
         """Blocks until ``advance`` may find something new, or the time is up."""
 
-    def report(self) -> RestoreReport:
-        """What was restored so far."""
-
-    def close(self) -> None:
-        """Gives everything back; never waits. Nothing but ``report`` is called afterwards."""
+    def close(self) -> RestoreReport:
+        """Gives everything back; never waits. What was restored: nothing is called afterwards."""
 
 
 class Restorer(Protocol):

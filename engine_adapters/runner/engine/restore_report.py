@@ -14,7 +14,8 @@ class RestoreReport:
     each in one layer, that were computed from the tokens because layers after them were loaded.
     ``made_s`` is the part of ``duration_s`` in which layers were made, from states or from
     tokens; 0 where that is not measured. ``is_by_layers`` where each layer of all tokens came
-    before the next one.
+    before the next one. ``first_unstored`` is the first token after the restored ones that the
+    store does not have.
     """
 
     restored_tokens: int = 0
@@ -27,3 +28,4 @@ class RestoreReport:
     recomputed_layer_tokens: int = 0
     made_s: float = 0.0
     is_by_layers: bool = False
+    first_unstored: int = 0

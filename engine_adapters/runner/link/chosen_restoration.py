@@ -77,12 +77,10 @@ class ChosenRestoration:
             room -= layer_tokens or 0
         return 0
 
-    def first_unstored(self) -> int:
+    def begin_step(self, token_count: int) -> int:
         """As ``Restoration``; nothing of a linked prompt is saved."""
+        del token_count
         return 0
-
-    def begin_step(self, token_count: int) -> None:
-        """As ``Restoration``."""
 
     def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         """As ``Restoration``."""
@@ -91,17 +89,14 @@ class ChosenRestoration:
         """As ``Restoration``."""
         self._entries.wait(timeout_s)
 
-    def report(self) -> RestoreReport:
+    def close(self) -> RestoreReport:
         """As ``Restoration``; counts what was computed to choose, and in place of what was lost."""
+        self._entries.close()
         return self._entries.report_of(
             self._groups if self._is_over else self._entries.rows.all_groups,
             recomputed_layer_tokens=self._computed_layer_tokens,
             filled=self._filled,
         )
-
-    def close(self) -> None:
-        """As ``Restoration``."""
-        self._entries.close()
 
     def _run(self) -> Iterator[int]:
         """Yields tokens times layers that were computed."""

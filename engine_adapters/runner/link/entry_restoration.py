@@ -98,13 +98,10 @@ class EntryRestoration:
             self._patience.end_wait()
         return 0 if self._is_over else min(self.rows.ready_tokens, token_budget)
 
-    def first_unstored(self) -> int:
-        """As ``Restoration``; nothing of a linked prompt is saved."""
-        return 0
-
-    def begin_step(self, token_count: int) -> None:
-        """As ``Restoration``: of what it has asked for."""
+    def begin_step(self, token_count: int) -> int:
+        """As ``Restoration``: of what it has asked for. Nothing of a linked prompt is saved."""
         self.rows.take(token_count)
+        return 0
 
     def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         """As ``Restoration``."""
@@ -112,10 +109,6 @@ class EntryRestoration:
     def wait(self, timeout_s: float) -> None:
         """As ``Restoration``, no longer than the store may still be waited for."""
         self._wait(min(timeout_s, self._patience.remaining_s(), self._limit.wait_s_max))
-
-    def report(self) -> RestoreReport:
-        """As ``Restoration``; ``restored_tokens`` are those that keep their stored states."""
-        return self.report_of(self.rows.all_groups)
 
     def report_of(
         self,
@@ -136,9 +129,10 @@ class EntryRestoration:
             duration_s=(self._ended_s if self._is_over else self._clock()) - self._started_s,
         )
 
-    def close(self) -> None:
-        """As ``Restoration``."""
+    def close(self) -> RestoreReport:
+        """As ``Restoration``; ``restored_tokens`` are those that keep their stored states."""
         self._reader.close()
+        return self.report_of(self.rows.all_groups)
 
     def _end_loading(self) -> None:
         if not self._is_over:

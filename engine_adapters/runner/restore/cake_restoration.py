@@ -139,8 +139,7 @@ class CakeRestoration:
         self._finish()
         return 0
 
-    def first_unstored(self) -> int:
-        """As ``Restoration``."""
+    def _first_unstored(self) -> int:
         chunk_tokens = self._history.chunk_tokens
         chunk = -(-self._position // chunk_tokens)
         while chunk < self._history.chunk_count and (
@@ -149,11 +148,12 @@ class CakeRestoration:
             chunk += 1
         return chunk * chunk_tokens
 
-    def begin_step(self, token_count: int) -> None:
+    def begin_step(self, token_count: int) -> int:
         """As ``Restoration``; publishes the compute pointer."""
         if self._pointers is not None:
             self._pointers.begin_step(token_count)
             self._publish()
+        return self._first_unstored()
 
     def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         """As ``Restoration``; what the step took says how long the next ones will."""
@@ -174,8 +174,9 @@ class CakeRestoration:
                 return
         self._reader.wait_news(min(timeout_s, WAIT_S_MAX))
 
-    def report(self) -> RestoreReport:
+    def close(self) -> RestoreReport:
         """As ``Restoration``."""
+        self._reader.close()
         device_bytes, dram_bytes = self._reader.read_bytes()
         ended_s = self._ended_s if self._is_over else self._clock()
         return RestoreReport(
@@ -186,11 +187,8 @@ class CakeRestoration:
             waited_s=self._patience.waited_s,
             meeting_token=self._meeting_token,
             decode_s=self._reader.decode_s(),
+            first_unstored=self._first_unstored(),
         )
-
-    def close(self) -> None:
-        """As ``Restoration``."""
-        self._reader.close()
 
     @property
     def _position(self) -> int:

@@ -121,14 +121,14 @@ class LayerwiseRestoration:
             self._is_over = True
         return 0
 
-    def first_unstored(self) -> int:
-        """As ``Restoration``: may lie inside a chunk, where a conversation ends."""
-        return self._reached().first_unstored
+    def begin_step(self, token_count: int) -> int:
+        """As ``Restoration``: while something is computed nothing is waited for.
 
-    def begin_step(self, token_count: int) -> None:
-        """As ``Restoration``: while something is computed nothing is waited for."""
+        What it returns may lie inside a chunk, where a conversation ends.
+        """
         del token_count
         self._patience.end_wait()
+        return self._reached().first_unstored
 
     def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         """As ``Restoration``."""
@@ -138,8 +138,9 @@ class LayerwiseRestoration:
         look_s = math.inf if self._limit is None else self._limit.look_s
         self._layers.wait(min(timeout_s, self._patience.remaining_s(), look_s))
 
-    def report(self) -> RestoreReport:
+    def close(self) -> RestoreReport:
         """As ``Restoration``."""
+        self._reader.close()
         device_bytes, dram_bytes = self._reader.read_bytes()
         ended_s = self._ended_s if self._is_over else self._options.clock()
         return RestoreReport(
@@ -150,11 +151,8 @@ class LayerwiseRestoration:
             duration_s=ended_s - self._started_s,
             decode_s=self._reader.decode_s(),
             is_by_layers=True,
+            first_unstored=self._reached().first_unstored,
         )
-
-    def close(self) -> None:
-        """As ``Restoration``."""
-        self._reader.close()
 
     def _reached(self) -> Reached:
         gate = self._layers.gate

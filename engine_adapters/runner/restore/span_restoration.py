@@ -100,16 +100,17 @@ class SpanRestoration:
             self._is_over = True
         return 0
 
-    def first_unstored(self) -> int:
-        """As ``Restoration``."""
+    def _first_unstored(self) -> int:
         chunk_tokens = self._format.layout.chunk_tokens
         chunk = -(-self._position // chunk_tokens)
         if not self._is_over:
             chunk = max(chunk, self._stored_chunks)
         return chunk * chunk_tokens
 
-    def begin_step(self, token_count: int) -> None:
+    def begin_step(self, token_count: int) -> int:
         """As ``Restoration``."""
+        del token_count
+        return self._first_unstored()
 
     def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         """As ``Restoration``."""
@@ -120,8 +121,9 @@ class SpanRestoration:
         """As ``Restoration``, no longer than the store may still be waited for."""
         self._wait(min(timeout_s, self._patience.remaining_s(), self._limit.wait_s_max))
 
-    def report(self) -> RestoreReport:
+    def close(self) -> RestoreReport:
         """As ``Restoration``."""
+        self._source.close()
         device_bytes, dram_bytes = self._source.read_bytes()
         ended_s = self._ended_s if self._is_over else self._clock()
         return RestoreReport(
@@ -132,11 +134,8 @@ class SpanRestoration:
             duration_s=ended_s - self._started_s,
             recomputed_layer_tokens=self._limit.recomputed_layer_tokens,
             made_s=self._limit.made_s,
+            first_unstored=self._first_unstored(),
         )
-
-    def close(self) -> None:
-        """As ``Restoration``."""
-        self._source.close()
 
     @property
     def _stored_chunks(self) -> int:

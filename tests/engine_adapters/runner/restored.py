@@ -28,6 +28,6 @@ def restored(
         if restoration.state.is_waiting:
             restoration.wait(WAIT_S_MAX)
         restoration.advance(0)
-    restoration.close()
+    report = restoration.close()
     restorer.close()
-    return restoration.report()
+    return report

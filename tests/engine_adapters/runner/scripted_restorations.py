@@ -34,11 +34,8 @@ class ScriptedRestoration:
         self.pieces.append(piece_tokens)
         return min(token_budget, self.step_tokens)
 
-    def first_unstored(self) -> int:
+    def begin_step(self, token_count: int) -> int:
         return self.position
-
-    def begin_step(self, token_count: int) -> None:
-        pass
 
     def end_step(self, token_count: int, duration_s: float, *, step_tokens: int) -> None:
         self.position += token_count
@@ -47,11 +44,9 @@ class ScriptedRestoration:
     def wait(self, timeout_s: float) -> None:
         self.waits_s.append(timeout_s)
 
-    def report(self) -> RestoreReport:
-        return RestoreReport()
-
-    def close(self) -> None:
+    def close(self) -> RestoreReport:
         self.is_over = True
+        return RestoreReport(first_unstored=self.position)
 
 
 class ScriptedRestorer:

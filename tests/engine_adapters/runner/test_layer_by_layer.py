@@ -280,10 +280,10 @@ def test_a_silent_store_was_waited_for_as_long_as_computing_everything_takes(kv:
     # A step takes a second.
     kv.clock.advance(0.039)
     engine.step()
-    assert not request.is_restored
+    assert request.restore is None
     kv.clock.advance(0.002)
     engine.step()
-    assert request.is_restored
+    assert request.restore is not None
     kv.check(run(kv, engine), restored_tokens=0)
 
 

@@ -10,7 +10,7 @@ from engine_adapters.restore import ComputeCost, Preload
 from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 from engine_adapters.runner.conversation.continued import ConversationStore
 from engine_adapters.runner.conversation.load_batches import token_count_of
-from engine_adapters.runner.engine.restoration import Restoration
+from engine_adapters.runner.engine.restore_report import RestoreReport
 from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.restore.loading_limit import LoadingLimit
 from engine_adapters.runner.restore.restore_options import RestoreOptions
@@ -53,7 +53,7 @@ class SlowStore:
 
     def restored(
         self, *, deliver: Callable[[], bool], cuts: Sequence[Cut] | None = None
-    ) -> Restoration:
+    ) -> RestoreReport:
         """What the window came to; all that was asked for arrives where ``deliver`` says so."""
         cuts = self.talk.told.cuts if cuts is None else cuts
         restoration = self.talk.begin(cuts, cache=self._cache, first_slot=0, new_tokens=1)
@@ -66,9 +66,9 @@ class SlowStore:
                 self.client.store.deliver()
             restoration.wait(1e-3)
         assert restoration.state.is_over
-        restoration.close()
+        report = restoration.close()
         self._talks.close()
-        return restoration
+        return report
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_a_conversation_was_waited_for_thirty_seconds(slow: SlowStore) -> None:
 def test_a_conversation_whose_store_falls_silent_costs_what_came_before_and_a_stake(
     slow: SlowStore,
 ) -> None:
-    restoration = slow.restored(deliver=lambda: len(slow.client.store.reads) < 2)
-    assert restoration.report().restored_tokens == slow.talk.usable.token_count
+    report = slow.restored(deliver=lambda: len(slow.client.store.reads) < 2)
+    assert report.restored_tokens == slow.talk.usable.token_count
     assert slow.clock.now_s <= (BLIND_SHARE + STAKE_SHARE) * len(slow.talk.told.token_ids) * TOKEN_S
 
 
@@ -141,10 +141,10 @@ def test_what_is_missing_after_the_last_cut_was_waited_for_as_if_all_were_lost(
                 came_s = slow.clock.now_s
         return False
 
-    restoration = slow.restored(deliver=deliver)
+    report = slow.restored(deliver=deliver)
     rest = len(slow.talk.told.token_ids) - slow.talk.usable.next_token
     assert 0 < rest < WINDOW
-    assert restoration.report().restored_tokens > 0
+    assert report.restored_tokens > 0
     assert slow.clock.now_s - came_s <= 1.001 * rest * TOKEN_S
 
 

@@ -249,6 +249,9 @@ class EndedReader:
     def decode_s(self) -> float:
         return 0.0
 
+    def close(self) -> None:
+        pass
+
 
 def test_it_is_over_when_nothing_more_can_come(lab: Lab) -> None:
     """An ordinary prefill then, which does not stand behind all others any more."""
@@ -268,7 +271,7 @@ def test_it_is_over_when_nothing_more_can_come(lab: Lab) -> None:
     assert restoration.state.is_over
     assert restoration.state.position == 0
     # All of it was lost, so all of it is saved again.
-    assert restoration.first_unstored() == 0
+    assert restoration.close().first_unstored == 0
 
 
 def test_a_reader_seemed_as_slow_as_its_chunks_were_taken(lab: Lab) -> None:
