@@ -61,10 +61,10 @@ LOST_WORDS = "has lost token ids"
 def device_slabs(talk_count: int) -> int:
     """Slabs of each device.
 
-    Both together hold eight windows of each conversation: all that is stored and used while each
-    of them takes a turn. With less the token ids of one that waits longest are the oldest of all.
+    Both together hold all that the conversations store: a sequence that is used keeps what was cut
+    of it, too. With less, the token ids of the one that waits longest are the oldest of all.
     """
-    return max(DEVICE_SLABS_LEAST, talk_count)
+    return max(DEVICE_SLABS_LEAST, 3 * talk_count)
 
 
 def overrides_for(talk_count: int) -> Overrides:

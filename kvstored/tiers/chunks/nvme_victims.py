@@ -8,12 +8,11 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, compress, islice
-from math import ceil
 from typing import NamedTuple
 
 from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
-from kvstored.store.space.chunk_table import ABSENT, HELD, ChunkTable
+from kvstored.store.space.chunk_table import ABSENT, ChunkTable
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.policy.shares import TierShares
 
@@ -39,20 +38,16 @@ STRANDED_MAX = 0.02
 """Share of the devices that may lie in free extents of other classes.
 
 When deletions have stranded more, the emptiest of their slabs is emptied. Else a class
-evicts its own oldest chunks if they are among the oldest of all, and takes over a slab
-that is older than these if not.
+evicts its own oldest chunks if they are among the oldest of all. If not, it takes over a slab
+whose chunks are worth less than these.
 """
 
-OLD_SHARE = 0.9
-"""Part of a slab's chunks that must be old for the slab to be.
+SLABS_COMPARED = 8
+"""Slabs whose chunks are looked at to find one that is worth less."""
 
-Chunks of all ages lie in one slab, because extents are used again one by one. With less, a class
-that has a few old chunks would lose many that were used lately; with all of them, one that is read
-now and then would keep a slab for ever.
-"""
-
-OLD_SLABS_LOOKED_AT = 8
-"""Slabs whose chunks are looked at to find an old one; how old others were is remembered."""
+LOOK_AGAIN_SHARE = 1 / 16
+"""A slab that was worth too much is looked at again after this share of the time that the oldest
+chunk of the class which wanted room has rested."""
 
 LIMIT_VICTIMS_MAX = 1024
 """Chunks that a namespace gives up together at most, after its limit was lowered."""
@@ -83,28 +78,14 @@ def forget(
         shares.use.add(chunk.namespace_id, -class_bytes)
 
 
-class LateUses(NamedTuple):
-    """How young the chunks of a slab are: when the most of them, and the last one, were used."""
+def worth(times: Sequence[int], now: int, *, within: int) -> float:
+    """What some chunks are worth that were used last at ``times``: between 0 and 1 each.
 
-    most: int = 0
-    """The time by which OLD_SHARE of them had their last use."""
-    last: int = 0
-
-    @classmethod
-    def of(cls, times: Sequence[int]) -> "LateUses":
-        """By the times of all chunks of a slab."""
-        if not times:
-            return cls()
-        ascending = sorted(times)
-        return cls(ascending[ceil(OLD_SHARE * len(times)) - 1], ascending[-1])
-
-    def is_old(self, before: int, now: int) -> bool:
-        """Whether the most are older than ``before``, and none is half as young as that.
-
-        Where a class has but what it was just given, nearly any slab is old enough; where it has
-        its share, what others have used lately keeps their slabs.
-        """
-        return self.most < before and self.last < (before + now) // 2
+    One that has rested for a time is used within as long again with a chance of one half, and one
+    that was just used for certain; so is one that waits for a request (``HELD``). The square of
+    that chance counts: of much that is old one half is not worth as much as a little that is sure.
+    """
+    return sum((within / (max(0, now - time) + within)) ** 2 for time in times)
 
 
 class DeviceVictims:
@@ -126,8 +107,8 @@ class DeviceVictims:
         self._policy = shares.policy
         self._table_lock = lock
         self._counters = counters
-        self._late_uses: dict[tuple[int, int], LateUses] = {}
-        """Of the slabs that were looked at, by number and size class: uses make them later."""
+        self._looked_at: dict[tuple[int, int], int] = {}
+        """When a slab was found to be worth too much, by number and size class."""
 
     def above_limit(self, store: ChunkStore, class_bytes: int, namespace_id: bytes) -> Victims:
         """Chunks of a namespace that go until it may have another one of a class."""
@@ -161,8 +142,8 @@ class DeviceVictims:
         1. Too much lies stranded in free extents of other classes: the emptiest of their
            slabs is emptied, and then fits any class.
         2. The class has chunks of its own among the oldest of all: these.
-        3. A slab of another class, nearly all of it older than what the class has, and nothing
-           of it used lately.
+        3. A slab of another class whose chunks are worth less, for their bytes, than the oldest of
+           the class.
         4. The oldest chunks of the class, however young.
         5. The slab of another class with the largest share of the oldest of all.
         """
@@ -206,8 +187,8 @@ class DeviceVictims:
     ) -> Victims:
         """The last three rules of ``for_room``; ``slabs`` in the order in which they may go."""
         own = self._oldest(store, givers, class_bytes, VICTIMS_PER_ROUND)
-        old = self._old_slabs(slabs, before=own[0]) if own else []
-        if whole := self._whole_slab(store, old, namespace_id):
+        worth_less = self._worth_less(slabs, own, class_bytes) if own else []
+        if whole := self._whole_slab(store, worth_less, namespace_id):
             return Victims(whole, is_whole=True)
         if allowed := self._allowed(namespace_id, own):
             return Victims(allowed)
@@ -217,33 +198,38 @@ class DeviceVictims:
         whole = self._whole_slab(store, slabs, namespace_id, spares_waiting=False)
         return Victims(whole, is_whole=True)
 
-    def _old_slabs(
-        self, slabs: Iterable[tuple[int, int]], *, before: ChunkId
+    def _worth_less(
+        self, slabs: Iterable[tuple[int, int]], own: Sequence[ChunkId], class_bytes: int
     ) -> list[tuple[int, int]]:
-        """The first of some slabs that are old beside a chunk; at most one.
+        """The first of some slabs that are worth less than a class's oldest chunks; at most one.
 
-        Looks at the chunks of a few, and at those of a slab once only as long as it is too young.
+        Looks at a few, and at one that was worth too much not again soon.
         """
-        looked_at = 0
         with self._table_lock:
-            (row,) = self._table.rows([before.encode()])
-            limit = 0 if row == ABSENT else self._table.times.of(row)
+            rows = self._table.rows([chunk.encode() for chunk in own])
+            times = [self._table.times.of(row) for row in rows if row != ABSENT]
             now = self._table.clock
+        if not times:
+            return []
+        rested = max(1, now - min(times))
+        own_worth = worth(times, now, within=rested) / (len(times) * class_bytes)
+        looked_at = 0
         for slab in slabs:
             with self._table_lock:
                 number = self._table.slabs.number(*slab)
                 key = number, self._table.slabs.class_bytes_of(number)
-                if not self._late_uses.get(key, LateUses()).is_old(limit, now):
+                if key in self._looked_at and (
+                    now - self._looked_at[key] < LOOK_AGAIN_SHARE * rested
+                ):
                     continue
                 rows = self._table.columns.rows_in_slab(number)
-                late = LateUses.of([self._table.times.of(row) for row in rows])
-                # What waits now may be old again when nobody waits for it.
-                if late.last < HELD:
-                    self._late_uses[key] = late
-            if late.is_old(limit, now):
-                return [slab]
+                used = [self._table.times.of(row) for row in rows]
+                slab_worth = worth(used, now, within=rested)
+                if slab_worth < own_worth * self._table.geometry.slab_bytes:
+                    return [slab]
+                self._looked_at[key] = now
             looked_at += 1
-            if looked_at == OLD_SLABS_LOOKED_AT:
+            if looked_at == SLABS_COMPARED:
                 break
         return []
 
