@@ -2,8 +2,6 @@
 
 import random
 
-import pytest
-
 from kvstored.store.space.chunk_columns import HELD
 from kvstored.tiers.chunks.nvme_victims import worth
 from tests.kvstored.tiers.test_fragmentation import (
@@ -16,9 +14,9 @@ from tests.kvstored.tiers.test_fragmentation import (
 TALKS = 400
 STATES = 7
 """Large chunks of a conversation that each of its turns uses, beside one that it puts."""
-WORDS = 3
+WORDS = 2
 """Small chunks that it uses in the end."""
-ROUNDS = 24
+ROUNDS = 7
 LOST_SHARE_MAX = 0.05
 
 
@@ -30,7 +28,6 @@ def test_chunks_are_worth_the_less_the_longer_they_have_rested() -> None:
     assert worth([], 100, within=50) == 0.0
 
 
-@pytest.mark.quick
 def test_a_small_class_lost_what_each_turn_used() -> None:
     """*Bug:* it kept to its few slabs, and evicted token ids of conversations before old states.
 
