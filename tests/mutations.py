@@ -99,8 +99,8 @@ MUTATIONS = (
     Mutation(
         "copies to a device: values are saved where keys belong",
         "engine_adapters/runner/save/snapshot.py",
-        "self._fetch((keys, values), layer)",
-        "self._fetch((values, keys), layer)",
+        "else (keys, values)",
+        "else (values, keys)",
         ("tests/engine_adapters/runner/save",),
     ),
     Mutation(
