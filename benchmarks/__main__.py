@@ -69,6 +69,7 @@ def _measure(options: argparse.Namespace, console: Console, provenance: Provenan
     seed = secrets.randbits(_SEED_BITS) if options.seed is None else options.seed
     console.print(f"seed: {seed}")
     benchmark = find_benchmark(options.name)
+    partial = None if options.json is None else options.json.with_suffix(".partial")
 
     def report_of(series: Sequence[Series]) -> Report:
         return Report(
@@ -80,8 +81,8 @@ def _measure(options: argparse.Namespace, console: Console, provenance: Provenan
         )
 
     def keep(series: Sequence[Series]) -> None:
-        if options.json is not None:
-            options.json.write_text(report_of(series).to_json())
+        if partial is not None:
+            partial.write_text(report_of(series).to_json())
 
     settings = Settings(
         quick=options.quick,
@@ -100,7 +101,9 @@ def _measure(options: argparse.Namespace, console: Console, provenance: Provenan
     promised = benchmark.promised(settings.parts)
     report = report_of(benchmark.run(settings))
     report.check_figures(promised, may_leave_out=benchmark.may_leave_out)
-    keep(report.series)
+    if partial is not None:
+        options.json.write_text(report.to_json())
+        partial.unlink(missing_ok=True)
     console.print(report.table())
 
 

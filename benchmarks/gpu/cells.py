@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from benchmarks.benchmark import BenchmarkError
 from benchmarks.cake.traces import ComputeTrace, oracle_s
 from benchmarks.gpu.costs import DeviceCosts
-from benchmarks.gpu.found import WAYS, Cell
+from benchmarks.gpu.found import WAYS, Cell, cell_seconds
 from benchmarks.gpu.histories import Histories
 from benchmarks.gpu.plain_read import read_s
 from benchmarks.gpu.scale import DeviceRate
 from benchmarks.gpu.traced_model import TracedModel
+from engine_adapters.device_copies.open_copies import open_copies
 from engine_adapters.restore import (
     ComputeCost,
     CostProfile,
@@ -35,6 +36,9 @@ from kvstored_client import Client
 NEW_TOKENS = 4
 TIMEOUT_S = 60.0
 READ_REPEATS = 3
+OVERHEAD = 1.5
+"""Times as long as its costs say that a round may take."""
+ROUND_BASE_S = 0.3
 READ_TOKENS = (1024, 4096)
 """Lengths whose reads tell how fast the store is, as modes plan by it."""
 
@@ -75,33 +79,56 @@ class CellLab:
         self._layers = model.config.layer_count
         self.profile = costs.with_reads(self._reads(costs))
         """With the store as it was read just now."""
+        # Else the first restorer of each cell would register the arena with CUDA.
+        self._copies = open_copies(model.device)
+        self._copies.pin(client.arena_memory)
+
+    def needed_s(self, token_count: int, rounds: int) -> float:
+        """Seconds that a cell takes about, with a round to warm up: each length has its kernels."""
+        costs = self.profile.costs(token_count)
+        round_s = OVERHEAD * cell_seconds(costs, self._layers) + ROUND_BASE_S
+        read_s = self._layers * (costs.io_hidden_s + costs.io_kv_s)
+        return (1 + rounds) * round_s + READ_REPEATS * read_s
+
+    def close(self) -> None:
+        """Nothing is measured any more."""
+        self._copies.pin(None)
+
+    def warm_up(self, token_count: int, generator: random.Random) -> None:
+        """A round that does not count: kernels are chosen and sessions connected."""
+        self._rounds(_Rounds(), token_count, 1, generator)
 
     def measure(self, token_count: int, *, rounds: int, generator: random.Random) -> Cell:
         """All ways in an order of their own in each round; raises BenchmarkError."""
-        restorers = {
-            way: self._restorer(way, self.profile, token_count)
-            for way in WAYS
-            if self._histories.stored(way, self._rate.name) is not None
-        }
-        found = _Rounds()
-        try:
-            for _ in range(rounds):
-                self._round(found, restorers, token_count, generator)
-        finally:
-            for restorer in restorers.values():
-                restorer.close()
+        costs, found = self._costs(token_count), _Rounds()
+        self._rounds(found, token_count, rounds, generator)
         return Cell(
             model=self._name,
             rate=self._rate.name,
             token_count=token_count,
             layer_count=self._layers,
-            costs=self._costs(token_count),
+            costs=costs,
             ttft_s={way: tuple(values) for way, values in found.ttft_s.items()},
             restored_s={way: tuple(values) for way, values in found.restored_s.items()},
             oracle_s=tuple(found.oracle_s),
             equal=found.equal,
             compared=found.compared,
         )
+
+    def _rounds(
+        self, found: _Rounds, token_count: int, rounds: int, generator: random.Random
+    ) -> None:
+        restorers = {
+            way: self._restorer(way, self.profile, token_count)
+            for way in WAYS
+            if self._histories.stored(way, self._rate.name) is not None
+        }
+        try:
+            for _ in range(rounds):
+                self._round(found, restorers, token_count, generator)
+        finally:
+            for restorer in restorers.values():
+                restorer.close()
 
     def _round(
         self,
@@ -158,6 +185,7 @@ class CellLab:
             options = RestoreOptions(
                 span_bytes=span_bytes,
                 timeout_s=TIMEOUT_S,
+                step_tokens=self._step_tokens,
                 layer_rates=LayerRates(
                     profile.costs(token_count),
                     token_count,
@@ -231,8 +259,3 @@ def _oracle_s(
         alone_s=computed.ttft_s,
         rest_s=loaded.ttft_s - load_s,
     )
-
-
-def warm_up(lab: CellLab, token_count: int, generator: random.Random) -> None:
-    """A round that does not count: kernels are chosen and sessions connected."""
-    lab.measure(token_count, rounds=1, generator=generator)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.benchmark import BenchmarkError, Settings
-from benchmarks.gpu.cells import CellLab, warm_up
+from benchmarks.gpu.cells import CellLab
 from benchmarks.gpu.costs import DeviceCosts
 from benchmarks.gpu.device import MeasuredDevice, room_of
 from benchmarks.gpu.folder_rates import FolderRates, folder_rates
-from benchmarks.gpu.found import Cell, cell_seconds
+from benchmarks.gpu.found import Cell
 from benchmarks.gpu.histories import Histories, StoredDivisions
 from benchmarks.gpu.layer_fit import Fit, Room, layers_that_fit, stored_bytes
 from benchmarks.gpu.random_weights import random_weights
@@ -32,9 +32,6 @@ SAVED_BYTES_PER_S = 600_000_000
 """What saving is taken to reach, where the folder is faster: a forward and appends."""
 RATE_SHARE_MAX = 0.9
 """Of what the folder reads: a throttled rate above that would be the folder's own."""
-OVERHEAD = 1.5
-"""Times as long as its costs say that a cell may take."""
-CELL_BASE_S = 0.3
 DRAM_BASE_SLABS = 8
 
 
@@ -149,7 +146,7 @@ class RestoreLab:
         costs: DeviceCosts,
         later_s: float,
     ) -> Iterator[Cell]:
-        scale, layers = self._scale, model.config.layer_count
+        scale = self._scale
         lab = CellLab(
             shape.name,
             model,
@@ -160,19 +157,21 @@ class RestoreLab:
             elsewhere_max=scale.elsewhere_max,
             step_tokens=scale.step_tokens,
         )
-        for token_count in scale.token_counts:
-            name = f"restore {shape.name} {rate.name} {token_count}"
-            round_s = OVERHEAD * cell_seconds(lab.profile.costs(token_count), layers) + CELL_BASE_S
-            # The round more: steps of each length have kernels of their own, loaded at first use.
-            if not self._budget.allows(name, (1 + scale.rounds) * round_s, reserved_s=later_s):
-                continue
-            try:
-                warm_up(lab, token_count, self._generator)
-                cell = lab.measure(token_count, rounds=scale.rounds, generator=self._generator)
-            except BenchmarkError as error:
-                self._budget.leave_out(name, str(error))
-                continue
-            yield cell
+        try:
+            for token_count in scale.token_counts:
+                name = f"restore {shape.name} {rate.name} {token_count}"
+                needed_s = lab.needed_s(token_count, scale.rounds)
+                if not self._budget.allows(name, needed_s, reserved_s=later_s):
+                    continue
+                try:
+                    lab.warm_up(token_count, self._generator)
+                    cell = lab.measure(token_count, rounds=scale.rounds, generator=self._generator)
+                except BenchmarkError as error:
+                    self._budget.leave_out(name, str(error))
+                    continue
+                yield cell
+        finally:
+            lab.close()
 
     def _fit(self, shape: LayerShape, room: Room) -> Fit:
         fit = layers_that_fit(shape, room, token_count=self._scale.token_counts[-1])

@@ -89,12 +89,13 @@ class CudaCopies:
         words = _in_words(blocks)
         row_blocks = len(block_ids) // len(target)
         piece_rows = max(1, PIECE_BYTES // target[0].nbytes)
-        for first in range(0, len(target), piece_rows):
-            rows = target[first : first + piece_rows]
-            ids = block_ids[first * row_blocks : (first + len(rows)) * row_blocks]
-            chosen = words.index_select(0, self._on_device(ids))
-            self._copy_out(chosen.flatten().view(rows.dtype).view(rows.shape), rows)
-        return _CudaLanding(self._outward)
+        with _finished_if_it_fails(self._outward):
+            for first in range(0, len(target), piece_rows):
+                rows = target[first : first + piece_rows]
+                ids = block_ids[first * row_blocks : (first + len(rows)) * row_blocks]
+                chosen = words.index_select(0, self._on_device(ids))
+                self._copy_out(chosen.flatten().view(rows.dtype).view(rows.shape), rows)
+            return _CudaLanding(self._outward)
 
     def scatter(
         self, parts: Sequence[Tensor], blocks: Tensor, block_ids: Sequence[int], *, after: Landing
@@ -104,14 +105,15 @@ class CudaCopies:
         block_bytes = blocks[0].numel() * blocks.itemsize
         first = 0
         self._await(after)
-        for piece in _pieces(parts):
-            staged = self._staged(piece)
-            stop = first + len(staged) // block_bytes
-            with torch.cuda.stream(self._scattering):
-                chosen = staged.view(words.dtype).view(-1, *words.shape[1:])
-                words.index_copy_(0, self._on_device(block_ids[first:stop]), chosen)
-            first = stop
-        return _CudaLanding(self._scattering)
+        with _finished_if_it_fails(self._inward, self._scattering):
+            for piece in _pieces(parts):
+                staged = self._staged(piece)
+                stop = first + len(staged) // block_bytes
+                with torch.cuda.stream(self._scattering):
+                    chosen = staged.view(words.dtype).view(-1, *words.shape[1:])
+                    words.index_copy_(0, self._on_device(block_ids[first:stop]), chosen)
+                first = stop
+            return _CudaLanding(self._scattering)
 
     def fetch(self, sources: Sequence[Tensor], target: Tensor) -> Landing:
         """Stacks on the engine's stream, copies out on another."""
@@ -173,6 +175,16 @@ class CudaCopies:
         # copy would wait for the stream.
         ids = torch.from_numpy(np.array(block_ids, np.int64)).pin_memory()
         return ids.to(self._device, non_blocking=True)
+
+
+@contextmanager
+def _finished_if_it_fails(*streams: torch.cuda.Stream) -> Iterator[None]:
+    """Where memory runs out between two pieces nobody hears of the first, and none may go on."""
+    try:
+        yield
+    except BaseException:
+        _finish(streams)
+        raise
 
 
 def _finish(streams: Sequence[torch.cuda.Stream]) -> None:

@@ -4,7 +4,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,8 +38,7 @@ class PinnedMemories:
     def take(self, memory: memoryview, device: torch.device) -> int:
         """Registers it unless somebody did; its address, 0 where CUDA does not take it."""
         address = int(np.frombuffer(memory, np.uint8).ctypes.data)
-        while self._dropped:
-            self._dropped.popleft()()
+        self._give_back_dropped()
         with self._lock:
             found = self._by_address.get(address)
             if found is None:
@@ -63,9 +61,13 @@ class PinnedMemories:
         with self._lock:
             found = self._by_address[address]
             found.holder_count -= 1
-            if not found.holder_count:
-                _in_thread(device, _unregister, address)
-                del self._by_address[address]
+            if found.holder_count:
+                return
+            if error := _in_thread(device, _unregister, address):
+                # It stays mapped for ever, rather than be copied when something else lies there.
+                LOGGER.warning("CUDA does not unregister shared memory (error %d)", error)
+                return
+            del self._by_address[address]
 
     def drop(self, give_back: Callable[[], None]) -> None:
         """Has ``give_back`` called by the next ``take``; until then the memory stays mapped.
@@ -74,6 +76,17 @@ class PinnedMemories:
         of whatever a thread does, and be it this.
         """
         self._dropped.append(give_back)
+
+    def _give_back_dropped(self) -> None:
+        while True:
+            try:
+                give_back = self._dropped.popleft()
+            except IndexError:
+                return
+            try:
+                give_back()
+            except Exception:
+                LOGGER.exception("memory that nobody uses any more stays registered with CUDA")
 
 
 _OF_PROCESS: Final = PinnedMemories()
@@ -135,10 +148,20 @@ def _in_thread(device: torch.device, call: Callable[..., int], *arguments: Any) 
     CUDA remembers a refusal as the last error of the thread, and the next kernel that this one
     launches would raise it.
     """
+    results: list[int] = []
+    failures: list[BaseException] = []
 
-    def run() -> int:
-        torch.cuda.set_device(device)
-        return call(*arguments)
+    def run() -> None:
+        try:
+            torch.cuda.set_device(device)
+            results.append(call(*arguments))
+        except BaseException as error:
+            failures.append(error)
 
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="kvstored-pin") as executor:
-        return executor.submit(run).result()
+    # No executor: an engine that ends with the interpreter closes when these start nothing more.
+    thread = threading.Thread(target=run, name="kvstored-pin")
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return results[0]

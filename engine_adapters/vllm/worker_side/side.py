@@ -187,9 +187,11 @@ class WorkerSide:
             self._loader.close()
         if self._saver is not None:
             self._saver.drain()
-        if self._blocks is not None:
-            self._blocks.copies.pin(None)
-        self._client.close()
+        try:
+            if self._blocks is not None:
+                self._blocks.copies.pin(None)
+        finally:
+            self._client.close()
 
     def _new_refusal(self, rank: int) -> dict[int, str]:
         """What the daemon says to this worker, by its rank, if it is news."""

@@ -6,7 +6,7 @@ gives up its own; whatever goes for a namespace leaves the guaranteed shares of 
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, compress, islice
 from typing import NamedTuple
 
@@ -107,8 +107,9 @@ class DeviceVictims:
         self._policy = shares.policy
         self._table_lock = lock
         self._counters = counters
-        self._looked_at: dict[tuple[int, int], int] = {}
-        """When a slab was found to be worth too much, by number and size class."""
+        self._looked_at: dict[tuple[int, int, int], int] = {}
+        """When a slab was found to be worth too much, by its number and size class, and by the
+        class that wanted it."""
 
     def above_limit(self, store: ChunkStore, class_bytes: int, namespace_id: bytes) -> Victims:
         """Chunks of a namespace that go until it may have another one of a class."""
@@ -187,7 +188,7 @@ class DeviceVictims:
     ) -> Victims:
         """The last three rules of ``for_room``; ``slabs`` in the order in which they may go."""
         own = self._oldest(store, givers, class_bytes, VICTIMS_PER_ROUND)
-        worth_less = self._worth_less(slabs, own, class_bytes) if own else []
+        worth_less = self._worth_less(slabs, own, class_bytes) if own else ()
         if whole := self._whole_slab(store, worth_less, namespace_id):
             return Victims(whole, is_whole=True)
         if allowed := self._allowed(namespace_id, own):
@@ -200,8 +201,8 @@ class DeviceVictims:
 
     def _worth_less(
         self, slabs: Iterable[tuple[int, int]], own: Sequence[ChunkId], class_bytes: int
-    ) -> list[tuple[int, int]]:
-        """The first of some slabs that are worth less than a class's oldest chunks; at most one.
+    ) -> Iterator[tuple[int, int]]:
+        """Those of some slabs that are worth less than a class's oldest chunks.
 
         Looks at a few, and at one that was worth too much not again soon.
         """
@@ -210,28 +211,33 @@ class DeviceVictims:
             times = [self._table.times.of(row) for row in rows if row != ABSENT]
             now = self._table.clock
         if not times:
-            return []
+            return
         rested = max(1, now - min(times))
         own_worth = worth(times, now, within=rested) / (len(times) * class_bytes)
-        looked_at = 0
-        for slab in slabs:
+        for slab in islice(self._looked_at_again(slabs, class_bytes, now, rested), SLABS_COMPARED):
             with self._table_lock:
                 number = self._table.slabs.number(*slab)
-                key = number, self._table.slabs.class_bytes_of(number)
-                if key in self._looked_at and (
-                    now - self._looked_at[key] < LOOK_AGAIN_SHARE * rested
-                ):
-                    continue
                 rows = self._table.columns.rows_in_slab(number)
                 used = [self._table.times.of(row) for row in rows]
                 slab_worth = worth(used, now, within=rested)
-                if slab_worth < own_worth * self._table.geometry.slab_bytes:
-                    return [slab]
-                self._looked_at[key] = now
-            looked_at += 1
-            if looked_at == SLABS_COMPARED:
-                break
-        return []
+                is_less = slab_worth < own_worth * self._table.geometry.slab_bytes
+                if not is_less:
+                    self._looked_at[self._look(number, class_bytes)] = now
+            if is_less:
+                yield slab
+
+    def _looked_at_again(
+        self, slabs: Iterable[tuple[int, int]], class_bytes: int, now: int, rested: int
+    ) -> Iterator[tuple[int, int]]:
+        for slab in slabs:
+            with self._table_lock:
+                look = self._look(self._table.slabs.number(*slab), class_bytes)
+                before = self._looked_at.get(look)
+            if before is None or now - before >= LOOK_AGAIN_SHARE * rested:
+                yield slab
+
+    def _look(self, slab: int, class_bytes: int) -> tuple[int, int, int]:
+        return slab, self._table.slabs.class_bytes_of(slab), class_bytes
 
     def _oldest(
         self, store: ChunkStore, accounts: Sequence[bytes], class_bytes: int | None, count: int

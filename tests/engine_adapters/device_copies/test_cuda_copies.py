@@ -1,7 +1,7 @@
 """Which stream of a GPU does what, and waits for which, as far as that shows without one."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -81,6 +81,29 @@ class TestPlayedCudaCopies(DeviceCopiesConformance):
         assert notes.count(("inward", "copy_")) == len(ids)
         assert notes.count(("scattering", "index_copy_")) == 2
         assert torch.equal(rows_of(there, ids), rows)
+
+    def test_a_region_was_given_back_while_pieces_before_a_failure_were_copied(
+        self, copies: PlayedCudaCopies, notes: Notes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """*Bug:* where memory ran out at a later piece, nobody waited for those before it."""
+        blocks, ids = blocks_on(CPU), [5, 0, 3, 1]
+        rows = torch.zeros(4, blocks[0].nbytes, dtype=torch.uint8)
+        monkeypatch.setattr(cuda_copies, "PIECE_BYTES", 2 * blocks[0].nbytes)
+        calls = iter((True, False))
+
+        def on_device(block_ids: Sequence[int]) -> torch.Tensor:
+            if not next(calls):
+                raise torch.OutOfMemoryError
+            return torch.tensor(block_ids)
+
+        monkeypatch.setattr(copies, "_on_device", on_device)
+        with pytest.raises(torch.OutOfMemoryError):
+            copies.gather(blocks, ids, rows)
+        assert notes[-1] == ("host", "waits for", "outward")
+        calls = iter((True, False))
+        with pytest.raises(torch.OutOfMemoryError):
+            copies.scatter(list(rows), blocks, ids, after=copies.mark())
+        assert notes[-2:] == [("host", "waits for", name) for name in ("inward", "scattering")]
 
     def test_blocks_of_odd_bytes_are_gathered_as_they_are(self, copies: PlayedCudaCopies) -> None:
         blocks = torch.arange(7 * 3, dtype=torch.uint8).view(7, 3)

@@ -150,6 +150,51 @@ def test_a_finalizer_waited_for_memory_that_its_own_thread_was_registering(
     assert list(runtime.registered.values()) == [16384]
 
 
+def test_a_failure_with_dropped_memory_is_nobody_elses(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    memories = PinnedMemories()
+    dropped = PinnedMemory(DEVICE, memories)
+    dropped.register(memoryview(bytearray(4096)))
+
+    def fail() -> None:
+        raise RuntimeError("the device is gone")
+
+    dropped.drop(fail)
+    PinnedMemory(DEVICE, memories).register(memoryview(bytearray(8192)))
+    assert "stays registered" in caplog.text
+    assert sorted(runtime.registered.values()) == [4096, 8192]
+
+
+def test_memory_that_cuda_does_not_unregister_stays_mapped(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = SimpleNamespace(cudaHostRegister=runtime.register, cudaHostUnregister=lambda address: 1)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: calls)
+    mapped = mmap.mmap(-1, mmap.PAGESIZE)
+    alive = weakref.ref(mapped)
+    pinned = PinnedMemory(DEVICE, PinnedMemories())
+    pinned.register(memoryview(mapped))
+    del mapped
+    pinned.register(None)
+    gc.collect()
+    assert "does not unregister" in caplog.text
+    # As long as all that knows of registered memory, which is the process.
+    assert alive() is not None
+    assert pinned._memories is not None
+
+
+def test_what_cuda_raises_reaches_the_caller(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_device(device: torch.device) -> None:
+        raise RuntimeError(f"no {device}")
+
+    monkeypatch.setattr(torch.cuda, "set_device", no_device)
+    with pytest.raises(RuntimeError, match="no cuda"):
+        PinnedMemory(DEVICE, PinnedMemories()).register(memoryview(bytearray(4096)))
+
+
 def test_nothing_is_given_up_where_nothing_was_registered(runtime: Runtime) -> None:
     memories, finished = PinnedMemories(), list[str]()
     PinnedMemory(DEVICE, memories).drop(lambda: finished.append("copies"))
