@@ -13,6 +13,7 @@ from benchmarks.benchmark import Benchmark, BenchmarkError, Settings
 from benchmarks.registry import MODULES, find_benchmark
 from benchmarks.report import Series
 from kvstored.evidence import Provenance
+from tests.support.scale import Scale, at
 from tests.support.waiting import PATIENCE_S
 
 
@@ -84,6 +85,7 @@ def test_a_benchmark_that_cannot_run_fails_with_its_sentence(
     assert capsys.readouterr().err == "benchmark storage: no room in nowhere\n"
 
 
+@at(Scale.QUICK)
 def test_a_benchmark_that_was_ended_left_its_daemon_behind(tmp_path: Path) -> None:
     """Its scratch folder too, and what it had changed of the system."""
     folder = tmp_path / "scratch"

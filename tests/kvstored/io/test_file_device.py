@@ -16,6 +16,12 @@ def ignore(_: int) -> None:
     """A progress display that shows nothing."""
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who has a device gives it up here."""
+    monkeypatch.setattr(file_device, "LOCK_PATIENCE_S", 0.02)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "device"

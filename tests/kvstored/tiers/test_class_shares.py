@@ -10,6 +10,7 @@ from tests.kvstored.tiers.test_fragmentation import (
     SMALL,
     InstantStore,
 )
+from tests.support.scale import Scale, at
 
 TALKS = 400
 STATES = 7
@@ -28,6 +29,7 @@ def test_chunks_are_worth_the_less_the_longer_they_have_rested() -> None:
     assert worth([], 100, within=50) == 0.0
 
 
+@at(Scale.QUICK)
 def test_a_small_class_lost_what_each_turn_used() -> None:
     """*Bug:* it kept to its few slabs, and evicted token ids of conversations before old states.
 

@@ -20,6 +20,7 @@ from kvstored.tiers.chunks.nvme_victims import Victims
 from kvstored.tiers.policy.shares import OTHERS
 from kvstored_contract.reasons import Reason
 from tests.support.interleavings import Choices, Turns, every_order
+from tests.support.scale import Scale, at
 from tests.support.stores import (
     LAYOUT,
     NAMESPACE,
@@ -175,6 +176,7 @@ def test_the_orders_find_a_slab_that_is_emptied_around_a_pinned_chunk(
     assert (True, True, False) in whole_slab.outcomes()
 
 
+@at(Scale.QUICK)
 def test_the_orders_find_a_slab_whose_pins_are_looked_at_one_by_one(
     whole_slab: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES, Superblock
+from kvstored.io import file_device
 from kvstored.io.device import Device, DeviceError
 from kvstored.io.faulty import CallFault, DeviceCall, FaultPlan, FaultyDevice
 from kvstored.io.monitored import MonitoredDevice
@@ -46,6 +47,12 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
 
 def stored_superblock(path: Path, offset: int = 0) -> Superblock:
     return Superblock.decode(path.read_bytes()[offset : offset + SUPERBLOCK_BYTES])
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who has a device gives it up here."""
+    monkeypatch.setattr(file_device, "LOCK_PATIENCE_S", 0.02)
 
 
 @pytest.fixture
