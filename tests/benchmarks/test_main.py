@@ -77,6 +77,23 @@ def test_parts_promise_their_own_figures_and_the_report_says_so(
     assert "no part 'hot'" in capsys.readouterr().err
 
 
+def test_a_run_that_ends_early_leaves_what_it_measured_beside_the_last_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(settings: Settings) -> tuple[Series, ...]:
+        settings.keep(measured(settings))
+        return refused(settings) if settings.quick else measured(settings)
+
+    stand_in(monkeypatch, Benchmark(name="storage", figures=("speed",), run=run))
+    file, partial = tmp_path / "result.json", tmp_path / "result.partial"
+    assert command.main(["storage", "--json", str(file)]) == 0
+    before = file.read_text()
+    assert not partial.exists()
+    assert command.main(["storage", "--quick", "--json", str(file)]) == 1
+    assert file.read_text() == before
+    assert json.loads(partial.read_text())["quick"] is True
+
+
 def test_a_benchmark_that_cannot_run_fails_with_its_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,13 +64,18 @@ class TestPlayedCudaCopies(DeviceCopiesConformance):
         landing.hold_engine()
         assert notes == [("engine", "waits for", "scattering")]
 
+    @pytest.fixture
+    def blocks(self, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+        """Two of them make a piece."""
+        blocks = blocks_on(CPU)
+        monkeypatch.setattr(cuda_copies, "PIECE_BYTES", 2 * blocks[0].nbytes)
+        return blocks
+
     def test_large_copies_are_made_piece_by_piece(
-        self, copies: PlayedCudaCopies, notes: Notes, monkeypatch: pytest.MonkeyPatch
+        self, copies: PlayedCudaCopies, notes: Notes, blocks: torch.Tensor
     ) -> None:
         """While one crosses the bus the next is gathered, or the last one scattered."""
-        blocks, ids = blocks_on(CPU), [5, 0, 3, 1]
-        rows = torch.zeros(4, blocks[0].nbytes, dtype=torch.uint8)
-        monkeypatch.setattr(cuda_copies, "PIECE_BYTES", 2 * blocks[0].nbytes)
+        ids, rows = [5, 0, 3, 1], torch.zeros(4, blocks[0].nbytes, dtype=torch.uint8)
         notes.clear()
         copies.gather(blocks, ids, rows)
         assert notes == [("engine", "index_select"), *OUT] * 2
@@ -83,12 +88,14 @@ class TestPlayedCudaCopies(DeviceCopiesConformance):
         assert torch.equal(rows_of(there, ids), rows)
 
     def test_a_region_was_given_back_while_pieces_before_a_failure_were_copied(
-        self, copies: PlayedCudaCopies, notes: Notes, monkeypatch: pytest.MonkeyPatch
+        self,
+        copies: PlayedCudaCopies,
+        notes: Notes,
+        blocks: torch.Tensor,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """*Bug:* where memory ran out at a later piece, nobody waited for those before it."""
-        blocks, ids = blocks_on(CPU), [5, 0, 3, 1]
-        rows = torch.zeros(4, blocks[0].nbytes, dtype=torch.uint8)
-        monkeypatch.setattr(cuda_copies, "PIECE_BYTES", 2 * blocks[0].nbytes)
+        ids, rows = [5, 0, 3, 1], torch.zeros(4, blocks[0].nbytes, dtype=torch.uint8)
         calls = iter((True, False))
 
         def on_device(block_ids: Sequence[int]) -> torch.Tensor:

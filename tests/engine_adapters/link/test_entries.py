@@ -1,7 +1,6 @@
 """Entries in a store in memory."""
 
 import re
-from collections.abc import Iterator
 from unittest.mock import Mock
 
 import pytest
@@ -23,17 +22,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def client(store: MemoryStore) -> Iterator[MemoryClient]:
-    with MemoryClient(store) as client:
-        yield client
 
 
 @pytest.fixture

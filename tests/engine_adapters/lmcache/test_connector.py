@@ -20,11 +20,6 @@ NAMES = list(OBJECTS)
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
 def client(store: MemoryStore) -> MemoryClient:
     return MemoryClient(store, arena_bytes=2 * MIB)
 

@@ -43,11 +43,6 @@ WRITTEN = Pool(1)
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
 def pages(store: MemoryStore) -> PageStore:
     return PageStore(client=MemoryClient(store, arena_bytes=MIB), format=make_format())
 

@@ -30,11 +30,6 @@ PROMPT = new_prompt()
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
 def client(store: MemoryStore) -> MemoryClient:
     return MemoryClient(store, arena_bytes=4 * MIB)
 

@@ -93,15 +93,23 @@ def test_another_size_class_takes_over_the_oldest_slab(opened: StoreUnderTest) -
     put_wide(opened, 1000)
 
 
-def test_a_slab_with_some_old_chunks_took_those_along_that_were_just_used(
-    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """*Bug:* conversations lost their token ids, whose chunks lie between older ones."""
-    monkeypatch.setattr(nvme_victims, "OLDEST_LOOKED_AT", 16)
+def fill_but_one_slab(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch, *, oldest_count: int
+) -> list[int]:
+    """The chunks of seven of eight slabs; so few of the oldest of all are looked at from now on."""
+    monkeypatch.setattr(nvme_victims, "OLDEST_LOOKED_AT", oldest_count)
     opened.fill(8)
     numbers = list(range(PER_SLAB * 7))
     for number in numbers:
         put_durable(opened, [number])
+    return numbers
+
+
+def test_a_slab_with_some_old_chunks_took_those_along_that_were_just_used(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*Bug:* conversations lost their token ids, whose chunks lie between older ones."""
+    numbers = fill_but_one_slab(opened, monkeypatch, oldest_count=16)
     first = 10_000
     while not opened.stats().counters.get("evicted_chunks"):
         first += 1
@@ -122,11 +130,7 @@ def test_a_slab_whose_chunks_once_waited_was_kept_for_ever(
     opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """*Bug:* what was seen of a slab while requests waited for its chunks counted for good."""
-    monkeypatch.setattr(nvme_victims, "OLDEST_LOOKED_AT", 4)
-    opened.fill(8)
-    numbers = list(range(PER_SLAB * 7))
-    for number in numbers:
-        put_durable(opened, [number])
+    numbers = fill_but_one_slab(opened, monkeypatch, oldest_count=4)
     waiting = [number for number in numbers if number % 4]
     hint(opened, {"waiting": waiting})
     for number in range(10_000, 10_006):
