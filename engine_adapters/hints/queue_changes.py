@@ -54,10 +54,12 @@ class QueueChanges:
         if len(self._untold) > 2 * len(self._waiting) + _SPARE_ENTRIES:
             self._queue_all()
 
-    def leave(self, name: str) -> None:
-        """Somebody waits no more; who was never told of is not mentioned."""
-        if self._waiting.pop(name, None) is not None:
-            self._forget(name)
+    def leave(self, name: str) -> bool:
+        """Somebody waits no more; False if he did not. Who was never told of is not mentioned."""
+        if self._waiting.pop(name, None) is None:
+            return False
+        self._forget(name)
+        return True
 
     def take(self) -> QueueUpdate | None:
         """The next call; None when the daemon has heard of everything that it can hear of."""

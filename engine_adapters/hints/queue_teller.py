@@ -12,13 +12,18 @@ LOGGER = logging.getLogger(__name__)
 
 CLOSE_S = 1.0
 """How long an engine that ends waits for a call that is on its way."""
+SETTLE_S = 0.02
+"""Who has waited for less is hardly ever told of: the store would fetch what is asked for by then,
+and its devices would read it twice."""
 
 
 class QueueTeller:
     """Makes one call for all changes since the last one; none while nothing changes.
 
-    ``enter`` and ``leave`` return at once, whatever the daemon does. Of one that does not answer,
-    or has lost the queue, the next change tells the whole queue. Thread-safe; raises nothing.
+    Who enters is told of after ``SETTLE_S`` at the latest, and hardly ever if he has left by then;
+    who leaves is told of at once. ``enter`` and ``leave`` return at once, whatever the daemon does.
+    Of one that does not answer, or has lost the queue, the next change tells the whole queue.
+    Thread-safe; raises nothing.
     """
 
     def __init__(self, client: Client) -> None:
@@ -26,6 +31,8 @@ class QueueTeller:
         self._changes = QueueChanges()
         self._lock = threading.Lock()
         self._has_changed = threading.Event()
+        self._is_urgent = threading.Event()
+        """Whether somebody has left, or all ends."""
         self._is_closing = False
         self._thread: threading.Thread | None = None
 
@@ -44,14 +51,17 @@ class QueueTeller:
     def leave(self, name: str) -> None:
         """Somebody waits no more."""
         with self._lock:
-            self._changes.leave(name)
-        self._has_changed.set()
+            was_waiting = self._changes.leave(name)
+        if was_waiting:
+            self._is_urgent.set()
+            self._has_changed.set()
 
     def close(self) -> None:
         """Tells nothing any more; the queue ends with the client's session."""
         with self._lock:
             self._is_closing = True
             thread = self._thread
+        self._is_urgent.set()
         self._has_changed.set()
         if thread is not None:
             thread.join(CLOSE_S)
@@ -69,6 +79,8 @@ class QueueTeller:
     def _run(self) -> None:
         while True:
             self._has_changed.wait()
+            self._is_urgent.wait(SETTLE_S)
+            self._is_urgent.clear()
             self._has_changed.clear()
             # A change that did not get there goes once more, with the whole queue.
             if not self._tell_all():

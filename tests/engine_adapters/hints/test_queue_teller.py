@@ -1,10 +1,12 @@
 """What the store hears of a queue, and that nobody waits for it."""
 
 import threading
+import time
 
 import pytest
 from google.protobuf.message import Message
 
+from engine_adapters.hints import queue_teller
 from engine_adapters.hints.queue_teller import QueueTeller
 from kvstored_client import Client, LayerState, QueueEntry, StateKind, StateLayout
 from kvstored_client.testing import CallName, MemoryClient, MemoryStore
@@ -14,6 +16,9 @@ from tests.support.waiting import SOON_S, soon, wait_until
 LAYOUT = StateLayout(
     model="m", dtype="float32", layers=(LayerState(StateKind.KV, 64),), chunk_tokens=16
 )
+
+LONG_ENOUGH_TO_TELL_S = 0.1
+"""By then a teller that does not wait has told."""
 
 
 def entry(name: str, place: int) -> QueueEntry:
@@ -52,6 +57,20 @@ def test_changes_that_come_while_a_call_is_on_its_way_are_one_call() -> None:
         teller.close()
         teller.enter(entry("late", 99))
         assert "late" not in waiting(store)
+
+
+def test_what_runs_at_once_was_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody hears of a request that leaves the queue before it has settled."""
+    monkeypatch.setattr(queue_teller, "SETTLE_S", 3600.0)
+    store = MemoryStore()
+    with MemoryClient(store) as client:
+        teller = QueueTeller(client)
+        teller.leave("never waited")
+        teller.enter(entry("runs at once", 1))
+        time.sleep(LONG_ENOUGH_TO_TELL_S)
+        teller.leave("runs at once")
+        teller.close()
+        assert not store.asked(HintRequest)
 
 
 def test_a_store_that_lost_the_queue_gets_the_whole_one() -> None:

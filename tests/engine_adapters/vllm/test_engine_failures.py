@@ -33,8 +33,8 @@ SPAN_BYTES = 1
 """A read brings one chunk, so that a load takes several."""
 LOAD_TIMEOUT_MS = 5000
 """More than any load takes that gets on, and less than a step is held."""
-SLOW_BYTES_PER_S = 50_000
-"""Of a device: all chunks take longer than that, one does not."""
+SLOW_BYTES_PER_S = 90_000
+"""Of a device: five chunks of 100 KB take longer than that, two of 200 KB do not."""
 CHILD = "tests.engine_adapters.vllm.engine_child"
 HEADER_BYTES = 4096
 
@@ -118,9 +118,13 @@ def flip_stored_byte(daemon: DaemonProcess, key: str) -> None:
 
 
 def limit(daemon: DaemonProcess, bytes_per_s: int | None) -> None:
-    """Restarts the daemon with devices of another rate."""
+    """Restarts the daemon with devices of another rate.
+
+    Those that are slow do one transfer after the other: of several at once any may come first,
+    and the first chunk would be late with most of the others.
+    """
     assert daemon.terminate() == 0
-    limits = {} if bytes_per_s is None else {"device_bytes_per_s_max": bytes_per_s}
+    limits = {"device_bytes_per_s_max": bytes_per_s, "depth_per_device": 1} if bytes_per_s else {}
     daemon.configure({"io": limits})
     daemon.start()
 
