@@ -9,10 +9,13 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
 
+import kvstored_client
+import kvstored_client.testing
 from tests.support.scale import Scale, at
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +71,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
     return build
 
 
+@pytest.mark.parametrize("module", [kvstored_client, kvstored_client.testing])
+def test_the_reference_has_every_public_name(module: ModuleType) -> None:
+    lines = (ROOT / "docs" / "reference.md").read_text().splitlines()
+    assert {f"::: {module.__name__}.{name}" for name in module.__all__} <= set(lines)
+
+
 @at(Scale.QUICK)
 def test_every_link_of_the_site_leads_somewhere(built: Callable[[Path], str]) -> None:
     assert built(ROOT) == ""
@@ -80,6 +89,8 @@ def test_a_link_that_leads_nowhere_is_found(
 ) -> None:
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for package in ("client", "protos"):
+        (tmp_path / package).symlink_to(ROOT / package)
     with (tmp_path / "docs" / "security.md").open("a") as page:
         page.write(f"\n[a link]({link})\n")
     assert "nowhere" in built(tmp_path)

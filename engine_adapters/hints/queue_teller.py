@@ -13,17 +13,17 @@ LOGGER = logging.getLogger(__name__)
 CLOSE_S = 1.0
 """How long an engine that ends waits for a call that is on its way."""
 SETTLE_S = 0.02
-"""Who has waited for less is hardly ever told of: the store would fetch what is asked for by then,
+"""The store hardly ever hears of those who wait for less: it would fetch what is asked for by then,
 and its devices would read it twice."""
 
 
 class QueueTeller:
     """Makes one call for all changes since the last one; none while nothing changes.
 
-    Who enters is told of after ``SETTLE_S`` at the latest, and hardly ever if he has left by then;
-    who leaves is told of at once. ``enter`` and ``leave`` return at once, whatever the daemon does.
-    Of one that does not answer, or has lost the queue, the next change tells the whole queue.
-    Thread-safe; raises nothing.
+    The store hears of somebody who entered after ``SETTLE_S`` at the latest, and hardly ever if he
+    has left by then; of somebody who left it hears at once. ``enter`` and ``leave`` return at once,
+    whatever the daemon does. Of one that does not answer, or has lost the queue, the next change
+    tells the whole queue. Thread-safe; raises nothing.
     """
 
     def __init__(self, client: Client) -> None:
