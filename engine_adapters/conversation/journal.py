@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -38,6 +39,8 @@ SETTLE_S = 5.0
 """How long a session that has ended may take to let go of its unflushed words."""
 
 POLL_S = 0.02
+
+AnswerT = TypeVar("AnswerT")
 
 LEASE_MS = 60_000
 """Longer than adding words may take."""
@@ -85,9 +88,7 @@ class Journal:
         info = self._settled(name)
         if info is None:
             if self._client.sequences.create(name + self._suffix, self._layout) is None:
-                raise ConversationError(
-                    f"the store did not answer, or refused {self._kind} {name!r}; see its log"
-                )
+                raise _unanswered(f"{self._kind} {name!r}")
             return ()
         return self._checked(name, info)
 
@@ -146,11 +147,17 @@ class Journal:
 
     def delete(self, name: str) -> bool:
         """Forgets a conversation; False when there was none."""
-        return self._client.sequences.delete(name + self._suffix)
+        return self._answer(
+            "sequence_delete",
+            lambda: self._client.sequences.delete(name + self._suffix),
+            f"to forget {self._kind} {name!r}",
+        )
 
     def names(self) -> list[str]:
         """Names of the namespace's conversations, of all models."""
-        found = self._client.sequences.list()
+        found = self._answer(
+            "sequence_list", self._client.sequences.list, f"a list of every {self._kind}"
+        )
         return [name.removesuffix(self._suffix) for name in found if name.endswith(self._suffix)]
 
     def _keys(self, words: Sequence[int]) -> list[bytes]:
@@ -203,7 +210,11 @@ class Journal:
         """
         deadline_s = self._clock() + SETTLE_S
         while True:
-            info = self._client.sequences.get(name + self._suffix)
+            info = self._answer(
+                "sequence_get",
+                lambda: self._client.sequences.get(name + self._suffix),
+                f"{self._kind} {name!r}",
+            )
             if info is None or info.staged_tokens == info.durable_tokens:
                 self._unsettled.pop(name, None)
                 return info
@@ -213,6 +224,19 @@ class Journal:
             if self._clock() >= deadline_s:
                 raise ConversationError(f"somebody else is adding to {self._kind} {name!r}")
             time.sleep(POLL_S)
+
+    def _answer(self, verb: str, ask: Callable[[], AnswerT], what: str) -> AnswerT:
+        """What the store answers; raises ConversationError where it says nothing.
+
+        To the client that is the same as "there is none". Failures of other threads count too: then
+        somebody asks again without need.
+        """
+        counter = f"{verb}_failed"
+        failures = self._client.counters.get(counter, 0)
+        answer = ask()
+        if not answer and self._client.counters.get(counter, 0) != failures:
+            raise _unanswered(what)
+        return answer
 
     def _read(self, name: str, info: SequenceInfo) -> tuple[int, ...]:
         words: list[int] = []
@@ -271,3 +295,7 @@ class Journal:
         # A small share: snapshots and spans need the arena as well.
         chunk_bytes = Placement.contiguous_bytes(self._layout, 1)
         return max(1, min(CHUNK_WORDS, self._client.region_bytes_max // 16 // chunk_bytes))
+
+
+def _unanswered(what: str) -> ConversationError:
+    return ConversationError(f"the store did not answer, or refused {what}; see its log")

@@ -164,7 +164,7 @@ class Entries:
         title = self._titles().pop(entry_id, None)
         if title is None or (title.tag is None and self._read(title) is None):
             return False
-        return self._journal.delete(str(title))
+        return self._deleted(title)
 
     def _titles(self) -> dict[str, EntryTitle]:
         """By id, those of all entries of the namespace, of other models as well.
@@ -172,7 +172,11 @@ class Entries:
         Those without a tag may be another namespace's: their digest tells.
         """
         tags = (None, namespace_tag(self._namespace()))
-        found = map(EntryTitle.of_name, self._journal.names())
+        try:
+            names = self._journal.names()
+        except ConversationError as error:
+            raise LinkError(str(error)) from error
+        found = map(EntryTitle.of_name, names)
         self._known = {
             title.entry_id: title for title in found if title is not None and title.tag in tags
         }
@@ -200,15 +204,21 @@ class Entries:
         if entry is None or title.digest != self._digest(entry.token_ids, entry.sink_ids):
             return None
         if entry.expires_s is not None and entry.expires_s <= self._clock():
-            self._journal.delete(str(title))
+            self._deleted(title)
             return None
         return entry
+
+    def _deleted(self, title: EntryTitle) -> bool:
+        try:
+            return self._journal.delete(str(title))
+        except ConversationError as error:
+            raise LinkError(str(error)) from error
 
     def _mended(
         self, entry_id: str, token_ids: Sequence[int], ttl_s: int | None, sink_ids: Sequence[int]
     ) -> Entry:
         """Writes an entry once more whose words are lost."""
-        self._journal.delete(str(self._known[entry_id]))
+        self._deleted(self._known[entry_id])
         return self._written(entry_id, token_ids, ttl_s, sink_ids)
 
     def _written(

@@ -260,3 +260,32 @@ def test_a_store_that_is_gone_keeps_nothing(store: MemoryStore, entries: Entries
     for call in (lambda: entries.add([2]), lambda: entries.renew(entry)):
         with pytest.raises(LinkError, match="context cache"):
             call()
+
+
+@pytest.mark.parametrize("call", [CallName.SEQUENCE_GET, CallName.SEQUENCE_LIST])
+def test_an_entry_had_expired_where_the_store_did_not_answer(
+    client: MemoryClient, store: MemoryStore, entries: Entries, call: CallName
+) -> None:
+    """*Bug:* so did one that a store was late with, or that went between two calls."""
+    entry = entries.add([1])
+    store.faults.silent.add(call)
+    # Of this process nobody has met the entry: its names are looked at as well.
+    other = Entries(client, MODEL)
+    with pytest.raises(LinkError, match="did not answer") as failure:
+        other.get(entry.entry_id)
+    assert not isinstance(failure.value, ExpiredError)
+    store.faults.silent.clear()
+    assert other.get(entry.entry_id) == entry
+
+
+def test_an_entry_was_ended_where_the_store_did_not_answer(
+    store: MemoryStore, entries: Entries
+) -> None:
+    """*Bug:* "there was none" was the answer, and the entry went on."""
+    entry = entries.add([1])
+    store.faults.silent.add(CallName.SEQUENCE_DELETE)
+    with pytest.raises(LinkError, match="did not answer"):
+        entries.expire(entry.entry_id)
+    store.faults.silent.clear()
+    assert entries.get(entry.entry_id) == entry
+    assert entries.expire(entry.entry_id)
