@@ -14,7 +14,8 @@ ones (``rates``, by what was ``recent``). While a history is loaded by layers, h
 waited for (``stake``, with ``read_pace`` for how fast it is) and how many layers are recomputed
 meanwhile (``layer_rates``). Where new tokens follow a history layer by layer, whether that is worth
 it and how long a layer is waited for (``layered``). While nothing is computed, how long a load is
-waited for (``load_limit``), by what steps of the engine take (``step_costs``).
+waited for (``load_limit``), by what steps of the engine take (``step_costs``) and the time that it
+shares with other loads (``load_clock``).
 
 A clock of its own for tests, and the best meeting point in hindsight: ``testing``.
 """
@@ -39,6 +40,7 @@ from engine_adapters.restore.layered.layerwise_limit import LayerwiseLimit
 from engine_adapters.restore.layered.preload import LayeredLoad, Preload
 from engine_adapters.restore.layered.read_meter import ReadMeter
 from engine_adapters.restore.least_squares import Sample
+from engine_adapters.restore.load_clock import LoadClock, LoadShare, LoadShares
 from engine_adapters.restore.load_limit import LoadLimit
 from engine_adapters.restore.meeting import compute_stop
 from engine_adapters.restore.mode import LAYER_MODES, Mode
@@ -77,8 +79,11 @@ __all__ = [
     "LayerSchedule",
     "LayeredLoad",
     "LayerwiseLimit",
+    "LoadClock",
     "LoadCost",
     "LoadLimit",
+    "LoadShare",
+    "LoadShares",
     "Mode",
     "Pointers",
     "Preload",

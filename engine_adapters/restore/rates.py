@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
+from engine_adapters.restore.load_clock import LoadShares
 from engine_adapters.restore.ranges import TokenRange
 from engine_adapters.restore.recent import DOUBT_MOST, NO_DOUBT, Doubt, RecentMean
 
@@ -30,6 +31,7 @@ class Rates:
         "_token_budget",
         "chunk_doubt",
         "chunk_s",
+        "loads",
         "project_s",
         "slowness",
         "step_doubt",
@@ -55,6 +57,8 @@ class Rates:
         """Times as fast as chunks are expected to come by those before them."""
         self.step_tokens = RecentMean(token_budget, weight=1, memory=STEPS_REMEMBERED)
         """Tokens that a step may have of the request."""
+        self.loads = LoadShares()
+        """Those that wait for the store together."""
         self._token_budget = token_budget
 
     @property

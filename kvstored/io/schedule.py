@@ -42,7 +42,8 @@ BURST_COST_BYTES = 4 * 1024 * 1024
 PAUSE_S_MAX = 0.002
 """The longest that a device is kept free for the next request of an active class."""
 QUIET_S = 0.01
-"""After so long without activity above a class it may fill the device's depth."""
+"""After so long without activity above a class it may fill the device's depth. Requests that nobody
+waits for do so only as far as they take no longer together: the next read comes after them."""
 IN_FLIGHT_BEFORE_QUIET = 2
 """Requests of a class in flight before that: what the next read may have to wait for."""
 SILENCE_S = 0.1
@@ -129,6 +130,9 @@ class _Class(Generic[ItemT]):
         self.running = 0
         self.granted_bytes = 0.0
         self.active_until_s = -math.inf
+        self.service_s = 0.0
+        """What the device took for the last request, its time in flight divided by those that
+        shared it."""
         self._tokens_per_byte = share / (sum(one.share for one in above) or math.inf)
         self._tokens_bytes = float(BURST_COST_BYTES)
         self._credited_bytes = 0.0
@@ -154,7 +158,10 @@ class _Class(Generic[ItemT]):
     def may_start_free(self, now_s: float) -> bool:
         """Whether a request may start because there is no activity above."""
         since_s = now_s - self.active_above_until_s()
-        return since_s >= (0 if self.running < IN_FLIGHT_BEFORE_QUIET else QUIET_S)
+        if self.running < IN_FLIGHT_BEFORE_QUIET:
+            return since_s >= 0
+        is_short = isinstance(self.traffic, Foreground) or self.running * self.service_s < QUIET_S
+        return since_s >= QUIET_S and is_short
 
 
 class Schedule(Generic[ItemT]):
@@ -208,11 +215,11 @@ class Schedule(Generic[ItemT]):
         own = self._classes[grant.traffic]
         own.running -= 1
         self._running -= 1
+        own.service_s = (now_s - grant.started_s) / grant.running
         if own.waiting or own.running:
             own.active_until_s = now_s + SILENCE_S
         else:
-            service_s = (now_s - grant.started_s) / grant.running
-            own.active_until_s = now_s + min(service_s, PAUSE_S_MAX)
+            own.active_until_s = now_s + min(own.service_s, PAUSE_S_MAX)
 
     def retry_s(self, now_s: float) -> float | None:
         """After how many seconds ``take`` may answer differently by itself; None if never."""

@@ -103,6 +103,7 @@ class PieceRestoration:
     def close(self) -> RestoreReport:
         """As ``Restoration``."""
         self._reader.close()
+        self._limit.share.end()
         device_bytes, dram_bytes = self._reader.read_bytes()
         return RestoreReport(
             restored_tokens=self._reached.restored_tokens,

@@ -78,13 +78,15 @@ class WindowRestorer:
         options = replace(self._options, compute=compute)
         if is_by_layers:
             by_costs = 1 if times is None else times.buffer_layers
+            share = self._rates.loads.begin(options.clock)
             by_layers = LayerwiseRestoration(
                 reader,
                 window,
                 self._format,
                 self._loader,
-                layerwise_limit(self._format, window_tokens, compute, options, self._rates),
+                layerwise_limit(self._format, window_tokens, compute, self._rates, options, share),
                 options,
+                share=share,
                 buffer_layers=options.buffer_layers or by_costs,
             )
             return by_layers, window

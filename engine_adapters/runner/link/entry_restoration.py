@@ -132,11 +132,13 @@ class EntryRestoration:
     def close(self) -> RestoreReport:
         """As ``Restoration``; ``restored_tokens`` are those that keep their stored states."""
         self._reader.close()
+        self._limit.share.end()
         return self.report_of(self.rows.all_groups)
 
     def _end_loading(self) -> None:
         if not self._is_over:
             self._loader.finish()
+            self._limit.share.end()
             self._ended_s = self._clock()
             self.rows.open_all()
             self._is_over = True

@@ -8,7 +8,13 @@ import math
 from engine_adapters.reading.layer_reader import LayerReader
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
-from engine_adapters.restore import ComputeCost, LayerwiseLimit, Rates, ReadMeter
+from engine_adapters.restore import (
+    ComputeCost,
+    LayerwiseLimit,
+    LoadShare,
+    Rates,
+    ReadMeter,
+)
 from engine_adapters.restore.source import SOURCE_OF
 from engine_adapters.runner.engine.restoration import PIECE_TOKENS, OpenLayers, RestorationState
 from engine_adapters.runner.engine.restore_report import RestoreReport
@@ -23,10 +29,14 @@ def layerwise_limit(
     state_format: StateFormat,
     token_count: int,
     compute: ComputeCost | None,
-    options: RestoreOptions,
     rates: Rates,
+    options: RestoreOptions,
+    share: LoadShare,
 ) -> LayerwiseLimit | None:
-    """That of a history of so many tokens, from now on; None where ``compute`` is not known."""
+    """That of a history of so many tokens, from now on; None where ``compute`` is not known.
+
+    Its seconds are those of ``share``.
+    """
     if compute is None:
         return None
     layout = state_format.layout
@@ -37,7 +47,7 @@ def layerwise_limit(
         step_tokens=max(1.0, rates.step_tokens.value),
         has_pace=state_format.codec is None,
         least_wait_s=options.least_wait_s,
-        now_s=options.clock(),
+        now_s=share(),
     )
 
 
@@ -60,15 +70,17 @@ class LayerwiseRestoration:
         limit: LayerwiseLimit | None,
         options: RestoreOptions,
         *,
+        share: LoadShare,
         buffer_layers: int = 1,
     ) -> None:
-        """Without ``limit`` nothing but the options' time-out ends a wait."""
+        """``limit`` counts the seconds of ``share``; without one only a time-out ends a wait."""
         self._reader = reader
         self._history = history
         self._layout = state_format.layout
         self._layers = LayerReader(reader, self._take, layer_count=self._layout.layer_count)
         self._loader = loader
         self._limit = limit
+        self._share = share
         self._options = options
         self._buffer_layers = buffer_layers
         self._started_s = self._ended_s = options.clock()
@@ -105,7 +117,7 @@ class LayerwiseRestoration:
         taken, gate = self._layers.take(slices_max), self._layers.gate
         if self._limit is not None:
             slices = 0 if gate is None else gate.piece_count * self._layout.layer_count
-            self._limit.take(self._options.clock(), taken / max(1, slices))
+            self._limit.take(self._share(), taken / max(1, slices))
         if taken:
             self._patience.end_wait()
         elif not self._may_wait():
@@ -141,6 +153,7 @@ class LayerwiseRestoration:
     def close(self) -> RestoreReport:
         """As ``Restoration``."""
         self._reader.close()
+        self._share.end()
         device_bytes, dram_bytes = self._reader.read_bytes()
         ended_s = self._ended_s if self._is_over else self._options.clock()
         return RestoreReport(
@@ -163,12 +176,15 @@ class LayerwiseRestoration:
         return is_worth_it and self._patience.remaining_s() > 0
 
     def _look(self) -> None:
-        now_s, arrived_bytes = self._options.clock(), sum(self._reader.read_bytes())
-        is_reading = self._reader.is_reading
-        self._meter.observe(now_s, arrived_bytes, is_reading=is_reading)
+        arrived_bytes, is_reading = sum(self._reader.read_bytes()), self._reader.is_reading
+        self._meter.observe(self._options.clock(), arrived_bytes, is_reading=is_reading)
         if self._limit is not None:
-            was_waiting = self._patience.is_waiting
-            self._limit.look(now_s, arrived_bytes, was_waiting=was_waiting, is_reading=is_reading)
+            self._limit.look(
+                self._share(),
+                arrived_bytes,
+                was_waiting=self._patience.is_waiting,
+                is_reading=is_reading,
+            )
 
     def _take(self, span: Span, layer: int, chunks: range) -> None:
         rates, started_s = self._options.window_rates, self._options.clock()

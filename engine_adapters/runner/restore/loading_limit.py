@@ -9,6 +9,7 @@ from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import (
     ComputeCost,
     LayerRates,
+    LoadShare,
     Rates,
     ReadMeter,
     ReadPace,
@@ -29,7 +30,8 @@ class LoadingLimit:
 
     Without ``compute``, what computing costs, nothing limits it but the restorer's time-out.
     ``rates`` hears how long steps really take, and ``layer_rates`` what layers and reads do; all
-    restorations of a restorer share both.
+    restorations of a restorer share both. Its seconds are those of ``share``: restorations that
+    load together share the store, as they would share the engine.
     """
 
     def __init__(
@@ -49,11 +51,13 @@ class LoadingLimit:
         self._rates = rates
         self._stake: Stake | None = None
         self._clock = clock
-        self._looked_s = now_s = clock()
+        self.share: LoadShare = rates.loads.begin(clock)
+        """Ended with the restoration: the others have its part of the time then."""
+        self._looked_s = shared_s = self.share()
         self._layer_rates = layer_rates
         self._is_on_cpu = is_on_cpu
         """On a GPU work has only been launched when it was timed."""
-        self._meter = ReadMeter(layer_rates, now_s=now_s)
+        self._meter = ReadMeter(layer_rates, now_s=clock())
         self.recomputed_layer_tokens = 0
         """Tokens, each in one layer, that were computed because layers after them are loaded."""
         self.made_s = 0.0
@@ -73,7 +77,7 @@ class LoadingLimit:
         self._pace = ReadPace(
             memory_bytes=history_bytes / PACE_SHARE,
             evidence_s=self._stake.evidence_s,
-            now_s=now_s,
+            now_s=shared_s,
         )
 
     @classmethod
@@ -109,14 +113,14 @@ class LoadingLimit:
         """The restoration looks what has arrived; ``was_waiting`` since it looked last."""
         if self._stake is None and self._layer_rates is None:
             return
-        now_s = self._clock()
+        shared_s = self.share()
         arrived_bytes, is_reading = sum(source.read_bytes()), source.is_reading
         if self._stake is not None:
             if was_waiting:
-                self._stake.spend(now_s - self._looked_s)
-            self._pace.observe(now_s, arrived_bytes, is_reading=is_reading)
-        self._looked_s = now_s
-        self._meter.observe(now_s, arrived_bytes, is_reading=is_reading)
+                self._stake.spend(shared_s - self._looked_s)
+            self._pace.observe(shared_s, arrived_bytes, is_reading=is_reading)
+        self._looked_s = shared_s
+        self._meter.observe(self._clock(), arrived_bytes, is_reading=is_reading)
 
     def end_look(self) -> None:
         """It has taken what it could."""
@@ -188,10 +192,10 @@ class LoadingLimit:
 
     def _charge(self) -> None:
         """Whatever a restoration does within a look is no computing: it spends the stake."""
-        now_s = self._clock()
+        shared_s = self.share()
         if self._stake is not None:
-            self._stake.spend(now_s - self._looked_s)
-        self._looked_s = now_s
+            self._stake.spend(shared_s - self._looked_s)
+        self._looked_s = shared_s
 
     def _remaining_s(self, span: Span) -> float | None:
         if self._format.codec is not None:

@@ -127,15 +127,17 @@ class Restorer:
                 options,
             )
         if options.way is Way.LAYERS:
+            share, token_count = self._rates.loads.begin(options.clock), len(target.token_ids)
             return LayerwiseRestoration(
                 reader,
                 PromptHistory(self._loader, target, chunk_tokens=self._format.layout.chunk_tokens),
                 self._format,
                 self._loader,
                 layerwise_limit(
-                    self._format, len(target.token_ids), options.compute, options, self._rates
+                    self._format, token_count, options.compute, self._rates, options, share
                 ),
                 options,
+                share=share,
                 buffer_layers=options.buffer_layers or 1,
             )
         compute, load = options.compute, options.load

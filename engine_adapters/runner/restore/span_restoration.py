@@ -124,6 +124,7 @@ class SpanRestoration:
     def close(self) -> RestoreReport:
         """As ``Restoration``."""
         self._source.close()
+        self._limit.share.end()
         device_bytes, dram_bytes = self._source.read_bytes()
         ended_s = self._ended_s if self._is_over else self._clock()
         return RestoreReport(

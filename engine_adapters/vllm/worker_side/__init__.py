@@ -1,8 +1,7 @@
 """The connector in a worker: carries out the orders of each step.
 
-In reading order: the time that loads are waited for (``load_clock``), how long one is compared
-with computing (``load_bound``), one load while it runs (``load_job``) on its thread (``loader``),
-saves (``saver``), work between two forwards (``between_forwards``), what
-steps take (``step_timer``), which cores the threads run on
+In reading order: how long a load is waited for, compared with computing (``load_bound``), one load
+while it runs (``load_job``) on its thread (``loader``), saves (``saver``), work between two
+forwards (``between_forwards``), what steps take (``step_timer``), which cores the threads run on
 (``thread_cores``), and the whole (``side``).
 """

@@ -1,8 +1,7 @@
 """How long one load of a worker goes on, compared with computing what it brings."""
 
 from engine_adapters.reading.span_reader import SpanReader
-from engine_adapters.restore import LoadLimit, StepCosts, TokenRange
-from engine_adapters.vllm.worker_side.load_clock import LoadClock
+from engine_adapters.restore import LoadClock, LoadLimit, StepCosts, TokenRange
 
 LOOK_S = 0.005
 """How often it is asked how many bytes have come, while no chunk does."""

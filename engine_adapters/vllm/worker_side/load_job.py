@@ -17,14 +17,13 @@ from engine_adapters.reading.section_reads import AT_ONCE, CHUNKS_AHEAD
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import StoredPieces, known
-from engine_adapters.restore import LEAST_WAIT_S, StepCosts, TokenRange
+from engine_adapters.restore import LEAST_WAIT_S, LoadClock, StepCosts, TokenRange
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.block_span import BlockSpan
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
 from engine_adapters.vllm.worker_side.between_forwards import BetweenForwards
 from engine_adapters.vllm.worker_side.load_bound import LoadBound
-from engine_adapters.vllm.worker_side.load_clock import LoadClock
 from kvstored_client import Client, Order, SliceState, StateLayout
 
 ASK_AHEAD_S = 0.02

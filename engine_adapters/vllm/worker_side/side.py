@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from engine_adapters.device_copies.open_copies import UnknownDeviceError, open_copies
 from engine_adapters.reading.read_policy import SPANS_IN_FLIGHT
 from engine_adapters.reading.section import whole_section
-from engine_adapters.restore import StepCosts
+from engine_adapters.restore import LoadClock, StepCosts
 from engine_adapters.vllm.blocks.block_filler import BlockFiller, Projection
 from engine_adapters.vllm.blocks.block_layout import BlockShapeError
 from engine_adapters.vllm.blocks.block_rows import BlockRows
@@ -22,7 +22,6 @@ from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
 from engine_adapters.vllm.settings.options import AdapterOptions
 from engine_adapters.vllm.worker_side.between_forwards import BetweenForwards
-from engine_adapters.vllm.worker_side.load_clock import LoadClock
 from engine_adapters.vllm.worker_side.load_job import LoadPlace
 from engine_adapters.vllm.worker_side.loader import Loader
 from engine_adapters.vllm.worker_side.saver import Saver

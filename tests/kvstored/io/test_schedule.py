@@ -368,6 +368,31 @@ def test_refuses_a_depth_of_zero() -> None:
         new_schedule(depth=0)
 
 
+def in_flight_alone(traffic: Traffic, *, service_s: float) -> int:
+    """How many requests a device is given that has nothing else to do."""
+    schedule = new_schedule()
+    now_s = 1.0
+    add(schedule, traffic, 4 * DEPTH, now_s=now_s)
+    running = taken(schedule, now_s)
+    for _ in range(DEPTH):
+        now_s += service_s
+        schedule.ended(running.pop(0), now_s)
+        running += taken(schedule, now_s)
+    return len(running)
+
+
+@pytest.mark.parametrize("traffic", Background)
+def test_a_read_waited_for_a_whole_depth_of_what_nobody_waited_for(traffic: Background) -> None:
+    """*Bug:* at 170 MB/s these were 30 ms, after which restorations took the store for silent."""
+    assert in_flight_alone(traffic, service_s=0.0001) == DEPTH
+    assert in_flight_alone(traffic, service_s=QUIET_S / 3) < DEPTH / 2
+    assert in_flight_alone(traffic, service_s=QUIET_S) == IN_FLIGHT_BEFORE_QUIET
+
+
+def test_writes_fill_the_depth_of_any_device() -> None:
+    assert in_flight_alone(Foreground.WRITE, service_s=QUIET_S) == DEPTH
+
+
 def test_what_is_read_ahead_has_a_share_of_its_own() -> None:
     policy = SchedulePolicy(
         write_share=0.15, prefetch_share=0.1, background_share=0.05, write_cost=1.5

@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from engine_adapters.device_copies.copies import DeviceCopies
-from engine_adapters.restore import StepCosts
+from engine_adapters.restore import LoadClock, StepCosts
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.block_span import BlockSpan
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
 from engine_adapters.vllm.worker_side.between_forwards import BetweenForwards
-from engine_adapters.vllm.worker_side.load_clock import LoadClock
 from engine_adapters.vllm.worker_side.load_job import LoadJob, LoadPlace
 from kvstored_client import LayerState, StateKind, StateLayout
 from kvstored_client.testing import ServedRead

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine_adapters.vllm.worker_side.load_clock import LoadClock
+from engine_adapters.restore import LoadClock
 from engine_adapters.vllm.worker_side.loader import Loader
 from tests.engine_adapters.vllm.engine_client import EngineClient
 from tests.engine_adapters.vllm.worker_side.load_job_bench import CHUNKS, Bench, client

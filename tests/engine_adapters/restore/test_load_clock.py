@@ -1,6 +1,6 @@
 """The time that loads have been waited for."""
 
-from engine_adapters.vllm.worker_side.load_clock import LoadClock
+from engine_adapters.restore import LoadClock, LoadShares
 
 
 def test_the_first_look_begins_the_time() -> None:
@@ -48,3 +48,24 @@ def test_what_was_waited_for_the_engine_is_excluded_once() -> None:
     clock.advance(2.0, load_count=1)
     clock.advance(3.0, load_count=1)
     assert clock.now_s == 1.25
+
+
+def test_a_load_ends_once_and_leaves_its_share_to_the_others() -> None:
+    now_s = 100.0
+    shares = LoadShares()
+    first = shares.begin(lambda: now_s)
+    now_s += 1.0
+    assert first() == 1.0
+    second = shares.begin(lambda: now_s)
+    now_s += 2.0
+    assert first() == second() == 2.0
+    second.end()
+    second.end()
+    now_s += 1.0
+    assert first() == 3.0
+    first.end()
+    now_s += 60.0
+    third = shares.begin(lambda: now_s)
+    begun_s = third()
+    now_s += 1.0
+    assert third() - begun_s == 1.0
