@@ -56,6 +56,9 @@ COPY_DEPTH = 2
 """Threads that copy from the DRAM tier: two saturate the memory of small machines."""
 RUN_BYTES_MIN = 512 * 1024
 """Layer-first reads merge layers until a transfer is so large."""
+RUN_S_MIN = 0.001
+"""Or until it takes a device that is limited so long: the first layers of a slow one would come
+with all others."""
 WINDOW_ROUNDS = 4
 """The default window lets each device have so many times its depth in flight."""
 LOG_INTERVAL_S = 5.0
@@ -292,7 +295,7 @@ def tier_limits(config: Config) -> TierLimits:
             copy_depth=COPY_DEPTH,
             window_bytes=WINDOW_ROUNDS * in_flight_bytes,
             plan=PlanLimits(
-                run_bytes_min=min(RUN_BYTES_MIN, settings.read_bytes_max),
+                run_bytes_min=run_bytes_min(settings),
                 run_bytes_max=settings.read_bytes_max,
             ),
         ),
@@ -300,6 +303,13 @@ def tier_limits(config: Config) -> TierLimits:
         namespaces=namespace_limits(config.quotas),
         ttl_s=config.quotas.ttl_s,
     )
+
+
+def run_bytes_min(settings: IoSection) -> int:
+    """How large a transfer of a layer-first read is at least, where it can have several layers."""
+    limit = settings.device_bytes_per_s_max
+    limited_bytes = RUN_BYTES_MIN if limit is None else int(limit * RUN_S_MIN)
+    return min(RUN_BYTES_MIN, settings.read_bytes_max, limited_bytes)
 
 
 def namespace_limits(section: QuotasSection) -> tuple[NamespaceLimits, ...]:
