@@ -90,13 +90,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         yield process
 
 
-@pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[Client]:
-    with Client(daemon.socket_path, arena_bytes="32MiB", reconnect_interval_s=0.0) as client:
-        assert client.available()
-        yield client
-
-
 @pytest.fixture(params=DEVICES)
 def model(
     request: pytest.FixtureRequest, directory: Path, monkeypatch: pytest.MonkeyPatch

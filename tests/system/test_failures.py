@@ -4,7 +4,7 @@ Every test runs a real daemon process and a real model runner.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,6 @@ def laboratory(
 def expected_ids(laboratory: Laboratory) -> tuple[int, ...]:
     """What is generated without any store."""
     return laboratory.run(None).generated_ids
-
-
-@pytest.fixture
-def client(daemon: DaemonProcess) -> Iterator[Client]:
-    with Client(daemon.socket_path, arena_bytes="32MiB", reconnect_interval_s=0.0) as client:
-        assert client.available()
-        yield client
 
 
 def interfere_after(
