@@ -1,18 +1,15 @@
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstored.io.engine import TRAFFIC, Background, Foreground, IoRequest, Operation, Traffic
+from kvstored.io.engine import TRAFFIC, Background, Foreground, Traffic
 from kvstored.io.schedule import (
-    BACKGROUND_DIVISION,
     BURST_COST_BYTES,
     IN_FLIGHT_BEFORE_QUIET,
     PAUSE_S_MAX,
     QUIET_S,
-    REQUEST_COST_BYTES,
     SILENCE_S,
     Grant,
     Schedule,
@@ -302,67 +299,6 @@ def rise_max(values: list[float]) -> float:
     return max(value - low for value, low in zip(values, lows, strict=True))
 
 
-def test_costs_are_told_in_bytes_of_reading() -> None:
-    assert POLICY.cost_bytes(Operation.READ, MIB) == REQUEST_COST_BYTES + MIB
-    assert POLICY.cost_bytes(Operation.WRITE, MIB) == REQUEST_COST_BYTES + 1.5 * MIB
-
-
-@pytest.mark.parametrize(
-    ("write_share", "background_share", "write_cost", "words"),
-    [
-        (0.0, 0.1, 1.0, "above 0"),
-        (0.1, 0.0, 1.0, "above 0"),
-        (0.1, 0.1, 0.0, "above 0"),
-        (0.5, 0.5, 1.0, "leave nothing to reads"),
-    ],
-)
-def test_refuses_impossible_policies(
-    write_share: float, background_share: float, write_cost: float, words: str
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        SchedulePolicy(
-            write_share=write_share,
-            prefetch_share=1e-6,
-            background_share=background_share,
-            write_cost=write_cost,
-        )
-
-
-def test_kinds_of_background_divide_what_they_have_together() -> None:
-    policy = SchedulePolicy(
-        write_share=0.15, prefetch_share=1e-9, background_share=0.05, write_cost=1.5
-    )
-    assert list(policy.shares) == list(TRAFFIC)
-    assert set(BACKGROUND_DIVISION) == set(Background) - {Background.PREFETCH}
-    assert sum(BACKGROUND_DIVISION.values()) == pytest.approx(1)
-    assert sum(policy.shares.values()) == pytest.approx(1)
-    assert policy.shares[Foreground.READ] == pytest.approx(0.8)
-    assert policy.shares[Background.PROMOTION] == pytest.approx(0.03)
-    own = replace(policy, background_shares={Background.SCRUB: 0.1})
-    assert own.shares[Background.SCRUB] == 0.1
-    assert own.shares[Background.PROMOTION] == pytest.approx(0.03)
-    assert own.shares[Foreground.READ] == pytest.approx(0.72)
-
-
-def test_refuses_shares_of_kinds_that_are_nothing_or_leave_nothing() -> None:
-    policy = SchedulePolicy(
-        write_share=0.5, prefetch_share=1e-6, background_share=0.1, write_cost=1.0
-    )
-    with pytest.raises(ValueError, match="above 0"):
-        replace(policy, background_shares={Background.SCRUB: 0.0})
-    with pytest.raises(ValueError, match="leave nothing to reads"):
-        replace(policy, background_shares={Background.SCRUB: 0.45})
-
-
-def test_a_write_that_puts_wait_for_is_as_urgent_as_a_read() -> None:
-    request = IoRequest(
-        device_index=0, operation=Operation.WRITE, buffers=(), offset=0, done=lambda _: None
-    )
-    assert request.traffic is Foreground.WRITE
-    assert replace(request, is_awaited=True).traffic is Foreground.READ
-    assert replace(request, background=Background.SCRUB).traffic is Background.SCRUB
-
-
 def test_refuses_a_depth_of_zero() -> None:
     with pytest.raises(ValueError, match="depth must be at least 1, not 0"):
         new_schedule(depth=0)
@@ -391,16 +327,3 @@ def test_a_read_waited_for_a_whole_depth_of_what_nobody_waited_for(traffic: Back
 
 def test_writes_fill_the_depth_of_any_device() -> None:
     assert in_flight_alone(Foreground.WRITE, service_s=QUIET_S) == DEPTH
-
-
-def test_what_is_read_ahead_has_a_share_of_its_own() -> None:
-    policy = SchedulePolicy(
-        write_share=0.15, prefetch_share=0.1, background_share=0.05, write_cost=1.5
-    )
-    assert policy.shares[Background.PREFETCH] == 0.1
-    assert policy.shares[Background.PROMOTION] == pytest.approx(0.03)
-    assert policy.shares[Foreground.READ] == pytest.approx(0.7)
-    own = replace(policy, background_shares={Background.PREFETCH: 0.2})
-    assert own.shares[Background.PREFETCH] == 0.2
-    with pytest.raises(ValueError, match="above 0"):
-        replace(policy, prefetch_share=0.0)
