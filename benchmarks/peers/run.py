@@ -39,6 +39,11 @@ from kvstored_client import Ack, Order
 
 PACKAGES = "lmcache==0.5.7rc2 lmcache-rust-raw-block-io==0.5.7rc2"
 """The first release of the engine that a package index has built."""
+GUIDE = (
+    "LMCache runs in an environment of its own: make one with `python -m venv DIR`, "
+    "`DIR/bin/pip install -r benchmarks/peers/requirements.txt` and "
+    f"`DIR/bin/pip install --no-deps {PACKAGES}`, and name it with --peer-python DIR/bin/python"
+)
 SLICE_BYTES = MIB
 COLD, FRESH = 0, 1
 """The peer's sequences: one is written once and only read then, one is put again each time."""
@@ -121,15 +126,10 @@ class _Putter:
         return {PUT: self._workload.payload_bytes / duration_s / GB}
 
 
-def required_interpreter(interpreter: Path | None) -> Path:
-    """The peer's interpreter; raises BenchmarkError when none was named."""
+def required_interpreter(interpreter: Path | None, guide: str = GUIDE) -> Path:
+    """The peer's interpreter; raises BenchmarkError, with the guide, when none was named."""
     if interpreter is None:
-        raise BenchmarkError(
-            "LMCache runs in an environment of its own: make one with `python -m venv DIR`, "
-            "`DIR/bin/pip install -r benchmarks/peers/requirements.txt` and "
-            f"`DIR/bin/pip install --no-deps {PACKAGES}`, and name it with "
-            "--peer-python DIR/bin/python"
-        )
+        raise BenchmarkError(guide)
     return interpreter
 
 

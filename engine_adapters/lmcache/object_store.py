@@ -64,11 +64,11 @@ class ObjectStore:
                     order=Order.HEAD_FIRST,
                     timeout_ms=READ_TIMEOUT_MS,
                 ) as read:
-                    resident = read.wait().resident
-                for number, place in enumerate(places):
-                    if resident[number]:
-                        targets[place][:] = _object_in(region, layout, number)
-                        loaded[place] = True
+                    for number, place in enumerate(places):
+                        # Each is copied while the next one comes.
+                        if read.wait_for(number):
+                            targets[place][:] = _object_in(region, layout, number)
+                            loaded[place] = True
         return loaded
 
     def find(self, names: Sequence[str]) -> list[bool]:
