@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,10 @@ LOOKUP_LEASE_MS = 20_000
 
 SPANS_MAX = 8
 """Calls that share the arena: each takes at most so large a part of it, but one object."""
+PUT_BYTES = 16 * 1024 * 1024
+"""Of one put, but for larger objects: while the daemon takes it another one is filled."""
+PUT_THREADS = SPANS_MAX // 2
+"""Of all calls together; the other half of the arena is for loads."""
 
 Bytes = NDArray[np.uint8]
 
@@ -26,27 +31,49 @@ class ObjectStore:
     def __init__(self, client: Client, *, weights: str) -> None:
         self._client = client
         self._weights = weights
+        self._puts = ThreadPoolExecutor(PUT_THREADS, "kvstored-put")
 
     def store(self, names: Sequence[str], sources: Sequence[Bytes]) -> list[bool]:
         """Which objects can be read from now on."""
-        stored = [False] * len(names)
         keys = self._keys(names)
-        for layout, places in self._spans(sources if keys else ()):
-            region = self._client.allocate(len(places) * _stride(layout))
-            if region is None:
-                continue
-            with region:
-                for number, place in enumerate(places):
-                    _object_in(region, layout, number)[:] = sources[place]
-                report = self._client.put(
-                    layout,
-                    [NewChunk(key=keys[place], token_count=1, stripe=place) for place in places],
-                    Placement.contiguous(region, layout),
-                    timeout_ms=PUT_TIMEOUT_MS,
-                )
-            for place, result in zip(places, report.results, strict=True):
-                stored[place] = result.outcome in (PutOutcome.STORED, PutOutcome.EXISTED)
-        return stored
+        spans = list(self._spans(sources if keys else (), span_bytes=PUT_BYTES))
+        puts = [self._puts.submit(self._put, *span, keys, sources) for span in spans]
+        # The sources are the caller's again when it has an answer, also one that says no.
+        wait(puts)
+        stored: set[int] = set()
+        for span, put in zip(spans, puts, strict=True):
+            found = put.result()
+            if found is None:
+                # The others had the arena.
+                found = self._put(*span, keys, sources)
+            stored.update(found or ())
+        return [place in stored for place in range(len(names))]
+
+    def _put(
+        self,
+        layout: StateLayout,
+        places: Sequence[int],
+        keys: Sequence[bytes],
+        sources: Sequence[Bytes],
+    ) -> list[int] | None:
+        """Stores the objects of some places; which can be read now, None without room for them."""
+        region = self._client.allocate(len(places) * _stride(layout))
+        if region is None:
+            return None
+        with region:
+            for number, place in enumerate(places):
+                _object_in(region, layout, number)[:] = sources[place]
+            report = self._client.put(
+                layout,
+                [NewChunk(key=keys[place], token_count=1, stripe=place) for place in places],
+                Placement.contiguous(region, layout),
+                timeout_ms=PUT_TIMEOUT_MS,
+            )
+        return [
+            place
+            for place, result in zip(places, report.results, strict=True)
+            if result.outcome in (PutOutcome.STORED, PutOutcome.EXISTED)
+        ]
 
     def load(self, names: Sequence[str], targets: Sequence[Bytes]) -> list[bool]:
         """Which objects are in their targets now, every byte of them; the others are as before."""
@@ -56,19 +83,21 @@ class ObjectStore:
             region = self._client.allocate(len(places) * _stride(layout))
             if region is None:
                 continue
-            with region:
-                with self._client.read(
+            with (
+                region,
+                self._client.read(
                     layout,
                     [keys[place] for place in places],
                     Placement.contiguous(region, layout),
                     order=Order.HEAD_FIRST,
                     timeout_ms=READ_TIMEOUT_MS,
-                ) as read:
-                    for number, place in enumerate(places):
-                        # Each is copied while the next one comes.
-                        if read.wait_for(number):
-                            targets[place][:] = _object_in(region, layout, number)
-                            loaded[place] = True
+                ) as read,
+            ):
+                for number, place in enumerate(places):
+                    # Each is copied while the next one comes.
+                    if read.wait_for(number):
+                        targets[place][:] = _object_in(region, layout, number)
+                        loaded[place] = True
         return loaded
 
     def find(self, names: Sequence[str]) -> list[bool]:
@@ -87,6 +116,7 @@ class ObjectStore:
 
     def close(self) -> None:
         """Ends the session; every later call is a miss."""
+        self._puts.shutdown()
         self._client.close()
 
     def _keys(self, names: Sequence[str]) -> list[bytes]:
@@ -96,7 +126,9 @@ class ObjectStore:
         namespace = self._client.namespace
         return [key_of(name, namespace=namespace, weights=self._weights) for name in names]
 
-    def _spans(self, objects: Sequence[Bytes]) -> Iterator[tuple[StateLayout, list[int]]]:
+    def _spans(
+        self, objects: Sequence[Bytes], *, span_bytes: int = OBJECT_BYTES_MAX
+    ) -> Iterator[tuple[StateLayout, list[int]]]:
         """Places of objects of one size that go in one call; without those that are too large."""
         by_size: dict[int, list[int]] = defaultdict(list)
         for place, each in enumerate(objects):
@@ -104,7 +136,7 @@ class ObjectStore:
                 by_size[each.nbytes].append(place)
         for byte_count, places in by_size.items():
             layout = layout_of(byte_count)
-            room = self._client.region_bytes_max // SPANS_MAX
+            room = min(span_bytes, self._client.region_bytes_max // SPANS_MAX)
             step = max(1, room // _stride(layout))
             for first in range(0, len(places), step):
                 yield layout, places[first : first + step]
