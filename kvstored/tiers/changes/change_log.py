@@ -1,9 +1,9 @@
 """What came and went in one namespace: a bounded list with sequence numbers. Pure."""
 
-from collections import deque
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
+
+from kvstored_contract.limits import KEY_BYTES
 
 CHANGES_MAX = 32_768
 """Changes that are remembered."""
@@ -50,10 +50,18 @@ class ChangeLog:
     Sequence numbers begin at 1 and have no gaps, but for ``lose``. Invariant: the changes that
     are remembered are the last ones, so that a follower who takes them for everything
     believes of no chunk that is gone that it is there.
+
+    Its memory is taken when it is made, but for notes: a daemon that runs grows no more by what it
+    remembers.
     """
 
     def __init__(self) -> None:
-        self._changes: deque[Change] = deque()
+        # Not zeros: the system would give the memory of these when something is written there.
+        self._keys = memoryview(bytearray(b"\xff" * (CHANGES_MAX * KEY_BYTES)))
+        self._kinds = bytearray(b"\xff" * CHANGES_MAX)
+        self._notes: dict[int, bytes] = {}
+        """By sequence number, where there is one."""
+        self._count = 0
         self._last = 0
         self._notes_bytes = 0
 
@@ -64,16 +72,23 @@ class ChangeLog:
 
     def add(self, change: Change) -> None:
         """Remembers what happened now, and forgets what is too long ago."""
-        self._changes.append(change)
+        if self._count == CHANGES_MAX:
+            self._forget_oldest()
         self._last += 1
-        self._notes_bytes += len(change.note)
-        while len(self._changes) > CHANGES_MAX or self._notes_bytes > NOTES_BYTES_MAX:
-            self._notes_bytes -= len(self._changes.popleft().note)
+        self._count += 1
+        place = self._last % CHANGES_MAX
+        self._keys[place * KEY_BYTES : (place + 1) * KEY_BYTES] = change.key
+        self._kinds[place] = change.kind.value
+        if change.note:
+            self._notes[self._last] = change.note
+            self._notes_bytes += len(change.note)
+        while self._notes_bytes > NOTES_BYTES_MAX:
+            self._forget_oldest()
 
     def lose(self) -> None:
         """Something happened that nobody can tell chunk by chunk: everybody has to start over."""
-        self._changes.clear()
-        self._notes_bytes = 0
+        self._count = self._notes_bytes = 0
+        self._notes.clear()
         self._last += 1
 
     def after(self, sequence: int | None) -> ChangeSpan:
@@ -81,12 +96,13 @@ class ChangeLog:
 
         None is the place of one who knows nothing, or belongs to another log.
         """
-        oldest = self._last - len(self._changes) + 1
+        oldest = self._last - self._count + 1
         is_lost = sequence is None or not oldest <= sequence + 1 <= self._last + 1
         skipped = 0 if sequence is None or is_lost else sequence + 1 - oldest
         changes: list[Change] = []
         notes_bytes = 0
-        for change in islice(self._changes, skipped, skipped + CHANGES_PER_ANSWER_MAX):
+        for number in range(oldest + skipped, self._last + 1)[:CHANGES_PER_ANSWER_MAX]:
+            change = self._change(number)
             notes_bytes += len(change.note)
             if notes_bytes > ANSWER_NOTES_BYTES_MAX:
                 break
@@ -98,3 +114,12 @@ class ChangeLog:
             is_lost=is_lost,
             has_more=last < self._last,
         )
+
+    def _change(self, number: int) -> Change:
+        place = number % CHANGES_MAX
+        key = bytes(self._keys[place * KEY_BYTES : (place + 1) * KEY_BYTES])
+        return Change(ChangeKind(self._kinds[place]), key, self._notes.get(number, b""))
+
+    def _forget_oldest(self) -> None:
+        self._notes_bytes -= len(self._notes.pop(self._last - self._count + 1, b""))
+        self._count -= 1

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 
 from kvstored.tiers.changes.change_log import (
@@ -9,12 +11,13 @@ from kvstored.tiers.changes.change_log import (
     ChangeKind,
     ChangeLog,
 )
+from kvstored_contract.limits import KEY_BYTES
 
 NOTE_BYTES = 1 << 20
 
 
 def change(number: int, note: bytes = b"") -> Change:
-    return Change(ChangeKind.STORED, number.to_bytes(4, "big"), note)
+    return Change(ChangeKind.STORED, number.to_bytes(KEY_BYTES, "big"), note)
 
 
 def log_of(count: int) -> ChangeLog:
@@ -96,3 +99,23 @@ def test_everybody_starts_over_behind_a_loss() -> None:
     log.add(change(7))
     assert log.after(span.last_sequence).changes == (change(7),)
     assert not log.after(span.last_sequence).is_lost
+
+
+def test_a_daemon_grew_by_what_it_remembered() -> None:
+    """*Bug:* by 4 MiB for each namespace that was asked for its changes once."""
+    log = log_of(1)
+    tracemalloc.start()
+    try:
+        for number in range(CHANGES_MAX + 10):
+            log.add(change(number))
+        grown_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown_bytes < 4096
+    assert log.after(None).changes[0] == change(10)
+
+
+def test_a_key_of_another_length_is_refused() -> None:
+    log = log_of(1)
+    with pytest.raises(ValueError, match="different structures"):
+        log.add(Change(ChangeKind.STORED, b"short"))
