@@ -86,7 +86,7 @@ CODE = {
     "index_scale": ("benchmarks/index_scale", "benchmarks/workload.py", *_KIT, *_STORE),
     "peers": (
         *("benchmarks/peers", "benchmarks/storage", "benchmarks/store_session.py"),
-        *(*_ROUNDS, *_DEVICES, *_KIT, *_STORE),
+        *("engine_adapters/lmcache", *_ROUNDS, *_DEVICES, *_KIT, *_STORE),
     ),
     "pic": ("benchmarks/pic", *_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
     "quality": ("benchmarks/quality", *_TEXT, *_KIT, *_RUNNER, *_STORE),
