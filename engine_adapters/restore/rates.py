@@ -28,10 +28,10 @@ class Rates:
     """
 
     __slots__ = (
+        "_loads",
         "_token_budget",
         "chunk_doubt",
         "chunk_s",
-        "loads",
         "project_s",
         "slowness",
         "step_doubt",
@@ -57,9 +57,15 @@ class Rates:
         """Times as fast as chunks are expected to come by those before them."""
         self.step_tokens = RecentMean(token_budget, weight=1, memory=STEPS_REMEMBERED)
         """Tokens that a step may have of the request."""
-        self.loads = LoadShares()
-        """Those that wait for the store together."""
+        self._loads: LoadShares | None = None
         self._token_budget = token_budget
+
+    @property
+    def loads(self) -> LoadShares:
+        """Those that wait for the store together; Cake computes meanwhile and asks for none."""
+        if self._loads is None:
+            self._loads = LoadShares()
+        return self._loads
 
     @property
     def others_tokens(self) -> float:

@@ -9,6 +9,8 @@ CHANGES_MAX = 32_768
 """Changes that are remembered."""
 NOTES_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of notes that are remembered."""
+PAGE_BYTES = 4096
+"""Of memory, at least."""
 CHANGES_PER_ANSWER_MAX = 2048
 ANSWER_NOTES_BYTES_MAX = 4 * 1024 * 1024
 """Both bound one answer, which has to fit into a message."""
@@ -56,9 +58,8 @@ class ChangeLog:
     """
 
     def __init__(self) -> None:
-        # Not zeros: the system would give the memory of these when something is written there.
-        self._keys = memoryview(bytearray(b"\xff" * (CHANGES_MAX * KEY_BYTES)))
-        self._kinds = bytearray(b"\xff" * CHANGES_MAX)
+        self._keys = memoryview(_taken(CHANGES_MAX * KEY_BYTES))
+        self._kinds = _taken(CHANGES_MAX)
         self._notes: dict[int, bytes] = {}
         """By sequence number, where there is one."""
         self._count = 0
@@ -123,3 +124,10 @@ class ChangeLog:
     def _forget_oldest(self) -> None:
         self._notes_bytes -= len(self._notes.pop(self._last - self._count + 1, b""))
         self._count -= 1
+
+
+def _taken(byte_count: int) -> bytearray:
+    """Memory that the system has given: of zeros alone it gives a page when it is written to."""
+    memory = bytearray(byte_count)
+    memory[::PAGE_BYTES] = b"\xff" * len(range(0, byte_count, PAGE_BYTES))
+    return memory

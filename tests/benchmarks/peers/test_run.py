@@ -13,6 +13,7 @@ from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.interleave import Rounds
 from benchmarks.peers import BENCHMARK
 from benchmarks.peers.run import SLICE_BYTES, measure, peer_file_bytes
+from benchmarks.peers.series import FIGURES
 from benchmarks.storage.scale import FULL, QUICK
 from benchmarks.workload import GIB, MIB
 from tests.benchmarks.peers.test_peer_process import SCRIPTED
@@ -43,7 +44,7 @@ def settings(tmp_path: Path, peer_python: Path | None = None) -> Settings:
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 def test_all_sides_are_measured_and_nothing_is_left(tmp_path: Path) -> None:
     found = measure(settings(tmp_path, Path(sys.executable)), TINY, SCRIPTED)
-    assert {one.key for one in found if one.is_figure} == set(BENCHMARK.figures)
+    assert {one.key for one in found if one.is_figure} == set(FIGURES)
     assert all(len(one.samples) == 2 and min(one.samples) > 0 for one in found)
     assert list(tmp_path.iterdir()) == []
 

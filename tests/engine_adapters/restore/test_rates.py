@@ -44,3 +44,8 @@ def test_loading_costs_what_was_measured_lately() -> None:
 def test_chunks_that_seem_to_come_at_once_take_some_time() -> None:
     rates = Rates(None, token_budget=16)
     assert rates.load_cost(LoadCost(chunk_s=1.0)).chunk_s > 0
+
+
+def test_loads_that_share_the_rates_share_the_time() -> None:
+    rates = Rates(None, token_budget=1)
+    assert rates.loads is rates.loads

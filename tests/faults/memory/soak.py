@@ -78,6 +78,7 @@ def soak(
     daemon: DaemonProcess, *, warm_up_s: float, seconds: float, phases: int, seed: int
 ) -> SoakReport:
     """Loads the daemon; fails with its log when it ends."""
+    follow(daemon)
     crowd = [Load(daemon.socket_path, seed=seed + number) for number in range(CROWD)]
     run_phase(crowd, warm_up_s / 2)
     loads = crowd[:THREADS]
@@ -97,6 +98,12 @@ def soak(
         append_rows=append_rows(daemon),
         tails=open_tails(daemon),
     )
+
+
+def follow(daemon: DaemonProcess) -> None:
+    """Has the daemon remember changes, as for a router: that memory is taken at once."""
+    with Client(daemon.socket_path, arena_bytes=ARENA_BYTES, strict=True) as client:
+        assert client.changes() is not None
 
 
 def append_rows(daemon: DaemonProcess) -> int:
