@@ -223,7 +223,8 @@ def test_request_that_may_not_read_saves_and_holds_no_lease(start: Start) -> Non
     bench = start(stored=2 * CHUNK_TOKENS)
     released = Mock(wraps=bench.side.lookup.release)
     bench.side.lookup.release = released  # type: ignore[method-assign]
-    bench.add("a", PROMPT).skip_reading_prefix_cache = True
+    # So many tokens that it still runs when its look-up is answered.
+    bench.add("a", PROMPT, max_tokens=300).skip_reading_prefix_cache = True
     orders = bench.step_until(lambda orders: orders.saves)
     bench.run()
     assert [save.first_chunk for save in orders.saves] == [2]
