@@ -1,6 +1,6 @@
 """LMCache over kvstored and over its own file adapter, by LMCache's own benchmark, in turn.
 
-Objects are stored, loaded again from memory (its page cache, our DRAM), and once more from the
+Objects are stored, loaded again from memory (the page cache, our DRAM), and once more from the
 device. The file adapter is taken as it comes, and with direct I/O, which keeps nothing in memory.
 """
 
@@ -56,12 +56,11 @@ class L2Lab:
 
     def alternatives(self) -> tuple[Alternative, ...]:
         """All that are compared."""
-        runs: dict[str, Callable[[], Measured]] = {
-            OURS: self._over_kvstored,
-            FILES: lambda: self._over_files(FILES, is_direct=False),
-            DIRECT: lambda: self._over_files(DIRECT, is_direct=True),
-        }
-        return tuple(Alternative(run=run) for run in runs.values())
+        return (
+            Alternative(run=self._over_kvstored),
+            Alternative(run=lambda: self._over_files(FILES, is_direct=False)),
+            Alternative(run=lambda: self._over_files(DIRECT, is_direct=True)),
+        )
 
     def _over_kvstored(self) -> Measured:
         with scratch_folder(self.folder, 0) as folder, DaemonProcess(self._options(folder)) as it:

@@ -1,6 +1,7 @@
 """LMCache over kvstored and over files, with a scripted LMCache: it is not in this environment."""
 
 import io
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -76,11 +77,29 @@ def test_a_rate_is_that_of_a_batch() -> None:
     assert rate_of({"metrics": {"op_2": operation}}, OBJECTS) == pytest.approx(2 * MIB / 0.004)
 
 
-def test_files_stay_when_memory_forgets_them(tmp_path: Path) -> None:
+def test_files_are_on_media_before_memory_forgets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not written stays in the page cache, whatever it is told."""
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "file").write_bytes(b"kept")
+    path = tmp_path / "folder" / "file"
+    path.write_bytes(b"kept")
+    done: list[tuple[str, str]] = []
+
+    def note(name: str) -> None:
+        call = getattr(os, name)
+
+        def noted(file: int, *arguments: int) -> None:
+            done.append((name, str(Path(f"/proc/self/fd/{file}").readlink())))
+            call(file, *arguments)
+
+        monkeypatch.setattr(os, name, noted)
+
+    note("fsync")
+    note("posix_fadvise")
     drop_from_memory(tmp_path)
-    assert (tmp_path / "folder" / "file").read_bytes() == b"kept"
+    assert done == [("fsync", str(path)), ("posix_fadvise", str(path))]
+    assert path.read_bytes() == b"kept"
 
 
 def test_the_full_size_is_half_a_gibibyte_after_a_batch_that_warms_up() -> None:

@@ -3,12 +3,13 @@
 import logging
 import os
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 
 from engine_adapters.lmcache import Connector
 from engine_adapters.lmcache.stored_object import OBJECT_BYTES_MAX, key_of
-from kvstored_client import Reason
+from kvstored_client import Reason, Region
 from kvstored_client.testing import CallName, MemoryClient, MemoryStore
 from tests.engine_adapters.lmcache.calls import completed, deleted, found, loaded, stored, view_of
 
@@ -48,6 +49,21 @@ def test_objects_of_several_sizes_go_together(connector: Connector) -> None:
     assert stored(connector, objects) == (True, [True] * 5)
     for name, data in objects.items():
         assert loaded(connector, [name], len(data)) == [data]
+
+
+def test_an_object_was_not_stored_while_others_had_the_arena(
+    connector: Connector, client: MemoryClient
+) -> None:
+    """Bug: puts of one call run together, and the arena may have no room for all of them."""
+    refused = [None]
+    allocate = client.allocate
+
+    def refuse_once(byte_count: int) -> Region | None:
+        return refused.pop() if refused else allocate(byte_count)
+
+    with patch.object(client, "allocate", side_effect=refuse_once):
+        assert stored(connector, OBJECTS) == (True, [True] * 7)
+    assert not refused
 
 
 def test_objects_that_do_not_fit_into_the_arena_at_once_go_in_parts(
