@@ -80,7 +80,7 @@ def test_a_rate_is_that_of_a_batch() -> None:
 def test_files_are_on_media_before_memory_forgets_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not written stays in the page cache, whatever it is told."""
+    """What is not written stays in the page cache, whatever is said to it."""
     (tmp_path / "folder").mkdir()
     path = tmp_path / "folder" / "file"
     path.write_bytes(b"kept")
