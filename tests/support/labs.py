@@ -38,7 +38,7 @@ CHURN_KILLS = Lab(
     file="faults/kill/test_random_kills.py",
     cases="kills under load",
     smoke=6,
-    quick=80,
+    quick=40,
     long=300,
 )
 EVICTING_KILLS = Lab(
@@ -46,7 +46,7 @@ EVICTING_KILLS = Lab(
     file="faults/kill/test_random_kills.py",
     cases="kills of a full store",
     smoke=4,
-    quick=80,
+    quick=40,
     long=200,
 )
 CALL_KILLS = Lab(
@@ -54,7 +54,7 @@ CALL_KILLS = Lab(
     file="faults/kill/test_call_kills.py",
     cases="system calls of each moment",
     smoke=2,
-    quick=15,
+    quick=8,
     long=EVERY,
 )
 RING_CALL_KILLS = Lab(
@@ -62,7 +62,7 @@ RING_CALL_KILLS = Lab(
     file="faults/kill/test_call_kills.py",
     cases="system calls of a put by io_uring",
     smoke=None,
-    quick=15,
+    quick=8,
     long=EVERY,
 )
 TRACER_KILLS = Lab(
@@ -78,7 +78,7 @@ CLIENT_CALL_KILLS = Lab(
     file="faults/kill/test_client_kills.py",
     cases="system calls of each action",
     smoke=None,
-    quick=25,
+    quick=15,
     long=EVERY,
 )
 CLIENT_KILLS = Lab(
@@ -135,7 +135,7 @@ POWER_STATES = Lab(
     file="faults/power/test_power.py",
     cases="states that a cut leaves",
     smoke=200,
-    quick=5_000,
+    quick=2_500,
     long=15_000,
 )
 BREAKAGES = Lab(
@@ -152,7 +152,7 @@ FLIPS = Lab(
     file="faults/media/test_flips.py",
     cases="flips",
     smoke=5_000,
-    quick=100_000,
+    quick=50_000,
     long=500_000,
 )
 STORE_WALKS = Lab(
@@ -184,7 +184,7 @@ NTH_CALLS = Lab(
     file="faults/media/test_nth_call.py",
     cases="calls from one that fails to the next one that does",
     smoke=20,
-    quick=4,
+    quick=6,
     long=1,
 )
 CUTS = Lab(
@@ -225,7 +225,7 @@ TIMED_CALLS = Lab(
     file="faults/clients/test_timing.py",
     cases="calls that are timed, of each kind",
     smoke=None,
-    quick=4_000,
+    quick=2_000,
     long=10_000,
 )
 
@@ -251,8 +251,8 @@ INDEX_ROOMS = Lab(
     file="kvstored/store/index/test_room.py",
     cases="sizes of a map",
     smoke=1,
-    quick=3,
-    long=None,
+    quick=2,
+    long=3,
 )
 
 INDEX_FLIPS = Lab(
@@ -260,7 +260,7 @@ INDEX_FLIPS = Lab(
     file="faults/index/test_flips.py",
     cases="changed bytes for each kind of stop",
     smoke=5,
-    quick=50,
+    quick=25,
     long=1000,
 )
 LOST_INDEXES = Lab(
@@ -293,7 +293,7 @@ TRAFFIC = Lab(
     file="kvstored/tiers/test_fragmentation.py",
     cases="runs of random traffic of three classes",
     smoke=None,
-    quick=3,
+    quick=2,
     long=None,
 )
 ENCODED_TRAFFIC = Lab(
@@ -301,7 +301,7 @@ ENCODED_TRAFFIC = Lab(
     file="kvstored/tiers/test_fragmentation.py",
     cases="runs of random traffic of encoded chunks",
     smoke=None,
-    quick=3,
+    quick=2,
     long=None,
 )
 RESTORATIONS = Lab(
@@ -317,7 +317,7 @@ TALK_WALKS = Lab(
     file="engine_adapters/runner/conversation/test_machine.py",
     cases="runs of the state machine of conversations",
     smoke=8,
-    quick=80,
+    quick=50,
     long=1000,
 )
 TALK_WALK_STEPS = Lab(
@@ -333,7 +333,7 @@ TALKS = Lab(
     file="system/test_conversations.py",
     cases="conversations with evictions, cuts and kills",
     smoke=4,
-    quick=16,
+    quick=12,
     long=200,
 )
 TALK_TURNS = Lab(
@@ -349,7 +349,7 @@ TALK_KILLS = Lab(
     file="system/test_conversations.py",
     cases="kills of engine, daemon or both",
     smoke=3,
-    quick=12,
+    quick=8,
     long=120,
 )
 FAILING_USES = Lab(
