@@ -294,7 +294,7 @@ TRAFFIC = Lab(
     cases="runs of random traffic of three classes",
     smoke=None,
     quick=2,
-    long=None,
+    long=3,
 )
 ENCODED_TRAFFIC = Lab(
     promise="slabs and classes waste little",
@@ -302,7 +302,7 @@ ENCODED_TRAFFIC = Lab(
     cases="runs of random traffic of encoded chunks",
     smoke=None,
     quick=2,
-    long=None,
+    long=3,
 )
 RESTORATIONS = Lab(
     promise="whatever is missing, the tokens are the same",
