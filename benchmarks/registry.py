@@ -102,6 +102,7 @@ CODE = {
             "benchmarks/vllm",
             "benchmarks/cake/traces.py",
             "engine_adapters/vllm",
+            "engine_adapters/link",
             "engine_adapters/weights_identity.py",
         ),
         *(*_ROUNDS, *_KIT, *_READING, *_STORE),

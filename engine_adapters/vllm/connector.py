@@ -46,8 +46,8 @@ from engine_adapters.vllm.settings.options import AdapterOptions, RestoreMode
 from engine_adapters.vllm.settings.state_kinds import (
     all_kv,
     engine_profile,
-    hcache_kinds,
     state_layout,
+    stored_kinds,
 )
 from engine_adapters.vllm.settings.support import (
     Support,
@@ -352,9 +352,7 @@ class KvstoredConnector(KVConnectorBase_V1):
         if mode is RestoreMode.AUTO:
             stores_hidden = projects_hidden and choice.prefers_hidden
         else:
-            stores_hidden = mode is RestoreMode.HCACHE and StateKind.HIDDEN in hcache_kinds(
-                shape, self._profile
-            )
+            stores_hidden = StateKind.HIDDEN in stored_kinds(mode, shape, self._profile)
         return replace(choice, stores_hidden=stores_hidden)
 
     def _make_worker_side(self) -> WorkerSide:
@@ -386,7 +384,7 @@ class KvstoredConnector(KVConnectorBase_V1):
             fingerprint,
             dtype=cache_dtype(self._vllm_config),
             shape=shape,
-            kinds=hcache_kinds(shape, self._profile)
+            kinds=stored_kinds(self._support.mode, shape, self._profile)
             if self._choice.stores_hidden
             else all_kv(shape),
             chunk_tokens=self._options.chunk_tokens_for(shape.block_tokens),

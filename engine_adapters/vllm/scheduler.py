@@ -35,6 +35,8 @@ class _Overtaking(_Base):
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """A step; requests that jumped are taken through the path of resumed ones first."""
+        if self._side is not None:
+            self._side.jump_linked()
         for request_id, position in self._jumps.items():
             self._resume_at(request_id, position)
         self._jumps.clear()

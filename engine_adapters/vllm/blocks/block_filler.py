@@ -88,7 +88,7 @@ class BlockFiller:
                 parts = self._parts(slices_of(layer), first_chunk, copies)
                 if state.kind is StateKind.HIDDEN:
                     source = parts[0] if len(parts) == 1 else torch.cat(parts)
-                    landings.append(self._project(layer, source, block_ids, copies))
+                    landings.append(self._project(layer, source, copies))
                 else:
                     landings.append(self._blocks.scatter(layer, block_ids, parts, after=after))
         except BaseException:
@@ -113,21 +113,24 @@ class BlockFiller:
             runs.append((first, stop))
         return [flat[first:stop] for first, stop in runs]
 
-    def _project(
-        self, layer: int, source: Tensor, block_ids: Sequence[int], copies: Sequence[BlockCopy]
-    ) -> Landing:
+    def _positions(self, copy: BlockCopy) -> Tensor:
+        """Of all tokens of the blocks."""
+        first = copy.first_token
+        if first is None:
+            first = copy.chunk * self._layout.chunk_tokens + copy.first_block * self._block_tokens
+        return torch.arange(first, first + copy.block_count * self._block_tokens)
+
+    def _slots(self, copy: BlockCopy) -> Tensor:
+        """Where these tokens lie in the cache."""
+        first = (copy.first_token or 0) % self._block_tokens
+        places = torch.arange(first, first + copy.block_count * self._block_tokens)
+        blocks = torch.tensor(copy.block_ids)[places // self._block_tokens]
+        return blocks * self._block_tokens + places % self._block_tokens
+
+    def _project(self, layer: int, source: Tensor, copies: Sequence[BlockCopy]) -> Landing:
         assert self._projection is not None, "layouts with hidden states have a projection"
-        tokens = torch.arange(self._block_tokens)
-        slots = (torch.tensor(block_ids)[:, None] * self._block_tokens + tokens).flatten()
-        positions = torch.cat(
-            [
-                torch.arange(
-                    copy.chunk * self._layout.chunk_tokens + copy.first_block * self._block_tokens,
-                    copy.chunk * self._layout.chunk_tokens + copy.stop_block * self._block_tokens,
-                )
-                for copy in copies
-            ]
-        )
+        positions = torch.cat([self._positions(copy) for copy in copies])
+        slots = torch.cat([self._slots(copy) for copy in copies])
         inputs = source.view(self._dtype).view(len(slots), -1)
         with self._blocks.copies.brought(inputs) as brought:
             device = brought.tensor.device

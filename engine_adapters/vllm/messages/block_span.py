@@ -6,12 +6,22 @@ from typing import NamedTuple
 
 
 class BlockCopy(NamedTuple):
-    """Blocks ``first_block`` to ``stop_block - 1`` of ``chunk`` go to ``block_ids``."""
+    """Blocks ``first_block`` to ``stop_block - 1`` of ``chunk`` go to ``block_ids``.
+
+    ``first_token`` is the position of the first of their tokens, where that is not the one that
+    chunk and block have in a stored prefix; it lies in the first of ``block_ids``.
+    """
 
     chunk: int
     first_block: int
     stop_block: int
     block_ids: Sequence[int]
+    first_token: int | None = None
+
+    @property
+    def block_count(self) -> int:
+        """Blocks of the chunk that are copied."""
+        return self.stop_block - self.first_block
 
 
 def usable_tokens(*, stored_tokens: int, request_tokens: int, block_tokens: int) -> int:

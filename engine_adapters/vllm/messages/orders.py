@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from engine_adapters.restore import TokenRange
 from engine_adapters.vllm.messages.block_span import BlockSpan
+from engine_adapters.vllm.messages.linked_span import LinkedSpan
 
 NO_TOKENS = TokenRange(0, 0)
 
@@ -52,14 +53,24 @@ class LoadOrder:
 
     ``load_id`` is never used again; ``chain_keys`` are those of ``span.chunks``. A load that is
     ``overtaken`` goes from the back while the engine computes from the front (Cake, section 4);
-    any other one is waited for.
+    any other one is waited for. One that ``is_linked`` is both: its request runs, and waits itself.
     """
 
     load_id: int
     request_id: str
-    span: BlockSpan
+    span: BlockSpan | LinkedSpan
     chain_keys: tuple[bytes, ...]
     overtaken: bool = False
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether it brings chunks of entries to a request that runs (EPIC)."""
+        return isinstance(self.span, LinkedSpan)
+
+    @property
+    def is_from_end(self) -> bool:
+        """Whether its last chunk comes first."""
+        return self.overtaken and not self.is_linked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +101,8 @@ class StepOrders:
 class LoadProgress:
     """How far some workers are with an overtaken load.
 
-    ``workers`` of them have all chunks of the load from ``first_loaded`` on in their blocks.
+    ``workers`` of them have all chunks of the load from ``first_loaded`` on in their blocks; of a
+    linked load, which one worker brings, all up to that one.
     """
 
     first_loaded: int

@@ -3,6 +3,7 @@
 import time
 
 from engine_adapters.vllm.scheduler_side.found import Found, Question
+from engine_adapters.vllm.scheduler_side.link_question import LinkQuestion
 from engine_adapters.vllm.scheduler_side.lookup import Lookup
 from engine_adapters.vllm.scheduler_side.request_track import RequestTrack
 from engine_adapters.vllm.scheduler_side.step_budget import StepBudget
@@ -30,9 +31,17 @@ class Answers:
         track.tried_admission = track.request.num_preemptions
         # The chain is the look-up's until it answers.
         chain, track.chain = track.chain, None
-        track.question = self._lookup.ask(
-            track.identity, list(track.request.all_token_ids), chain=chain
-        )
+        token_ids = list(track.request.all_token_ids)
+        if track.linking is None:
+            track.question = self._lookup.ask(track.identity, token_ids, chain=chain)
+        else:
+            entries = track.linking.request.entries
+            track.question = LinkQuestion(
+                [
+                    self._lookup.ask(track.identity, token_ids[entry.start : entry.stop])
+                    for entry in entries
+                ]
+            )
         return track.question
 
     def get(self, track: RequestTrack) -> Found | None:
@@ -52,9 +61,10 @@ class Answers:
             # The deadline is over. What still comes has leases.
             self._lookup.drop(question)
         track.chain = found.chain
-        track.saved_chunks = max(track.saved_chunks, found.chunk_count)
         track.found = found
-        self._telling.show(track, found)
+        if track.linking is None:
+            track.saved_chunks = max(track.saved_chunks, found.chunk_count)
+            self._telling.show(track, found)
         return found
 
     def has(self, track: RequestTrack) -> bool:

@@ -19,12 +19,19 @@ class Found:
     """The longest prefix that all ranks have stored.
 
     ``chain`` is None when there is no daemon that takes the layouts. ``leases`` keep the chunks
-    from being evicted.
+    from being evicted. ``entries`` are what was found of each entry of a linked prompt, whose own
+    leases are among these.
     """
 
     chain: KeyChain | None = None
     chunk_count: int = 0
     leases: tuple[Held, ...] = ()
+    entries: tuple["Found", ...] = ()
+
+    def chain_keys(self, chunks: range) -> tuple[bytes, ...]:
+        """Those of some of its chunks."""
+        assert self.chain is not None, "chunks were found, so there is a chain"
+        return tuple(self.chain.extend(())[chunks.start : chunks.stop])
 
 
 class Question(Protocol):

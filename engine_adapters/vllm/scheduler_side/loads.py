@@ -1,6 +1,9 @@
 """The loads of one engine: ordered, cancelled, ended. Pure."""
 
+from collections.abc import Sequence
+
 from engine_adapters.vllm.messages.block_span import BlockSpan
+from engine_adapters.vllm.messages.linked_span import LinkedSpan
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
 from engine_adapters.vllm.messages.tally import Tally
 from engine_adapters.vllm.scheduler_side.found import Found
@@ -18,7 +21,7 @@ class Loads:
     def __init__(
         self, *, worker_count: int, block_tokens: int, is_projected: bool, tally: Tally
     ) -> None:
-        self._worker_count = worker_count
+        self.worker_count = worker_count
         self._block_tokens = block_tokens
         self._is_projected = is_projected
         self._tally = tally
@@ -33,16 +36,23 @@ class Loads:
         return bool(self._ordered or self._cancelled)
 
     def order(
-        self, track: RequestTrack, found: Found, span: BlockSpan, *, is_overtaken: bool
+        self,
+        track: RequestTrack,
+        found: Found,
+        span: BlockSpan | LinkedSpan,
+        chain_keys: Sequence[bytes],
+        *,
+        is_overtaken: bool,
     ) -> None:
-        """Orders a load of what was found for ``span``; it keeps the leases until it ends."""
-        assert found.chain is not None, "chunks were found, so there is a chain"
-        chain_keys = found.chain.extend(())
+        """Orders a load of the chunks of ``span``, by their keys.
+
+        It keeps the leases of what was found until it ends.
+        """
         order = LoadOrder(
             load_id=self._next_load_id,
             request_id=track.request.request_id,
             span=span,
-            chain_keys=tuple(chain_keys[span.chunks.start : span.chunks.stop]),
+            chain_keys=tuple(chain_keys),
             overtaken=is_overtaken,
         )
         self._next_load_id += 1
@@ -50,8 +60,8 @@ class Loads:
             load_id=order.load_id,
             request_id=order.request_id,
             found=found,
-            worker_count=self._worker_count,
-            workers_left=self._worker_count,
+            worker_count=self.worker_count,
+            workers_left=self.worker_count,
             is_overtaken=is_overtaken,
         )
         self._running[order.load_id] = track.load

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from engine_adapters.vllm.identity.chunk_keys import KeyChain, RequestIdentity
 from engine_adapters.vllm.messages.engine_request import EngineRequest
 from engine_adapters.vllm.scheduler_side.found import Found, Question
+from engine_adapters.vllm.scheduler_side.linking import Linking
 from engine_adapters.vllm.scheduler_side.overtaking import Overtaking
 from engine_adapters.vllm.scheduler_side.running_load import RunningLoad
 
@@ -21,6 +22,7 @@ class RequestTrack:
     ``question`` is on its way to the store; ``found`` is an answer that was not used yet, with its
     leases. ``load`` is the load that may write to the request's blocks. ``overtaking`` holds both
     pointers of a request that runs while it is loaded, until it has jumped, is preempted or ends.
+    A request with a ``linking`` saves nothing: its states depend on what it was linked with.
     """
 
     request: EngineRequest
@@ -33,6 +35,7 @@ class RequestTrack:
     found: Found | None = None
     load: RunningLoad | None = None
     overtaking: Overtaking | None = None
+    linking: Linking | None = None
 
     def chunks_to_save(self, *, computed_tokens: int, known_tokens: int) -> range:
         """Chunks that are complete when ``computed_tokens`` are, and were not saved before.
@@ -44,7 +47,7 @@ class RequestTrack:
 
     def has_new_chunk(self, computed_tokens: int) -> bool:
         """Whether a chunk that was not saved is complete when ``computed_tokens`` are."""
-        return computed_tokens // self.chunk_tokens > self.saved_chunks
+        return self.linking is None and computed_tokens // self.chunk_tokens > self.saved_chunks
 
     def lose(self, chunks: tuple[int, ...]) -> None:
         """Chunks that were found did not come: they are computed, and worth storing again."""

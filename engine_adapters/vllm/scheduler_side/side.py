@@ -25,6 +25,8 @@ from engine_adapters.vllm.messages.tally import Tally
 from engine_adapters.vllm.scheduler_side.answers import Answers
 from engine_adapters.vllm.scheduler_side.due_counts import DueCounts
 from engine_adapters.vllm.scheduler_side.found import Found
+from engine_adapters.vllm.scheduler_side.linking import Linking
+from engine_adapters.vllm.scheduler_side.links import Links
 from engine_adapters.vllm.scheduler_side.load_choice import LoadChoice
 from engine_adapters.vllm.scheduler_side.loads import Loads
 from engine_adapters.vllm.scheduler_side.lookup import Lookup
@@ -62,7 +64,6 @@ class SchedulerSide:
     ) -> None:
         self._nothing = StepOrders(fingerprint=fingerprint, asks_nothing=True)
         self._choice = choice
-        self._worker_count = worker_count
         self._tracks: dict[str, RequestTrack] = {}
         self._pace = Pace()
         self.lookup = lookup
@@ -72,6 +73,11 @@ class SchedulerSide:
         self.telling = Telling(follower)
         self._hints = hints
         self._identities = StoreIdentities(identifier, self.tally)
+        self._links = Links(
+            is_on=choice.mode is RestoreMode.PIC,
+            block_tokens=choice.block_tokens,
+            chunk_tokens=choice.chunk_tokens,
+        )
         self._answers = Answers(lookup, self.telling, step_s=options.match_wait_s)
         self._loads = Loads(
             worker_count=worker_count,
@@ -104,8 +110,12 @@ class SchedulerSide:
             request=request, identity=identity, chunk_tokens=self._choice.chunk_tokens
         )
         self._tracks[request.request_id] = track
+        if not request.skip_reading_prefix_cache:
+            self._links.add(track)
         question = self._answers.ask(track)
-        if self._hints is not None and not request.skip_reading_prefix_cache:
+        if self._hints is None or track.linking is not None:
+            return
+        if not request.skip_reading_prefix_cache:
             self._hints.wait(request.request_id, question)
 
     def matched_tokens(
@@ -128,6 +138,10 @@ class SchedulerSide:
         found = self._answers.get(track)
         if found is None:
             return None, False
+        if track.linking is not None:
+            if not self._links.begin(track.linking, found):
+                self._answers.forget(track)
+            return 0, False
         mode = self._choice.mode_of(
             stored_chunks=found.chunk_count,
             request_tokens=request.num_tokens,
@@ -160,6 +174,9 @@ class SchedulerSide:
         if found is None:
             track.overtaking = None
             return
+        if track.linking is not None:
+            self._load_entries(track, track.linking, found, block_tables)
+            return
         usable = self._choice.usable_tokens(
             stored_chunks=found.chunk_count, request_tokens=request.num_tokens
         )
@@ -175,7 +192,8 @@ class SchedulerSide:
         span = self._choice.span(
             block_tables.ids_of(request.request_id), first_token=first_token, usable_tokens=usable
         )
-        self._loads.order(track, found, span, is_overtaken=not load_tokens)
+        keys = found.chain_keys(span.chunks)
+        self._loads.order(track, found, span, keys, is_overtaken=not load_tokens)
 
     def step_orders(
         self,
@@ -189,7 +207,11 @@ class SchedulerSide:
             # One that was admitted again within this step has a load that is new.
             if track is not None and not self._loads.is_ordered(request_id):
                 self._loads.cancel(track)
-                if self._hints is not None and request_id not in scheduled:
+                if track.linking is not None:
+                    # One that goes on elsewhere keeps its blocks, and its position.
+                    if not track.request.num_computed_tokens:
+                        track.linking.give_up()
+                elif self._hints is not None and request_id not in scheduled:
                     saved = Found(chain=track.chain, chunk_count=track.saved_chunks)
                     self._hints.wait_again(request_id, saved)
         claims: dict[int, int] = {}
@@ -199,7 +221,7 @@ class SchedulerSide:
             if track is None:
                 continue
             computed = track.request.num_computed_tokens + token_count
-            if track.load is not None:
+            if track.load is not None and track.linking is None:
                 claims[track.load.load_id] = claimed_chunks(
                     computed_tokens=computed, chunk_tokens=track.chunk_tokens
                 )
@@ -227,11 +249,16 @@ class SchedulerSide:
     def take_report(self, report: WorkerReport) -> None:
         """What the workers said after a step."""
         for load, track in self._overtaken_loads():
+            progress = report.progress.get(load.load_id)
+            is_shown = progress is not None and progress.workers == self._loads.worker_count
+            if track.linking is not None:
+                if progress is not None and is_shown:
+                    track.linking.loaded_to(progress.first_loaded)
+                continue
             overtaking = track.overtaking
             if overtaking is None:
                 continue
-            progress = report.progress.get(load.load_id)
-            if progress is not None and progress.workers == self._worker_count:
+            if progress is not None and is_shown:
                 overtaking.loaded_from(progress.first_loaded)
             self._try_jump(track, overtaking)
         for end in report.ends:
@@ -248,6 +275,7 @@ class SchedulerSide:
         self._due_counts.end_request()
         if self._hints is not None:
             self._hints.leave(request_id)
+        self._links.drop(request_id)
         track = self._tracks.pop(request_id, None)
         if track is not None:
             self._loads.cancel(track)
@@ -256,9 +284,18 @@ class SchedulerSide:
     def clipped_tokens(self, request_id: str, computed_tokens: int, new_tokens: int) -> int:
         """How many of ``new_tokens`` a step should compute: none that loading has sooner."""
         track = self._tracks.get(request_id)
-        if track is None or track.overtaking is None:
+        if track is None:
+            return new_tokens
+        if track.linking is not None:
+            return track.linking.clipped(computed_tokens, new_tokens)
+        if track.overtaking is None:
             return new_tokens
         return track.overtaking.clipped(computed_tokens, new_tokens)
+
+    def jump_linked(self) -> None:
+        """Before a step: takes each linked request over what was loaded, to what it computes."""
+        for track, target, external_tokens in self._links.jumps():
+            self._jump(track, target, external_tokens=external_tokens)
 
     def begin_generation(self) -> None:
         """What was stored may not belong to the model any more: none of it is found from now on."""
@@ -303,19 +340,36 @@ class SchedulerSide:
         target = overtaking.jump_from(position)
         if target is None:
             return
-        self.tally.add("jumps")
-        self.tally.add("jumped_tokens", target - position)
-        self.tally.add("restored_tokens", target - position)
-        note_external_tokens(request, target - position)
         self._loads.cancel(track)
-        self.jump(request, target)
+        self._jump(track, target, external_tokens=target - position)
+
+    def _jump(self, track: RequestTrack, target: int, *, external_tokens: int) -> None:
+        """``external_tokens``: all that were loaded and not computed, of this admission."""
+        token_count = target - track.request.num_computed_tokens
+        self.tally.add("jumps")
+        self.tally.add("jumped_tokens", token_count)
+        self.tally.add("restored_tokens", token_count)
+        note_external_tokens(track.request, external_tokens)
+        self.jump(track.request, target)
+
+    def _load_entries(
+        self, track: RequestTrack, linking: Linking, found: Found, block_tables: BlockTables
+    ) -> None:
+        """Orders what a linked request needs of its entries."""
+        if not (linking.is_begun and block_tables.reserve_all(track.request)):
+            linking.give_up()
+            self.lookup.release(found)
+            return
+        span = self._links.span(linking, block_tables.ids_of(track.request.request_id))
+        keys = self._links.keys(linking, found)
+        self._loads.order(track, found, span, keys, is_overtaken=True)
 
     def _end_load(self, end: LoadEnd) -> None:
         load = self._loads.end(end)
         if load is None:
             return
         track = self._tracks.get(load.request_id)
-        if track is not None and end.lost_chunks:
+        if track is not None and end.lost_chunks and track.linking is None:
             track.lose(end.lost_chunks)
         if load.workers_left:
             if end.lost_chunks and not load.is_overtaken:
@@ -325,7 +379,12 @@ class SchedulerSide:
         self.lookup.release(load.found)
         if track is None or track.load is not load:
             return
-        if not load.is_overtaken:
+        if track.linking is not None:
+            track.load = None
+            track.linking.end_loading(end.lost_chunks)
+            # It runs no more; workers show how far it came until they know that nobody asks.
+            self._loads.stop(load)
+        elif not load.is_overtaken:
             track.load = None
         elif track.overtaking is not None:
             track.overtaking.end_loading()

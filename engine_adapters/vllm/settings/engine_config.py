@@ -155,6 +155,7 @@ def facts_of(vllm_config: Any, kv_cache_config: Any) -> EngineFacts:
         context_parallel_size=parallel.decode_context_parallel_size
         * parallel.prefill_context_parallel_size,
         jumps_positions=not is_v2 or _name(scheduler) in JUMPING_SCHEDULERS,
+        has_jumping_scheduler=_name(scheduler) in JUMPING_SCHEDULERS,
         has_hidden_hooks=parallel.worker_cls == HIDDEN_WORKER,
     )
 

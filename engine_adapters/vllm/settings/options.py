@@ -28,6 +28,8 @@ class RestoreMode(StrEnum):
     """Prefill computes from the front while the store loads from the back (Cake, section 4)."""
     HCACHE = "hcache"
     """Hidden states are stored and projected to keys and values (HCache, section 4.1)."""
+    PIC = "pic"
+    """As hcache; and entries that a request names are linked at any position (EPIC)."""
     AUTO = "auto"
     """The planner chooses for each request by measured costs."""
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine_adapters.restore import CostProfile, LayerSchedule, Mode, Source, schedule_for
+from engine_adapters.vllm.settings.options import RestoreMode
 from kvstored_contract.dtypes import is_dtype
 from kvstored_contract.layout import (
     LayerState,
@@ -51,6 +52,20 @@ def hcache_kinds(shape: StateShape, profile: CostProfile | None) -> tuple[StateK
         StateKind.KV if source is Source.KV else StateKind.HIDDEN
         for source in hcache_schedule(profile, layer_count).sources
     )
+
+
+def stored_kinds(
+    mode: RestoreMode, shape: StateShape, profile: CostProfile | None
+) -> tuple[StateKind, ...]:
+    """What an engine in this mode stores of each layer, if it may store layer inputs.
+
+    In mode ``pic`` all layers as their inputs: these can go to any position.
+    """
+    if mode is RestoreMode.PIC:
+        return (StateKind.HIDDEN,) * len(shape.block_bytes)
+    if mode in (RestoreMode.HCACHE, RestoreMode.AUTO):
+        return hcache_kinds(shape, profile)
+    return all_kv(shape)
 
 
 def engine_profile(profile: CostProfile, shape: StateShape, *, rank_count: int) -> CostProfile:

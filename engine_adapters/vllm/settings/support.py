@@ -12,6 +12,8 @@ COPIED_DEVICES = ("cpu", "cuda")
 """Kinds of device whose memory can be copied; vLLM calls AMD's GPUs cuda, too."""
 HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
 """The worker class that hands out the inputs of layers, as a user names it."""
+HIDDEN_MODES = (RestoreMode.HCACHE, RestoreMode.PIC)
+"""Modes that store layer inputs whatever they cost."""
 WHOLE_INPUTS = (
     "with tensor parallelism every rank has whole layer inputs, and would store and read as many "
     "bytes as all ranks' keys and values together, or more"
@@ -30,9 +32,9 @@ class EngineFacts:
     ``attention`` are the kinds of state of its layers, "full" where each token's keys and
     values are kept for good. ``jumps_positions`` tells whether the model runner looks at a
     running request's position in every step, or the scheduler takes a detour that makes it.
-    ``has_hidden_hooks``: the worker class hands out the inputs of the layers. ``has_lora``: each
-    request may have LoRA weights of its own. ``has_whole_prefills``: what the model makes of a
-    prompt needs all of it in one step.
+    ``has_jumping_scheduler``: the scheduler class is one of ours. ``has_hidden_hooks``: the worker
+    class hands out the inputs of the layers. ``has_lora``: each request may have LoRA weights of
+    its own. ``has_whole_prefills``: what the model makes of a prompt needs all of it in one step.
     """
 
     device: str
@@ -45,6 +47,7 @@ class EngineFacts:
     pipeline_size: int
     context_parallel_size: int
     jumps_positions: bool
+    has_jumping_scheduler: bool
     has_hidden_hooks: bool
 
 
@@ -65,19 +68,27 @@ def supported(asked: RestoreMode, facts: EngineFacts) -> Support:
         return Support(mode=asked)
     if facts.has_window:
         return _prefix(asked, "layers with a sliding window keep to whole prefixes")
-    if asked is RestoreMode.HCACHE and not facts.has_hidden_hooks:
+    if asked in HIDDEN_MODES and not facts.has_hidden_hooks:
         return _prefix(
             asked,
             f"hidden states come from the worker class {HIDDEN_WORKER}, which is not named",
         )
-    if asked is RestoreMode.HCACHE and facts.has_lora:
+    if asked in HIDDEN_MODES and facts.has_lora:
         return _prefix(
             asked, "layer inputs would be projected with the LoRA weights of another request"
         )
-    if asked is RestoreMode.HCACHE and facts.device != "cpu":
+    if asked in HIDDEN_MODES and facts.device != "cpu":
         return _prefix(asked, GRAPHS)
-    if asked is RestoreMode.HCACHE and facts.tensor_size > 1:
+    if asked in HIDDEN_MODES and facts.tensor_size > 1:
         return _prefix(asked, WHOLE_INPUTS)
+    if asked is RestoreMode.PIC and not facts.has_jumping_scheduler:
+        return Support(
+            mode=RestoreMode.HCACHE,
+            reason=(
+                "kvstored uses mode hcache, not pic: requests stop and jump only by the scheduler "
+                f"class {CAKE_SCHEDULER} (or CakeAsyncScheduler), which is not named."
+            ),
+        )
     if asked in (RestoreMode.CAKE, RestoreMode.AUTO) and not facts.jumps_positions:
         return _prefix(
             asked,

@@ -21,6 +21,7 @@ from engine_adapters.restore import LEAST_WAIT_S, LoadClock, StepCosts, TokenRan
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.block_span import BlockSpan
+from engine_adapters.vllm.messages.linked_span import LinkedSpan
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
 from engine_adapters.vllm.worker_side.between_forwards import BetweenForwards
 from engine_adapters.vllm.worker_side.load_bound import LoadBound
@@ -65,18 +66,18 @@ class LoadJob:
     """Copies chunks into the engine's blocks as they arrive, in one direction.
 
     An overtaken load goes from its last chunk down until computing claims the next one (Cake,
-    section 4); any other goes up. What was copied is always the stretch of chunks from where it
-    began. Made, claimed and cancelled on the engine's thread: what that launches after ``claim`` or
-    ``cancel`` finds no block written any more that they name. ``step`` belongs to one thread, and
-    waits for no read and, until it gives up, for no copy.
+    section 4); any other goes up, and so does a linked one. What was copied is always the stretch
+    of chunks from where it began. Made, claimed and cancelled on the engine's thread: what that
+    launches after ``claim`` or ``cancel`` finds no block written any more that they name. ``step``
+    belongs to one thread, and waits for no read and, until it gives up, for no copy.
     """
 
     def __init__(self, order: LoadOrder, place: LoadPlace) -> None:
         self.order = order
         chunks = order.span.chunks
-        self._bound = None if order.overtaken else bound_of(order, place)
+        self._bound = None if order.is_from_end else bound_of(order, place)
         self._place = place
-        self._ordered_chunks = list(reversed(chunks)) if order.overtaken else list(chunks)
+        self._ordered_chunks = list(reversed(chunks)) if order.is_from_end else list(chunks)
         self._launched_chunks = 0
         self._taken_chunks = 0
         self._flights: deque[Flight] = deque()
@@ -92,7 +93,7 @@ class LoadJob:
 
     @property
     def first_loaded(self) -> int | None:
-        """The first of the chunks that lie in their blocks, of an overtaken load."""
+        """The chunk that came last: of an overtaken load the first, of a linked one the last."""
         return self._ordered_chunks[self._taken_chunks - 1] if self._taken_chunks else None
 
     @property
@@ -143,7 +144,7 @@ class LoadJob:
 
     def chunks_ahead(self) -> int:
         """With so many missing chunks a read may share the devices with the next one."""
-        if not self.order.overtaken:
+        if not self.order.is_from_end:
             return AT_ONCE
         chunks = CHUNKS_AHEAD
         if self._taken_chunks > 1:
@@ -173,9 +174,9 @@ class LoadJob:
             ByteFormat(layout),
             find,
             ReadOptions(
-                order=Order.TAIL_FIRST if order.overtaken else Order.HEAD_FIRST,
+                order=Order.TAIL_FIRST if order.is_from_end else Order.HEAD_FIRST,
                 span_chunks=place.span_chunks,
-                from_end=order.overtaken,
+                from_end=order.is_from_end,
                 sections=(whole_section(layout),),
                 chunks_ahead=self.chunks_ahead,
                 is_polling=True,
@@ -188,8 +189,10 @@ class LoadJob:
 
     def _stop_token(self, chunk: int) -> int:
         """The position after the last wanted token of a chunk."""
-        chunk_tokens = self._place.layout.chunk_tokens
-        return min((chunk + 1) * chunk_tokens, tokens_of(self.order.span, chunk_tokens).stop)
+        span, chunk_tokens = self.order.span, self._place.layout.chunk_tokens
+        tokens = tokens_of(span, chunk_tokens)
+        before = tokens.first if isinstance(span, LinkedSpan) else 0
+        return min(before + (chunk + 1) * chunk_tokens, tokens.stop)
 
     def _first_chunk(self, span: Span) -> int:
         """The number of a span's first chunk in the request."""
@@ -303,7 +306,7 @@ class LoadJob:
         self.end = LoadEnd(
             load_id=self.order.load_id,
             loaded_blocks=sum(
-                len(self.order.span.copy_of(chunk).block_ids)
+                self.order.span.copy_of(chunk).block_count
                 for chunk in self._ordered_chunks[: self._taken_chunks]
             ),
             lost_chunks=(self._ordered_chunks[self._taken_chunks],) if lost and is_partial else (),
@@ -314,8 +317,14 @@ class LoadJob:
         self.end = replace(self.end, device_bytes=device_bytes, dram_bytes=dram_bytes)
 
 
-def tokens_of(span: BlockSpan, chunk_tokens: int) -> TokenRange:
-    """The positions that lie in the blocks of a load."""
+def tokens_of(span: BlockSpan | LinkedSpan, chunk_tokens: int) -> TokenRange:
+    """The positions that lie in the blocks of a load.
+
+    Chunks of entries count as if they stood side by side: as many tokens.
+    """
+    if isinstance(span, LinkedSpan):
+        first = span.first_tokens[0]
+        return TokenRange(first, first + len(span.chunks) * chunk_tokens)
     block_tokens = chunk_tokens // span.chunk_blocks
     return TokenRange(span.first_block * block_tokens, span.stop_block * block_tokens)
 

@@ -33,6 +33,38 @@ class BreakableChild(EngineChild):
         (answer,) = self.answers([{"prompt_token_ids": prompt}], sampling, lora_request=adapter)
         return answer
 
+    def linked(
+        self,
+        prompt: list[int],
+        max_tokens: int,
+        entries: list[list[int]],
+        link: str,
+        salt: str | None = None,
+    ) -> dict[str, Any]:
+        """A greedy answer to a prompt of linked entries, with log-probabilities of its first token.
+
+        ``[token, log-probability]`` of the eight likeliest.
+        """
+        from vllm import SamplingParams
+
+        sampling = SamplingParams(
+            temperature=0,
+            max_tokens=max_tokens,
+            ignore_eos=True,
+            logprobs=8,
+            extra_args={"kv_transfer_params": {"entries": entries, "link": link}},
+        )
+        request: dict[str, Any] = {"prompt_token_ids": prompt}
+        if salt is not None:
+            request["cache_salt"] = salt
+        (output,) = self.llm.generate([request], sampling, use_tqdm=False)
+        (one,) = output.outputs
+        first = one.logprobs[0]
+        return {
+            "tokens": list(one.token_ids),
+            "logprobs": [[token, each.logprob] for token, each in first.items()],
+        }
+
     def rank_keys(self, prompt: list[int]) -> list[str]:
         """Keys in hexadecimal under which the chunks of a prompt are stored."""
         from engine_adapters.vllm.identity.chunk_keys import KeyChain, RequestIdentity, rank_key
@@ -99,12 +131,13 @@ class BreakableChild(EngineChild):
         self._hold(lambda: not loader.is_busy)
         return True
 
-    def abort_in_load(self, prompt: list[int]) -> bool:
+    def abort_in_load(self, prompt: list[int], entries: list[list[int]] | None = None) -> bool:
         """A request that is aborted when the signal of ``in_load`` was sent."""
         from vllm import SamplingParams
 
         engine = self.llm.llm_engine
-        sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+        extra = {"kv_transfer_params": {"entries": entries}} if entries else None
+        sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, extra_args=extra)
         engine.add_request("aborted", {"prompt_token_ids": prompt}, sampling)
         while not self._reached.is_set():
             engine.step()

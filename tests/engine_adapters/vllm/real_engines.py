@@ -7,6 +7,7 @@ REAL_ENGINES = (
     "test_engine_lora",
     "test_engine_modes",
     "test_engine_parallel",
+    "test_engine_pic",
     "test_engine_prefix",
     "test_engine_server",
     "test_engine_tier",

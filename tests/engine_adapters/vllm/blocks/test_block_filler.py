@@ -15,6 +15,7 @@ from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.blocks.block_rows import BlockRows
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.messages.block_span import BlockSpan
+from engine_adapters.vllm.messages.linked_span import LinkedSpan
 from kvstored_client import LayerState, StateKind, StateLayout
 
 BLOCK_TOKENS, CHUNK_BLOCKS, WIDTH, KV_BYTES = 4, 2, 8, 48
@@ -76,6 +77,32 @@ def test_each_layer_is_brought_in_by_its_kind(copies: DeviceCopies) -> None:
     assert not cache["first"].any()
     blocks = states.view(-1, BLOCK_TOKENS, KV_BYTES // 4)
     assert torch.equal(cache["second"][[5, 2, 8]], blocks[1:])
+
+
+def test_chunks_of_entries_go_to_any_position() -> None:
+    cache = {"first": torch.zeros(10, BLOCK_TOKENS, 2, dtype=torch.float32)}
+    projected = Projected()
+    filler = BlockFiller(
+        KvBlocks(cache, ["first"], copies=HostCopies()),
+        replace(LAYOUT, layers=LAYOUT.layers[:1]),
+        block_tokens=BLOCK_TOKENS,
+        dtype=torch.float32,
+        projection=projected,
+    )
+    inputs = torch.arange(2 * CHUNK_TOKENS * WIDTH, dtype=torch.float32)
+    span = LinkedSpan(
+        first_tokens=(3, 12),
+        block_ids=(9, 5, 2, 8, 1),
+        chunk_blocks=CHUNK_BLOCKS,
+        block_tokens=BLOCK_TOKENS,
+    )
+    slices = inputs.view(torch.uint8).view(2, -1)
+    copies = [span.copy_of(chunk) for chunk in span.chunks]
+    filler.fill(lambda _: slices, 0, copies, after=filler.mark()).wait()
+    ((_, given, positions, slots),) = projected.calls
+    assert torch.equal(given, inputs.view(-1, WIDTH))
+    assert positions == [*range(3, 11), *range(12, 20)]
+    assert slots == [39, *range(20, 24), *range(8, 11), *range(32, 36), *range(4, 8)]
 
 
 def test_without_layer_inputs_no_engine_is_needed() -> None:

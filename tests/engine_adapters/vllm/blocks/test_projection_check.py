@@ -69,7 +69,7 @@ def compare(dtype: torch.dtype, change: Callable[[Tensor], Tensor]) -> Filled:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_what_differs_by_rounding_passes(dtype: torch.dtype) -> None:
     filled = compare(dtype, lambda computed: computed * 1.005)
-    assert filled.copies == [(CHUNK, CHUNK, 0, 2, BLOCKS)]
+    assert filled.copies == [(CHUNK, CHUNK, 0, 2, BLOCKS, None)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

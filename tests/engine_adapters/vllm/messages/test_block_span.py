@@ -2,7 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_adapters.vllm.messages.block_span import BlockSpan, claimed_chunks, usable_tokens
+from engine_adapters.vllm.messages.block_span import (
+    BlockCopy,
+    BlockSpan,
+    claimed_chunks,
+    usable_tokens,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,15 +27,15 @@ def test_chunks_hold_every_block_once(first: int, count: int, chunk_blocks: int)
     span = BlockSpan(first_block=first, block_ids=ids, chunk_blocks=chunk_blocks)
     copies = [span.copy_of(chunk) for chunk in span.chunks]
     assert tuple(one for copy in copies for one in copy.block_ids) == ids
-    assert all(len(copy.block_ids) == copy.stop_block - copy.first_block > 0 for copy in copies)
+    assert all(len(copy.block_ids) == copy.block_count > 0 for copy in copies)
     assert list(span.ids_of(span.chunks)) == list(ids)
 
 
 def test_span_within_chunks() -> None:
     span = BlockSpan(first_block=3, block_ids=(7, 8, 9), chunk_blocks=4)
     assert span.chunks == range(2)
-    assert span.copy_of(0) == (0, 3, 4, (7,))
-    assert span.copy_of(1) == (1, 0, 2, (8, 9))
+    assert span.copy_of(0) == BlockCopy(0, 3, 4, (7,))
+    assert span.copy_of(1) == BlockCopy(1, 0, 2, (8, 9))
 
 
 def test_chunk_that_computing_touches_is_claimed() -> None:

@@ -38,7 +38,8 @@ def loads() -> Loads:
 
 
 def ordered(loads: Loads, one: RequestTrack, *, is_overtaken: bool = False) -> int:
-    loads.order(one, found(), SPAN, is_overtaken=is_overtaken)
+    what = found()
+    loads.order(one, what, SPAN, what.chain_keys(SPAN.chunks), is_overtaken=is_overtaken)
     assert one.load is not None
     return one.load.load_id
 
@@ -46,7 +47,7 @@ def ordered(loads: Loads, one: RequestTrack, *, is_overtaken: bool = False) -> i
 def test_a_load_is_ordered_once_with_the_keys_of_its_chunks(loads: Loads) -> None:
     one, what = track(), found()
     assert not loads.has_orders
-    loads.order(one, what, SPAN, is_overtaken=True)
+    loads.order(one, what, SPAN, what.chain_keys(SPAN.chunks), is_overtaken=True)
     assert loads.has_orders
     assert loads.is_ordered("a")
     (order,), cancels = loads.take()

@@ -31,7 +31,10 @@ def test_times_in_seconds() -> None:
     ("document", "message"),
     [
         ({"sokcet": "x"}, "unknown key 'sokcet'"),
-        ({"mode": "fast"}, "mode is 'fast'; it must be one of off, prefix, cake, hcache, auto"),
+        (
+            {"mode": "fast"},
+            "mode is 'fast'; it must be one of off, prefix, cake, hcache, pic, auto",
+        ),
         ({"span_bytes": 0}, "span_bytes is 0"),
         ({"lease_ms": -1}, "lease_ms is -1"),
         ({"least_wait_ms": -1}, "least_wait_ms is -1; it must not be negative"),

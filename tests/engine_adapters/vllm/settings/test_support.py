@@ -22,6 +22,7 @@ FACTS = EngineFacts(
     pipeline_size=1,
     context_parallel_size=1,
     jumps_positions=True,
+    has_jumping_scheduler=True,
     has_hidden_hooks=True,
 )
 
@@ -63,6 +64,9 @@ def test_what_is_not_supported_is_off_with_one_sentence(
         (RestoreMode.HCACHE, {"has_lora": True}, "LoRA"),
         (RestoreMode.HCACHE, {"tensor_size": 2}, "tensor parallelism"),
         (RestoreMode.HCACHE, {"device": "cuda"}, "CUDA graph"),
+        (RestoreMode.PIC, {"has_hidden_hooks": False}, "HiddenStatesWorker"),
+        (RestoreMode.PIC, {"has_lora": True}, "LoRA"),
+        (RestoreMode.PIC, {"tensor_size": 2}, "tensor parallelism"),
         (RestoreMode.CAKE, {"jumps_positions": False}, "CakeScheduler"),
         (RestoreMode.AUTO, {"jumps_positions": False}, "CakeScheduler"),
     ],
@@ -73,6 +77,13 @@ def test_what_needs_more_falls_back_to_prefix(
     support = supported(mode, replace(FACTS, **change))  # type: ignore[arg-type]
     assert support.mode is RestoreMode.PREFIX
     assert word in support.reason
+
+
+def test_what_cannot_stop_requests_links_none() -> None:
+    support = supported(RestoreMode.PIC, replace(FACTS, has_jumping_scheduler=False))
+    assert support.mode is RestoreMode.HCACHE
+    assert "CakeScheduler" in support.reason
+    assert supported(RestoreMode.PIC, FACTS).mode is RestoreMode.PIC
 
 
 @pytest.mark.parametrize("tensor_size", [1, 2, 4, 8])

@@ -1,0 +1,128 @@
+"""Which requests have linked prompts; nothing of those is mixed with others."""
+
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from engine_adapters.vllm.messages.engine_request import EngineRequest
+from engine_adapters.vllm.messages.link_request import (
+    LinkRequest,
+    LinkRequestError,
+    link_request,
+)
+from engine_adapters.vllm.messages.linked_span import LinkedSpan
+from engine_adapters.vllm.scheduler_side.found import Found
+from engine_adapters.vllm.scheduler_side.linking import Linking
+from engine_adapters.vllm.scheduler_side.request_track import RequestTrack
+
+LOGGER = logging.getLogger("vllm.kvstored")
+
+
+class Links:
+    """One for each engine; belongs to the scheduler's thread.
+
+    ``is_on``: the engine stores layer inputs of all layers, which can go to any position, and its
+    scheduler moves requests.
+    """
+
+    def __init__(self, *, is_on: bool, block_tokens: int, chunk_tokens: int) -> None:
+        self._is_on = is_on
+        self._block_tokens = block_tokens
+        self._chunk_tokens = chunk_tokens
+        self._said: set[str] = set()
+        self._tracks: dict[str, RequestTrack] = {}
+
+    def add(self, track: RequestTrack) -> None:
+        """A request arrived that may read the store; its ``linking`` is set where it is linked."""
+        track.linking = self._of(track.request)
+        if track.linking is not None:
+            self._tracks[track.request.request_id] = track
+
+    def drop(self, request_id: str) -> None:
+        """A request has ended."""
+        self._tracks.pop(request_id, None)
+
+    def jumps(self) -> list[tuple[RequestTrack, int, int]]:
+        """Requests that are to go over what was loaded; each is asked for once.
+
+        Each with its next position, and how many tokens it has gone over since it began.
+        """
+        due = []
+        for track in self._tracks.values():
+            linking, position = track.linking, track.request.num_computed_tokens
+            # Without a computed token it does not run yet, or not any more.
+            if linking is None or not position:
+                continue
+            target = linking.jump_from(position)
+            if target is not None:
+                due.append((track, target, linking.jumped_tokens))
+        return due
+
+    @staticmethod
+    def begin(linking: Linking, found: Found) -> bool:
+        """Plans by what the store has; False where nothing of it helps."""
+        stored = [one.chunk_count for one in found.entries]
+        if stored and linking.begin(stored):
+            return True
+        linking.give_up()
+        return False
+
+    def _of(self, request: Any) -> Linking | None:
+        """For a request that names entries; one that cannot be linked is computed, and why is said.
+
+        Each cause is logged once.
+        """
+        parameters = getattr(request, "kv_transfer_params", None)
+        try:
+            wanted = link_request(parameters, prompt_tokens=request.num_tokens)
+            if wanted is None or not wanted.entries:
+                return None
+            self._check(request)
+        except LinkRequestError as error:
+            if str(error) not in self._said:
+                self._said.add(str(error))
+                LOGGER.warning(
+                    "kvstored computes request %s without links: %s", request.request_id, error
+                )
+            return None
+        self._set_apart(request)
+        return self._linking(wanted, request)
+
+    def span(self, linking: Linking, block_ids: Sequence[int]) -> LinkedSpan:
+        """Where the chunks of a request go."""
+        return LinkedSpan(
+            first_tokens=tuple(one.first_token for one in linking.chunks),
+            block_ids=tuple(block_ids),
+            chunk_blocks=self._chunk_tokens // self._block_tokens,
+            block_tokens=self._block_tokens,
+        )
+
+    @staticmethod
+    def keys(linking: Linking, found: Found) -> tuple[bytes, ...]:
+        """Those of the chunks, in the same order."""
+        return tuple(
+            found.entries[one.entry].chain_keys(range(one.chunk, one.chunk + 1))[0]
+            for one in linking.chunks
+        )
+
+    def _linking(self, wanted: LinkRequest, request: EngineRequest) -> Linking:
+        return Linking(wanted, prompt_tokens=request.num_tokens, chunk_tokens=self._chunk_tokens)
+
+    def _check(self, request: Any) -> None:
+        if not self._is_on:
+            raise LinkRequestError(
+                'it names entries, which mode "pic" links and this engine does not'
+            )
+        if getattr(request, "mm_features", None):
+            raise LinkRequestError("entries of a prompt with images or the like cannot be linked")
+
+    @staticmethod
+    def _set_apart(request: Any) -> None:
+        """Has vLLM's own prefix cache take its blocks for no other request's.
+
+        What a linked prompt computes depends on what it was linked with.
+        """
+        request.cache_salt = f"{request.cache_salt or ''} {secrets.token_hex(16)}"
+        request.block_hashes.clear()
+        request.update_block_hashes()
