@@ -37,6 +37,8 @@ class Linking:
         self._loaded_chunks = 0
         self.is_begun = False
         """Whether its plan holds: else it computes all of its prompt."""
+        self.is_running = False
+        """Whether it has blocks, and its load is ordered."""
         self.chunks: tuple[LinkedChunk, ...] = ()
         """What is loaded, in the order of positions."""
         self.jumped_tokens = 0
@@ -64,7 +66,11 @@ class Linking:
 
     def give_up(self) -> None:
         """Its blocks are gone, or there are none for all of it."""
-        self.is_begun = False
+        self.is_begun = self.is_running = False
+
+    def run(self) -> None:
+        """It has blocks for all of its prompt, and its chunks are on their way."""
+        self.is_running = True
 
     def loaded_to(self, chunk: int) -> None:
         """The chunks up to this one lie in their blocks."""
@@ -81,18 +87,18 @@ class Linking:
     def clipped(self, position: int, new_tokens: int) -> int:
         """How many of ``new_tokens`` from ``position`` on a step computes; 0 to wait for the load.
 
-        One at least of a request that begins: vLLM does not admit it otherwise. The first token
-        sees itself alone, so its states are those of its entry.
+        One at least of a request that does not run yet: vLLM does not admit it otherwise. The first
+        token sees itself alone, so its states are those of its entry.
         """
         if not self.is_begun:
             return new_tokens
         stretch = self._next_stretch(position)
         stop = min(stretch.stop, self._frontier) if stretch.start <= position else position
-        return min(new_tokens, max(stop - position, 0 if position else 1))
+        return min(new_tokens, max(stop - position, 0 if self.is_running else 1))
 
     def jump_from(self, position: int) -> int | None:
         """Where to go on, if all from ``position`` up to there was loaded."""
-        if not self.is_begun:
+        if not self.is_running:
             return None
         start = self._next_stretch(position).start
         if not position < start <= self._frontier:

@@ -50,20 +50,22 @@ class Links:
         """
         due = []
         for track in self._tracks.values():
-            linking, position = track.linking, track.request.num_computed_tokens
-            # Without a computed token it does not run yet, or not any more.
-            if linking is None or not position:
-                continue
-            target = linking.jump_from(position)
+            linking = track.linking
+            assert linking is not None
+            target = linking.jump_from(track.request.num_computed_tokens)
             if target is not None:
                 due.append((track, target, linking.jumped_tokens))
         return due
 
     @staticmethod
-    def begin(linking: Linking, found: Found) -> bool:
-        """Plans by what the store has; False where nothing of it helps."""
+    def begin(linking: Linking, found: Found, *, computed_tokens: int) -> bool:
+        """Plans by what the store has; False where nothing of it helps.
+
+        Nor where the engine has the states of the first tokens already: a chunk that is loaded over
+        them would undo what was computed at a boundary.
+        """
         stored = [one.chunk_count for one in found.entries]
-        if stored and linking.begin(stored):
+        if stored and not computed_tokens and linking.begin(stored):
             return True
         linking.give_up()
         return False
@@ -86,7 +88,7 @@ class Links:
                     "kvstored computes request %s without links: %s", request.request_id, error
                 )
             return None
-        self._set_apart(request)
+        self.set_apart(request)
         return self._linking(wanted, request)
 
     def span(self, linking: Linking, block_ids: Sequence[int]) -> LinkedSpan:
@@ -118,11 +120,12 @@ class Links:
             raise LinkRequestError("entries of a prompt with images or the like cannot be linked")
 
     @staticmethod
-    def _set_apart(request: Any) -> None:
-        """Has vLLM's own prefix cache take its blocks for no other request's.
+    def set_apart(request: Any) -> None:
+        """Has vLLM's own prefix cache take its blocks for no other request's, nor for its own.
 
-        What a linked prompt computes depends on what it was linked with.
+        What a linked prompt computes depends on what it was linked with; one that was preempted is
+        linked again from its first token on.
         """
-        request.cache_salt = f"{request.cache_salt or ''} {secrets.token_hex(16)}"
+        request.cache_salt = secrets.token_hex(16)
         request.block_hashes.clear()
         request.update_block_hashes()

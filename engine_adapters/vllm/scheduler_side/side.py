@@ -139,7 +139,7 @@ class SchedulerSide:
         if found is None:
             return None, False
         if track.linking is not None:
-            if not self._links.begin(track.linking, found):
+            if not self._links.begin(track.linking, found, computed_tokens=computed_tokens):
                 self._answers.forget(track)
             return 0, False
         mode = self._choice.mode_of(
@@ -211,6 +211,7 @@ class SchedulerSide:
                     # One that goes on elsewhere keeps its blocks, and its position.
                     if not track.request.num_computed_tokens:
                         track.linking.give_up()
+                        self._links.set_apart(track.request)
                 elif self._hints is not None and request_id not in scheduled:
                     saved = Found(chain=track.chain, chunk_count=track.saved_chunks)
                     self._hints.wait_again(request_id, saved)
@@ -363,6 +364,7 @@ class SchedulerSide:
         span = self._links.span(linking, block_tables.ids_of(track.request.request_id))
         keys = self._links.keys(linking, found)
         self._loads.order(track, found, span, keys, is_overtaken=True)
+        linking.run()
 
     def _end_load(self, end: LoadEnd) -> None:
         load = self._loads.end(end)

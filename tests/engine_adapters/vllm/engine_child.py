@@ -65,6 +65,24 @@ class BreakableChild(EngineChild):
             "logprobs": [[token, each.logprob] for token, each in first.items()],
         }
 
+    def all_linked(
+        self, prompts: list[dict[str, Any]], max_tokens: int, link: str
+    ) -> list[list[int]]:
+        """Greedy answers to all prompts at once, each of the form of ``linked``."""
+        from vllm import SamplingParams
+
+        sampling = [
+            SamplingParams(
+                temperature=0,
+                max_tokens=max_tokens,
+                ignore_eos=True,
+                extra_args={"kv_transfer_params": {"entries": one["entries"], "link": link}},
+            )
+            for one in prompts
+        ]
+        inputs: list[Any] = [{"prompt_token_ids": one["prompt"]} for one in prompts]
+        return [answer["tokens"] for answer in self.answers(inputs, sampling)]
+
     def rank_keys(self, prompt: list[int]) -> list[str]:
         """Keys in hexadecimal under which the chunks of a prompt are stored."""
         from engine_adapters.vllm.identity.chunk_keys import KeyChain, RequestIdentity, rank_key

@@ -46,6 +46,10 @@ LOST = 4
 HEAD, BETWEEN, QUESTION = words(5), words(9), words(12)
 
 
+POOL_BLOCKS = 66
+"""The prompts below fit into it together, and not what is generated after them."""
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["sync", "async"])
 def engine(
     request: pytest.FixtureRequest,
@@ -70,6 +74,7 @@ def engine(
         scheduler_cls=CAKE_ASYNC_SCHEDULER if request.param else CAKE_SCHEDULER,
         async_scheduling=request.param,
         enable_prefix_caching=True,
+        num_gpu_blocks_override=POOL_BLOCKS,
     ) as engine:
         assert engine.ask("reconnect")
         for entry in ENTRIES:
@@ -210,3 +215,16 @@ def test_entries_that_cannot_be_linked_are_computed(engine: WarmEngine, dense: D
         link="attnlink-16",
     )
     assert farthest(answer, dense.plain(INSIDE.token_ids)) < 1e-4
+
+
+def test_preempted_requests_are_linked_again(engine: WarmEngine) -> None:
+    """Their answers are those that each gets alone."""
+    named = [INSIDE.named, IN_FRONT.named, INSIDE.named]
+    alone = [
+        engine.ask("all_linked", prompts=[one], max_tokens=360, link="attnlink-16")[0]
+        for one in named
+    ]
+    before = engine.ask("metrics")["vllm:num_preemptions"]
+    together = engine.ask("all_linked", prompts=named, max_tokens=360, link="attnlink-16")
+    assert engine.ask("metrics")["vllm:num_preemptions"] > before
+    assert together == alone

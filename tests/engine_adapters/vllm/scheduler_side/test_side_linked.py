@@ -161,8 +161,10 @@ def test_a_preempted_request_is_linked_again() -> None:
     (first,) = lab.step(10)
     lab.side.take_report(WorkerReport(ends=(LoadEnd(load_id=first.load_id, loaded_blocks=12),)))
     assert lab.next_count() == 200 - 138
+    salt = lab.request.cache_salt
     lab.request.num_computed_tokens, lab.request.num_preemptions = 0, 1
     lab.side.step_orders({}, ("a",), lab.blocks)
+    assert lab.request.cache_salt != salt, "it would find blocks that a load writes over"
     assert lab.next_count() == TOKENS
     assert lab.request.num_computed_tokens == 0, "it does not run"
     assert lab.admit() == 10
@@ -181,6 +183,13 @@ def test_one_that_goes_on_at_another_position_keeps_its_plan() -> None:
     lab.side.allocated(lab.request, 0, lab.blocks)
     assert lab.step(count, preempted=("a",)) == ()
     assert lab.next_count() == TOKENS - 264
+
+
+def test_a_prompt_whose_first_states_are_there_is_computed() -> None:
+    """Bug: it was admitted in the middle of an entry with no token to compute, so it never was."""
+    lab = Lab()
+    assert lab.side.matched_tokens(lab.request, 96) == (0, False)
+    assert lab.side.clipped_tokens("a", 96, TOKENS - 96) == TOKENS - 96
 
 
 def test_a_request_that_has_ended_is_forgotten() -> None:
