@@ -40,7 +40,8 @@ def run(
 
     The load is ordered with the first step; before each later one so many chunks have come.
     """
-    position, steps, came = 0, [], 0
+    steps: list[range] = []
+    position = came = 0
     wanted = min(lost, default=len(linking.chunks))
     frontier = linking.chunks[0].first_token if linking.is_begun else tokens + 2
     for number in range(10 * tokens + len(loads)):
