@@ -11,7 +11,7 @@ VLLM_REQUIREMENTS := $(wildcard engine_adapters/vllm/requirements*.txt)
 # Environments of the plug-ins for other engines: .venv-lmcache, .venv-sglang.
 PLUGINS := lmcache sglang
 
-.PHONY: setup demo test test-labs test-long test-vllm $(PLUGINS:%=test-%) lint check-types gpu-bundle protos docs clean
+.PHONY: setup setup-all demo test test-labs test-long test-vllm $(PLUGINS:%=test-%) lint check-types gpu-bundle protos docs clean
 
 # A module is compiled once, when the first process imports it: pip would compile everything that
 # it installs, which takes half of a setup, and without files of bytecode each of the many processes
@@ -20,6 +20,9 @@ unexport PYTHONDONTWRITEBYTECODE
 INSTALL := -m pip install --quiet --no-compile
 
 setup: $(STAMP)
+
+# Both environments that CI needs; with -j2 beside each other.
+setup-all: $(STAMP) $(VLLM_STAMP)
 
 # torch comes first and alone: the CPU build where the configured index offers one.
 # Every later request is then satisfied by it.

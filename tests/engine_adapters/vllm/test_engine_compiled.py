@@ -10,12 +10,15 @@ import pytest
 from engine_adapters.vllm.settings.support import HIDDEN_WORKER
 from engine_adapters.vllm.testing.engine_arguments import CHUNK_TOKENS, transfer_config
 from engine_adapters.vllm.testing.engine_process import EngineProcess
+from engine_adapters.vllm.testing.tiny_model import make_model
 from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 
 pytestmark = pytest.mark.timeout(900)
 """Three engines start and two of them compile in one test."""
 
+LAYERS = 2
+"""Fewer than other tests have: compiling takes a second for each kernel."""
 PROMPT_TOKENS = 330
 STORED = PROMPT_TOKENS // CHUNK_TOKENS * CHUNK_TOKENS
 GENERATOR = random.Random(9)
@@ -24,13 +27,16 @@ PROMPTS = [[GENERATOR.randrange(4, 512) for _ in range(PROMPT_TOKENS)] for _ in 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
 def test_layer_inputs_are_taken_of_a_compiled_model(
-    heads_model: Path,
+    tmp_path_factory: pytest.TempPathFactory,
     shared_daemon: DaemonProcess,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: hooks that came after vLLM's compilation, which is its default, never ran."""
-    with WarmEngine(heads_model, tmp_path / "log") as plain:
+    model = make_model(
+        tmp_path_factory.mktemp("compiled"), num_key_value_heads=4, num_hidden_layers=LAYERS
+    )
+    with WarmEngine(model, tmp_path / "log") as plain:
         expected = [plain.tokens(prompt) for prompt in PROMPTS]
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "0")
     monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
@@ -40,7 +46,7 @@ def test_layer_inputs_are_taken_of_a_compiled_model(
             shared_daemon.socket_path, mode=mode, salt=mode, match_timeout_ms=60_000
         )
         return EngineProcess(
-            heads_model,
+            model,
             tmp_path / "log",
             enforce_eager=False,
             kv_transfer_config=config,
