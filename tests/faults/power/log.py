@@ -50,6 +50,7 @@ _START = re.compile(rb"(\w+)\((.*)")
 _RESUMED = re.compile(rb"<\.\.\. (\w+) resumed>(.*)")
 _RESULT = re.compile(rb"(.*)\) += (-?\d+)(?:<((?:\\x..)*)>)?")
 _UNFINISHED = b" <unfinished ...>"
+_ENDED = b"= ?"
 _DESCRIPTOR = re.compile(rb"(\d+)<((?:\\x..)*)>")
 _TEXT = re.compile(rb'"((?:\\x..)*)"(\.*)')
 _IGNORED_FILE = "lock.mdb"
@@ -58,6 +59,10 @@ _IGNORED_FILE = "lock.mdb"
 
 class LogError(ValueError):
     """The log holds something that the lab cannot replay."""
+
+
+class UnknownResultError(LogError):
+    """The process ended within a call, so nobody knows what that did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,8 @@ def _calls(log: Path) -> Iterator[Call]:
             started, finished = _START.match(text), _RESULT.match(text)
             if started is None:
                 continue
+            if finished is None and text.endswith(_ENDED):
+                raise UnknownResultError(f"the process ended within the call of line {number}")
             if finished is None:
                 raise LogError(f"line {number} has no result: {text[:200]!r}")
             if int(finished[2]) >= 0:
