@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from benchmarks.benchmark import Benchmark, BenchmarkError, Settings
 from benchmarks.report import Series
-from benchmarks.vllm import disturbed, native, restore, server, steps, waiting
+from benchmarks.vllm import disturbed, native, pic, restore, server, steps, waiting
 from engine_adapters.vllm.testing.errors import EngineError
 
 Say = Callable[[str], None]
@@ -27,6 +27,7 @@ PARTS: Mapping[str, Part] = {
     "waiting": Part(figures=waiting.FIGURES, run=waiting.measure),
     "bfloat16": Part(figures=(), run=restore.measure_bfloat16, is_quick=False),
     "native": Part(figures=native.FIGURES, run=native.measure),
+    "pic": Part(figures=pic.FIGURES, run=pic.measure),
     "server": Part(figures=server.FIGURES, run=server.measure),
 }
 

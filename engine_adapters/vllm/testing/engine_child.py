@@ -34,12 +34,18 @@ class EngineChild:
         self.llm = LLM(**arguments)
 
     def generate(
-        self, prompts: list[list[int]], max_tokens: int, salt: str | None = None
+        self,
+        prompts: list[list[int]],
+        max_tokens: int,
+        salt: str | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """All prompts at once, greedily."""
+        """All prompts at once, greedily; ``extra`` are arguments that connectors look at."""
         from vllm import SamplingParams
 
-        sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+        sampling = SamplingParams(
+            temperature=0, max_tokens=max_tokens, ignore_eos=True, extra_args=extra
+        )
         inputs: list[dict[str, Any]] = [{"prompt_token_ids": prompt} for prompt in prompts]
         if salt is not None:
             inputs = [{**one, "cache_salt": salt} for one in inputs]

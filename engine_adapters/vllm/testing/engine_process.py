@@ -58,11 +58,15 @@ class EngineProcess:
         return self._read()
 
     def generate(
-        self, *prompts: list[int], max_tokens: int = 8, salt: str | None = None
+        self,
+        *prompts: list[int],
+        max_tokens: int = 8,
+        salt: str | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """Greedy continuations of all prompts at once."""
+        """Greedy continuations of all prompts at once, with ``extra_args`` of vLLM."""
         answer: list[dict[str, Any]] = self.ask(
-            "generate", prompts=prompts, max_tokens=max_tokens, salt=salt
+            "generate", prompts=prompts, max_tokens=max_tokens, salt=salt, extra=extra
         )
         return answer
 

@@ -11,7 +11,7 @@ from benchmarks.vllm import run
 from benchmarks.vllm.restore import FIGURES
 from engine_adapters.vllm.testing.errors import EngineError
 
-ALL = ["restore", "disturbed", "steps", "waiting", "bfloat16", "native", "server"]
+ALL = ["restore", "disturbed", "steps", "waiting", "bfloat16", "native", "pic", "server"]
 
 
 def settings(is_quick: bool, parts: tuple[str, ...]) -> Settings:
@@ -30,7 +30,7 @@ def test_every_figure_belongs_to_a_part() -> None:
 @pytest.mark.parametrize(
     ("is_quick", "parts", "ran"),
     [
-        (True, (), ["restore", "steps", "waiting", "native", "server"]),
+        (True, (), ["restore", "steps", "waiting", "native", "pic", "server"]),
         (False, (), ALL),
         (True, ("bfloat16",), ["bfloat16"]),
     ],
