@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from reprlib import repr as repr_of
 
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.link.parts import EntryPart, NewPart, Part
@@ -12,6 +12,9 @@ from engine_adapters.link.plan import LinkPlan, plan_link
 ENTRIES, METHOD = "entries", "link"
 """Keys of a request's ``kv_transfer_params``."""
 DEFAULT_METHOD = "attnlink-16"
+NAME_LENGTH_MAX = 40
+ENTRIES_MAX = 1024
+"""Each is a question to the store."""
 
 
 class LinkRequestError(ValueError):
@@ -35,15 +38,18 @@ class LinkRequest:
         return plan_link([*parts, NewPart(prompt_tokens - first)], self.method)
 
 
-def link_request(parameters: Mapping[str, Any] | None, *, prompt_tokens: int) -> LinkRequest | None:
+def link_request(parameters: object, *, prompt_tokens: int) -> LinkRequest | None:
     """What ``kv_transfer_params`` say of entries; None where they name none.
 
     ``{"entries": [[first, stop], ...], "link": "attnlink-16"}``: tokens ``first`` to ``stop - 1``
     of the prompt are an entry. Raises LinkRequestError.
     """
-    if not parameters or ENTRIES not in parameters:
+    if not isinstance(parameters, Mapping) or ENTRIES not in parameters:
         return None
-    entries = tuple(map(_entry, _list(parameters[ENTRIES])))
+    listed = _list(parameters[ENTRIES])
+    if len(listed) > ENTRIES_MAX:
+        raise LinkRequestError(f"it names {len(listed)} entries; at most {ENTRIES_MAX} are linked")
+    entries = tuple(map(_entry, listed))
     if any(before.stop > after.start for before, after in pairwise(entries)):
         raise LinkRequestError("its entries overlap, or do not stand in the order of the prompt")
     if entries and entries[-1].stop > prompt_tokens:
@@ -55,7 +61,7 @@ def link_request(parameters: Mapping[str, Any] | None, *, prompt_tokens: int) ->
 
 def _list(value: object) -> Sequence[object]:
     if not isinstance(value, list | tuple):
-        raise LinkRequestError(f"entries is {value!r}; it must be a list of [first, stop]")
+        raise LinkRequestError(f"entries is {repr_of(value)}; it must be a list of [first, stop]")
     return value
 
 
@@ -64,14 +70,14 @@ def _entry(value: object) -> range:
         case [int(first), int(stop)] if 0 <= first < stop:
             return range(first, stop)
     raise LinkRequestError(
-        f"an entry is {value!r}; it must be [first, stop], the first of its tokens and the one "
-        "after its last"
+        f"an entry is {repr_of(value)}; it must be [first, stop], the first of its tokens and the "
+        "one after its last"
     )
 
 
 def _method(name: object) -> LinkMethod:
     try:
-        method = LinkMethod.named(str(name))
+        method = LinkMethod.named(str(name)[:NAME_LENGTH_MAX])
     except ValueError as error:
         raise LinkRequestError(str(error)) from error
     if method.deviating_percent or method.ranked_k:

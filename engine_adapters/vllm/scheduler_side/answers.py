@@ -57,7 +57,10 @@ class Answers:
         if found is None:
             return None
         track.question = None
-        if found.chain is None:
+        if isinstance(question, LinkQuestion):
+            for late in question.late(found):
+                self._lookup.drop(late)
+        elif found.chain is None:
             # The deadline is over. What still comes has leases.
             self._lookup.drop(question)
         track.chain = found.chain

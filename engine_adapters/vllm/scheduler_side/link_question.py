@@ -29,6 +29,11 @@ class LinkQuestion:
             entries=tuple(found),
         )
 
+    def late(self, found: Found) -> list[Question]:
+        """The questions of which the deadline is over: what still comes has leases."""
+        pairs = zip(self._questions, found.entries, strict=True)
+        return [question for question, one in pairs if one.chain is None]
+
     def cancel(self) -> bool:
         """Withdraws the questions; False when asking one has begun, or is over."""
         cancelled = [question.cancel() for question in self._questions]

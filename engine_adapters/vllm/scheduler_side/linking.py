@@ -5,6 +5,7 @@ one stretch of a request in a step, so its position jumps from one stretch to th
 """
 
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ class Linking:
         self._prompt_tokens = prompt_tokens
         self._chunk_tokens = chunk_tokens
         self._stretches: list[range] = []
+        self._stored_chunks: Sequence[int] = ()
         self._loaded_chunks = 0
         self.is_begun = False
         """Whether its plan holds: else it computes all of its prompt."""
@@ -48,6 +50,11 @@ class Linking:
 
         The end of an entry that is no whole chunk is not stored, so it is computed in its place.
         """
+        if self.is_begun and not self.is_running and self._stored_chunks == stored_chunks:
+            # A request that waits for blocks is asked for in each step.
+            return True
+        self.is_running = False
+        self._stored_chunks = stored_chunks
         size, entries = self._chunk_tokens, self.request.entries
         ends = [
             range(entry.start + count * size, entry.stop)
@@ -97,11 +104,11 @@ class Linking:
         return min(new_tokens, max(stop - position, 0 if self.is_running else 1))
 
     def jump_from(self, position: int) -> int | None:
-        """Where to go on, if all from ``position`` up to there was loaded."""
+        """Where to go on, if all up to there was loaded and a token can be computed there."""
         if not self.is_running:
             return None
         start = self._next_stretch(position).start
-        if not position < start <= self._frontier:
+        if not position < start < self._frontier:
             return None
         self.jumped_tokens += start - position
         return start
@@ -114,7 +121,7 @@ class Linking:
         return self.chunks[self._loaded_chunks].first_token
 
     def _next_stretch(self, position: int) -> range:
-        return next(stretch for stretch in self._stretches if position < stretch.stop)
+        return self._stretches[bisect_right(self._stretches, position, key=lambda one: one.stop)]
 
     def _set_stretches(self, ranges: Iterable[range]) -> None:
         """The last one has no end: all that is generated is computed."""
@@ -122,7 +129,5 @@ class Linking:
         self._stretches = [*stretches[:-1], range(stretches[-1].start, sys.maxsize)]
 
     def _is_computed(self, positions: range) -> bool:
-        return any(
-            stretch.start <= positions.start and positions.stop <= stretch.stop
-            for stretch in self._stretches
-        )
+        place = bisect_right(self._stretches, positions.start, key=lambda one: one.start) - 1
+        return place >= 0 and positions.stop <= self._stretches[place].stop

@@ -17,6 +17,8 @@ from engine_adapters.vllm.scheduler_side.linking import Linking
 from engine_adapters.vllm.scheduler_side.request_track import RequestTrack
 
 LOGGER = logging.getLogger("vllm.kvstored")
+CAUSES_MAX = 16
+"""Different causes that are logged."""
 
 
 class Links:
@@ -52,7 +54,9 @@ class Links:
         for track in self._tracks.values():
             linking = track.linking
             assert linking is not None
-            target = linking.jump_from(track.request.num_computed_tokens)
+            position = track.request.num_computed_tokens
+            # One without a computed token was preempted, maybe between two steps.
+            target = linking.jump_from(position) if position else None
             if target is not None:
                 due.append((track, target, linking.jumped_tokens))
         return due
@@ -73,7 +77,7 @@ class Links:
     def _of(self, request: Any) -> Linking | None:
         """For a request that names entries; one that cannot be linked is computed, and why is said.
 
-        Each cause is logged once.
+        Each cause is logged once, and the first ones only: clients choose them.
         """
         parameters = getattr(request, "kv_transfer_params", None)
         try:
@@ -82,7 +86,7 @@ class Links:
                 return None
             self._check(request)
         except LinkRequestError as error:
-            if str(error) not in self._said:
+            if str(error) not in self._said and len(self._said) < CAUSES_MAX:
                 self._said.add(str(error))
                 LOGGER.warning(
                     "kvstored computes request %s without links: %s", request.request_id, error

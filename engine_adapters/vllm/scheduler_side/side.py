@@ -206,12 +206,13 @@ class SchedulerSide:
             track = self._tracks.get(request_id)
             # One that was admitted again within this step has a load that is new.
             if track is not None and not self._loads.is_ordered(request_id):
+                if track.linking is not None and track.request.num_computed_tokens:
+                    # It has jumped: it keeps its blocks, and what is loaded into them.
+                    continue
                 self._loads.cancel(track)
                 if track.linking is not None:
-                    # One that goes on elsewhere keeps its blocks, and its position.
-                    if not track.request.num_computed_tokens:
-                        track.linking.give_up()
-                        self._links.set_apart(track.request)
+                    track.linking.give_up()
+                    self._links.set_apart(track.request)
                 elif self._hints is not None and request_id not in scheduled:
                     saved = Found(chain=track.chain, chunk_count=track.saved_chunks)
                     self._hints.wait_again(request_id, saved)

@@ -6,8 +6,11 @@ from engine_adapters.link.method import LinkMethod
 from engine_adapters.vllm.messages.link_request import LinkRequestError, link_request
 
 
-@pytest.mark.parametrize("parameters", [None, {}, {"do_remote_prefill": False}, {"link": "naive"}])
-def test_others_requests_name_no_entries(parameters: dict[str, object] | None) -> None:
+@pytest.mark.parametrize(
+    "parameters",
+    [None, {}, 5, "entries", ["entries"], {"do_remote_prefill": False}, {"link": "naive"}],
+)
+def test_others_requests_name_no_entries(parameters: object) -> None:
     assert link_request(parameters, prompt_tokens=10) is None
 
 
@@ -38,6 +41,8 @@ def test_without_entries_all_is_computed() -> None:
         ({"entries": [3]}, "an entry is 3"),
         ({"entries": [[4, 8], [2, 5]]}, "overlap"),
         ({"entries": [[4, 8], [7, 9]]}, "overlap"),
+        ({"entries": [[0, 1]] * 2000}, "names 2000 entries"),
+        ({"entries": [list(range(100_000))]}, "an entry is [0, 1, 2, 3, 4, 5, ...]"),
         ({"entries": [[4, 11]]}, "ends at token 11 of a prompt of 10"),
         ({"entries": [[4, 8]], "link": "attnlink-3"}, "attnlink-3"),
         ({"entries": [[4, 8]], "link": 7}, "7"),

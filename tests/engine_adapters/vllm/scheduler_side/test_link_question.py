@@ -45,3 +45,12 @@ def test_all_are_cancelled_and_each_that_cannot_be_gives_back_its_leases() -> No
     released: list[Found] = []
     one.when_found(released.append)
     assert [each.chunk_count for each in released] == [1, 2]
+
+
+def test_those_whose_time_is_over_are_named() -> None:
+    """Bug: what came late kept its chunks from eviction for the time of a lease."""
+    questions = [answered(found(2)), answered(Found())]
+    one = LinkQuestion(questions)
+    answer = one.result(0.0)
+    assert answer is not None
+    assert one.late(answer) == questions[1:]

@@ -54,7 +54,9 @@ def run(
                 linking.loaded_to(came - 1)
                 frontier = linking.chunks[came].first_token
         target = linking.jump_from(position)
-        position = position if target is None else target
+        if target is not None:
+            assert target < frontier, "it could compute nothing there"
+            position = target
         if position >= tokens + 2:
             break
         count = linking.clipped(position, min(budget, tokens + 2 - position))

@@ -8,7 +8,7 @@ import pytest
 
 from engine_adapters.vllm.identity.chunk_keys import RequestIdentity
 from engine_adapters.vllm.scheduler_side.linking import Linking
-from engine_adapters.vllm.scheduler_side.links import Links
+from engine_adapters.vllm.scheduler_side.links import CAUSES_MAX, Links
 from engine_adapters.vllm.scheduler_side.request_track import RequestTrack
 
 
@@ -69,3 +69,11 @@ def test_one_that_cannot_be_linked_is_computed_and_why_is_said_once(
             assert (one.cache_salt, one.block_hashes) == ("tenant", [b"plain"])
     (record,) = caplog.records
     assert said in record.getMessage()
+
+
+def test_clients_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    side = links()
+    with caplog.at_level(logging.WARNING, logger="vllm.kvstored"):
+        for stop in range(201, 201 + 2 * CAUSES_MAX):
+            assert linking_of(side, request_of([[5, stop]])) is None
+    assert len(caplog.records) == CAUSES_MAX

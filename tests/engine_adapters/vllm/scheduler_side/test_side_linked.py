@@ -40,7 +40,7 @@ class Blocks:
 class Lab:
     """One request and the store's side of it, which has every chunk unless ``is_empty``."""
 
-    def __init__(self, *, is_empty: bool = False) -> None:
+    def __init__(self, *, is_empty: bool = False, entries: list[list[int]] = ENTRIES) -> None:
         self.blocks = Blocks()
         self.asked: list[list[int]] = []
         self.lookup = Mock()
@@ -74,7 +74,7 @@ class Lab:
             block_hashes=[],
             cache_salt=None,
             mm_features=[],
-            kv_transfer_params={"entries": ENTRIES, "link": "naive"},
+            kv_transfer_params={"entries": entries, "link": "naive"},
             update_block_hashes=lambda: None,
         )
         self.side.add_request(self.request)
@@ -173,16 +173,35 @@ def test_a_preempted_request_is_linked_again() -> None:
     assert second.chain_keys == first.chain_keys
 
 
-def test_one_that_goes_on_at_another_position_keeps_its_plan() -> None:
-    """The V2 model runner gets a jump by a preemption that keeps the blocks."""
+def test_one_that_goes_on_at_another_position_keeps_its_load() -> None:
+    """Bug: the V2 model runner gets a jump by a preemption; that ended the load."""
     lab = Lab()
     lab.admit()
     (load,) = lab.step(10)
-    lab.side.take_report(WorkerReport(ends=(LoadEnd(load_id=load.load_id, loaded_blocks=12),)))
+    progress = {load.load_id: LoadProgress(first_loaded=1)}
+    lab.side.take_report(WorkerReport(progress=progress))
     count = lab.next_count()
+    assert lab.request.num_computed_tokens == 138
     lab.side.allocated(lab.request, 0, lab.blocks)
     assert lab.step(count, preempted=("a",)) == ()
+    assert lab.cancels == frozenset()
+    lab.side.take_report(WorkerReport(ends=(LoadEnd(load_id=load.load_id, loaded_blocks=12),)))
     assert lab.next_count() == TOKENS - 264
+
+
+def test_one_that_is_preempted_between_two_steps_jumps_no_more() -> None:
+    """Bug: vLLM resets its prefix cache so; the request went on behind what it had lost."""
+    lab = Lab(entries=[[0, 140]])
+    lab.admit()
+    (load,) = lab.step(1)
+    lab.side.take_report(WorkerReport(ends=(LoadEnd(load_id=load.load_id, loaded_blocks=8),)))
+    lab.request.num_computed_tokens, lab.request.num_preemptions = 0, 1
+    lab.side.jump_linked()
+    assert lab.request.num_computed_tokens == 0
+    assert lab.admit() == 1
+    (again,) = lab.step(1, preempted=("a",))
+    assert again.chain_keys == load.chain_keys
+    assert lab.next_count() == 0
 
 
 def test_a_prompt_whose_first_states_are_there_is_computed() -> None:
