@@ -1,4 +1,31 @@
-from engine_adapters.vllm.messages.orders import LoadEnd, LoadProgress, SaveOrder, WorkerReport
+import pytest
+
+from engine_adapters.vllm.messages.block_span import BlockSpan
+from engine_adapters.vllm.messages.linked_span import LinkedSpan
+from engine_adapters.vllm.messages.orders import (
+    LoadEnd,
+    LoadOrder,
+    LoadProgress,
+    SaveOrder,
+    WorkerReport,
+)
+
+PREFIX = BlockSpan(first_block=0, block_ids=(1, 2), chunk_blocks=2)
+LINKED = LinkedSpan(first_tokens=(5,), block_ids=(1, 2, 3), chunk_blocks=2, block_tokens=16)
+
+
+@pytest.mark.parametrize(
+    ("span", "overtaken", "is_from_end"),
+    [(PREFIX, False, False), (PREFIX, True, True), (LINKED, True, False)],
+)
+def test_only_what_computing_comes_to_meet_begins_with_its_end(
+    span: BlockSpan | LinkedSpan, overtaken: bool, is_from_end: bool
+) -> None:
+    order = LoadOrder(
+        load_id=1, request_id="a", span=span, chain_keys=(bytes(32),), overtaken=overtaken
+    )
+    assert order.is_from_end is is_from_end
+    assert order.is_linked is (span is LINKED)
 
 
 def test_workers_have_what_the_slowest_has() -> None:

@@ -154,6 +154,25 @@ def test_nothing_is_computed_from_the_first_chunk_on_while_it_is_loaded() -> Non
     assert linking.clipped(21, 100) == 100
 
 
+def test_a_request_that_waits_for_blocks_is_planned_once() -> None:
+    linking = linking_of(range(5, 25), tokens=30)
+    assert linking.begin([2])
+    chunks = linking.chunks
+    assert linking.begin([2])
+    assert linking.chunks is chunks
+    assert linking.begin([1])
+    assert linking.chunks == chunks[:1]
+
+
+def test_one_that_ran_is_planned_again_without_what_it_lost() -> None:
+    linking = linking_of(range(5, 25), tokens=30)
+    assert linking.begin([2])
+    linking.run()
+    linking.end_loading((0,))
+    assert linking.begin([2])
+    assert (linking.clipped(0, 100), linking.jump_from(5)) == (5, None)
+
+
 def test_a_request_that_begins_computes_a_token() -> None:
     linking = linking_of(range(20), tokens=30)
     assert linking.begin([2])

@@ -3,12 +3,14 @@ from dataclasses import replace
 import pytest
 
 from engine_adapters.restore import CostProfile
+from engine_adapters.vllm.settings.options import RestoreMode
 from engine_adapters.vllm.settings.state_kinds import (
     StateShape,
     all_kv,
     engine_profile,
     hcache_kinds,
     state_layout,
+    stored_kinds,
 )
 from kvstored_client import Rotary, Shard, StateKind
 
@@ -93,3 +95,20 @@ def test_costs_of_ranks_forget_that_each_reads_whole_layer_inputs(rank_count: in
 def test_costs_know_heads_that_several_ranks_have() -> None:
     costs = profile(project_token_s=1e-6, read_bytes_per_s=8e9)
     assert engine_profile(costs, GQA, rank_count=8).kv_bytes == 8 * GQA.kv_bytes
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [
+        (RestoreMode.PREFIX, StateKind.KV),
+        (RestoreMode.CAKE, StateKind.KV),
+        (RestoreMode.HCACHE, StateKind.KV),
+        (RestoreMode.AUTO, StateKind.KV),
+        (RestoreMode.PIC, StateKind.HIDDEN),
+    ],
+)
+def test_only_layer_inputs_can_go_to_any_position(mode: RestoreMode, kind: StateKind) -> None:
+    """Also where keys and values are smaller, as they are with grouped heads."""
+    assert stored_kinds(mode, GQA, None) == (kind,) * LAYERS
+    is_hidden = mode in (RestoreMode.HCACHE, RestoreMode.AUTO, RestoreMode.PIC)
+    assert (StateKind.HIDDEN in stored_kinds(mode, MHA, None)) is is_hidden
