@@ -1,14 +1,16 @@
 """Engines that live side by side and a daemon that is restarted below them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any
 
 from benchmarks.benchmark import BenchmarkError
+from benchmarks.interleave import Alternative, Measured, Rounds, interleave
 from benchmarks.kit.daemon_process import DaemonOptions, DaemonProcess
 from engine_adapters.vllm.testing.engine_arguments import transfer_config
 from engine_adapters.vllm.testing.engine_process import EngineProcess
@@ -125,6 +127,24 @@ class Lab:
         """Blocks that no request holds and that are not free, in all engines."""
         counts = [engine.ask("blocks") for engine in self._engines.values()]
         return sum(count["all"] - count["free"] for count in counts)
+
+
+def compared(
+    take: Callable[[str], Measured],
+    ways: Iterable[str],
+    *,
+    rounds: Rounds,
+    generator: Random,
+    prepare: Callable[[], None],
+) -> dict[str, tuple[float, ...]]:
+    """What ``take`` measures of each way, in rounds that ``prepare`` begins."""
+    return interleave(
+        [[Alternative(run=partial(take, way)) for way in ways]],
+        rounds=rounds,
+        generator=generator,
+        announce=lambda _: None,
+        prepare=prepare,
+    )
 
 
 def random_prompt(generator: Random, token_count: int, vocabulary: int) -> list[int]:

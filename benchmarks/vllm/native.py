@@ -9,15 +9,14 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.benchmark import BenchmarkError, Settings
-from benchmarks.interleave import Alternative, Measured, Rounds, interleave, ratios
+from benchmarks.interleave import Measured, Rounds, ratios
 from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
-from benchmarks.vllm.lab import DEVICE_BYTES, MIB, STEP_TOKENS, Lab, random_prompt
+from benchmarks.vllm.lab import DEVICE_BYTES, MIB, STEP_TOKENS, Lab, compared, random_prompt
 from benchmarks.vllm.shapes import HEADS_MODEL, VOCABULARY
 from engine_adapters.vllm.testing.engine_arguments import CHUNK_TOKENS, offloading_config
 from engine_adapters.vllm.testing.tiny_model import make_model
@@ -131,11 +130,11 @@ def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...
         bench.store()
         bench.open_readers()
         say("restoring from files and from the daemon")
-        samples = interleave(
-            [[Alternative(run=partial(bench.take, name)) for name in ("prefix", "native_fs")]],
+        samples = compared(
+            bench.take,
+            ("prefix", "native_fs"),
             rounds=scale.rounds,
             generator=settings.random(),
-            announce=lambda _: None,
             prepare=bench.next_round,
         )
         return series(samples)

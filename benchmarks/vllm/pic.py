@@ -8,15 +8,14 @@ all states come from its device.
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
 from benchmarks.benchmark import BenchmarkError, Settings
-from benchmarks.interleave import Alternative, Measured, Rounds, interleave, ratios
+from benchmarks.interleave import Measured, Rounds, ratios
 from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
-from benchmarks.vllm.lab import DEVICE_BYTES, MIB, STEP_TOKENS, Lab, random_prompt
+from benchmarks.vllm.lab import DEVICE_BYTES, MIB, STEP_TOKENS, Lab, compared, random_prompt
 from benchmarks.vllm.shapes import HEADS_MODEL, VOCABULARY
 from engine_adapters.vllm.settings.support import CAKE_SCHEDULER, HIDDEN_WORKER
 from engine_adapters.vllm.testing.tiny_model import make_model
@@ -115,11 +114,11 @@ def measure(settings: Settings, say: Callable[[str], None]) -> tuple[Series, ...
         bench = PicBench(settings, scale, Lab(folder, stack), model)
         bench.store()
         say("prompts in new orders")
-        samples = interleave(
-            [[Alternative(run=partial(bench.take, way)) for way in (COMPUTED, *METHODS)]],
+        samples = compared(
+            bench.take,
+            (COMPUTED, *METHODS),
             rounds=scale.rounds,
             generator=settings.random(),
-            announce=lambda _: None,
             prepare=bench.next_round,
         )
         return series(samples)

@@ -9,12 +9,11 @@ that what is loaded comes from its device, whose rate is limited.
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.benchmark import BenchmarkError, Settings
-from benchmarks.interleave import Alternative, Measured, Rounds, interleave, ratios
+from benchmarks.interleave import Measured, Rounds, ratios
 from benchmarks.report import Series, Summary
 from benchmarks.scratch import scratch_folder
 from benchmarks.vllm.crowd import Crowd, run_crowd
@@ -23,6 +22,7 @@ from benchmarks.vllm.lab import (
     MIB,
     STEP_TOKENS,
     Lab,
+    compared,
     random_prompt,
 )
 from benchmarks.vllm.shapes import HEADS_MODEL, KV_TOKEN_BYTES, VOCABULARY
@@ -130,11 +130,11 @@ class Bench:
 
         stored = [name for name in ways.values() if name != "plain"]
         before = {name: self._lab.loaded_bytes(name) for name in stored}
-        samples = interleave(
-            [[Alternative(run=partial(take, way)) for way in ways]],
+        samples = compared(
+            take,
+            ways,
             rounds=rounds,
             generator=self._generator,
-            announce=lambda _: None,
             prepare=lambda: self._lab.limit(stored, rate),
         )
         for way, name in ways.items():

@@ -46,3 +46,9 @@ def test_performance_shows_its_tables() -> None:
 def test_every_picture_of_a_result_is_there(document: Path) -> None:
     for name in re.findall(r"results/(\w+\.png)", document.read_text()):
         assert (FOLDER / name).is_file(), name
+
+
+def test_commands_of_results_can_be_repeated_anywhere() -> None:
+    """Bug: one wrote its result into a folder of the machine that made it."""
+    commands = {path.name: read(path.stem).get("command", "") for path in FOLDER.glob("*.json")}
+    assert {name: said for name, said in commands.items() if re.search(r"(^|[ =])/", said)} == {}

@@ -24,17 +24,6 @@ class LinkedSpan:
         """The chunks, by their numbers in this span."""
         return range(len(self.first_tokens))
 
-    @property
-    def first_block(self) -> int:
-        """The block in which the first chunk begins."""
-        return self.first_tokens[0] // self.block_tokens
-
-    @property
-    def stop_block(self) -> int:
-        """Behind the block in which the last chunk ends."""
-        stop = self.first_tokens[-1] + self.chunk_blocks * self.block_tokens
-        return -(-stop // self.block_tokens)
-
     def copy_of(self, chunk: int) -> BlockCopy:
         """Which blocks a chunk lies in, and from which position on."""
         first = self.first_tokens[chunk]

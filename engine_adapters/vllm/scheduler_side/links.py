@@ -5,12 +5,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from engine_adapters.vllm.messages.engine_request import EngineRequest
-from engine_adapters.vllm.messages.link_request import (
-    LinkRequest,
-    LinkRequestError,
-    link_request,
-)
+from engine_adapters.vllm.messages.link_request import LinkRequestError, link_request
 from engine_adapters.vllm.messages.linked_span import LinkedSpan
 from engine_adapters.vllm.scheduler_side.found import Found
 from engine_adapters.vllm.scheduler_side.linking import Linking
@@ -74,6 +69,34 @@ class Links:
         linking.give_up()
         return False
 
+    def span(self, linking: Linking, block_ids: Sequence[int]) -> LinkedSpan:
+        """Where the chunks of a request go."""
+        return LinkedSpan(
+            first_tokens=tuple(one.first_token for one in linking.chunks),
+            block_ids=tuple(block_ids),
+            chunk_blocks=self._chunk_tokens // self._block_tokens,
+            block_tokens=self._block_tokens,
+        )
+
+    @staticmethod
+    def keys(linking: Linking, found: Found) -> tuple[bytes, ...]:
+        """Those of the chunks, in the same order."""
+        return tuple(
+            found.entries[one.entry].chain_keys(range(one.chunk, one.chunk + 1))[0]
+            for one in linking.chunks
+        )
+
+    @staticmethod
+    def set_apart(request: Any) -> None:
+        """Has vLLM's own prefix cache take its blocks for no other request's, nor for its own.
+
+        What a linked prompt computes depends on what it was linked with; one that was preempted is
+        linked again from its first token on.
+        """
+        request.cache_salt = secrets.token_hex(16)
+        request.block_hashes.clear()
+        request.update_block_hashes()
+
     def _of(self, request: Any) -> Linking | None:
         """For a request that names entries; one that cannot be linked is computed, and why is said.
 
@@ -93,26 +116,6 @@ class Links:
                 )
             return None
         self.set_apart(request)
-        return self._linking(wanted, request)
-
-    def span(self, linking: Linking, block_ids: Sequence[int]) -> LinkedSpan:
-        """Where the chunks of a request go."""
-        return LinkedSpan(
-            first_tokens=tuple(one.first_token for one in linking.chunks),
-            block_ids=tuple(block_ids),
-            chunk_blocks=self._chunk_tokens // self._block_tokens,
-            block_tokens=self._block_tokens,
-        )
-
-    @staticmethod
-    def keys(linking: Linking, found: Found) -> tuple[bytes, ...]:
-        """Those of the chunks, in the same order."""
-        return tuple(
-            found.entries[one.entry].chain_keys(range(one.chunk, one.chunk + 1))[0]
-            for one in linking.chunks
-        )
-
-    def _linking(self, wanted: LinkRequest, request: EngineRequest) -> Linking:
         return Linking(wanted, prompt_tokens=request.num_tokens, chunk_tokens=self._chunk_tokens)
 
     def _check(self, request: Any) -> None:
@@ -122,14 +125,3 @@ class Links:
             )
         if getattr(request, "mm_features", None):
             raise LinkRequestError("entries of a prompt with images or the like cannot be linked")
-
-    @staticmethod
-    def set_apart(request: Any) -> None:
-        """Has vLLM's own prefix cache take its blocks for no other request's, nor for its own.
-
-        What a linked prompt computes depends on what it was linked with; one that was preempted is
-        linked again from its first token on.
-        """
-        request.cache_salt = secrets.token_hex(16)
-        request.block_hashes.clear()
-        request.update_block_hashes()

@@ -252,17 +252,13 @@ class SchedulerSide:
         """What the workers said after a step."""
         for load, track in self._overtaken_loads():
             progress = report.progress.get(load.load_id)
-            is_shown = progress is not None and progress.workers == self._loads.worker_count
-            if track.linking is not None:
-                if progress is not None and is_shown:
+            if progress is not None and progress.workers == self._loads.worker_count:
+                if track.linking is not None:
                     track.linking.loaded_to(progress.first_loaded)
-                continue
-            overtaking = track.overtaking
-            if overtaking is None:
-                continue
-            if progress is not None and is_shown:
-                overtaking.loaded_from(progress.first_loaded)
-            self._try_jump(track, overtaking)
+                elif track.overtaking is not None:
+                    track.overtaking.loaded_from(progress.first_loaded)
+            if track.overtaking is not None:
+                self._try_jump(track, track.overtaking)
         for end in report.ends:
             self._end_load(end)
         if report.refusals:
@@ -385,7 +381,7 @@ class SchedulerSide:
         if track.linking is not None:
             track.load = None
             track.linking.end_loading(end.lost_chunks)
-            # It runs no more; workers show how far it came until they know that nobody asks.
+            # Workers show how far a load came until they know that nobody asks any more.
             self._loads.stop(load)
         elif not load.is_overtaken:
             track.load = None

@@ -13,7 +13,7 @@ COPIED_DEVICES = ("cpu", "cuda")
 HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
 """The worker class that hands out the inputs of layers, as a user names it."""
 HIDDEN_MODES = (RestoreMode.HCACHE, RestoreMode.PIC)
-"""Modes that store layer inputs whatever they cost."""
+"""Modes that ask for layer inputs: ``auto`` takes them where they cost less."""
 WHOLE_INPUTS = (
     "with tensor parallelism every rank has whole layer inputs, and would store and read as many "
     "bytes as all ranks' keys and values together, or more"

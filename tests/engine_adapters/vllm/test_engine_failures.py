@@ -16,7 +16,7 @@ from engine_adapters.vllm.settings.support import HIDDEN_WORKER
 from engine_adapters.vllm.testing.engine_arguments import transfer_config
 from engine_adapters.vllm.testing.engine_process import EngineProcess
 from kvstored_client import Client
-from tests.engine_adapters.vllm.warm_engine import WarmEngine
+from tests.engine_adapters.vllm.warm_engine import WarmEngine, assert_pool_is_whole
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import wait_until
 
@@ -87,8 +87,7 @@ def engine(
 @pytest.fixture(autouse=True)
 def _pool_is_whole(engine: EngineProcess) -> Iterator[None]:
     yield
-    blocks = engine.ask("blocks")
-    assert blocks["free"] == blocks["all"]
+    assert_pool_is_whole(engine)
 
 
 def saved(engine: EngineProcess, index: int) -> None:

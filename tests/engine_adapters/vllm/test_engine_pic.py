@@ -24,7 +24,7 @@ from tests.engine_adapters.runner.link.reference import (
     ids_of,
     placed,
 )
-from tests.engine_adapters.vllm.warm_engine import WarmEngine
+from tests.engine_adapters.vllm.warm_engine import WarmEngine, assert_pool_is_whole
 from tests.support.daemon import DaemonProcess
 
 pytestmark = pytest.mark.timeout(900)
@@ -86,8 +86,7 @@ def engine(
 @pytest.fixture(autouse=True)
 def _pool_is_whole(engine: WarmEngine) -> Iterator[None]:
     yield
-    blocks = engine.ask("blocks")
-    assert blocks["free"] == blocks["all"]
+    assert_pool_is_whole(engine)
 
 
 class Prompt:

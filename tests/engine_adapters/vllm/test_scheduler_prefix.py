@@ -17,6 +17,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
+from engine_adapters.vllm.messages.block_span import BlockSpan
 from engine_adapters.vllm.scheduler_side.found import Found
 from engine_adapters.vllm.scheduler_side.lookup import PendingLookup
 from tests.engine_adapters.vllm.scheduler_bench import CHUNK_TOKENS, SchedulerBench
@@ -172,6 +173,7 @@ def test_local_hit_is_not_loaded(start: Start) -> None:
     bench.run()
     bench.add("b", PROMPT)
     load = bench.step_until_load()
+    assert isinstance(load.span, BlockSpan)
     assert load.span.first_block == 2 * CHUNK_TOKENS // 16
 
 

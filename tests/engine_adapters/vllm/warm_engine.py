@@ -22,6 +22,12 @@ class WarmEngine(EngineProcess):
         super().__init__(model, log, copies=_fork_server(), **(pool | changes))
 
 
+def assert_pool_is_whole(engine: EngineProcess) -> None:
+    """No block is held by a request that has ended."""
+    blocks = engine.ask("blocks")
+    assert blocks["free"] == blocks["all"]
+
+
 @cache
 def _fork_server() -> ForkServer:
     """One for all tests of this process."""

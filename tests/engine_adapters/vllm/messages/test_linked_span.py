@@ -14,7 +14,3 @@ def test_a_chunk_lies_in_all_blocks_that_it_touches() -> None:
     assert SPAN.copy_of(1) == BlockCopy(1, 0, 4, (105, 106, 107, 108, 109), 85)
     assert SPAN.copy_of(1).block_count == 4
     assert list(SPAN.ids_of([1, 0])) == [*range(105, 110), *range(101, 105)]
-
-
-def test_it_goes_from_its_first_block_to_its_last() -> None:
-    assert (SPAN.first_block, SPAN.stop_block) == (1, 10)

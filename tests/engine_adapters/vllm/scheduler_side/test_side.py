@@ -12,13 +12,16 @@ from engine_adapters.restore import TokenRange
 from engine_adapters.vllm.identity.chunk_keys import KeyChain, RequestIdentity
 from engine_adapters.vllm.messages.orders import LoadEnd, WorkerReport
 from engine_adapters.vllm.scheduler_side.found import Found
-from engine_adapters.vllm.scheduler_side.load_choice import LoadChoice
 from engine_adapters.vllm.scheduler_side.lookup import PendingLookup
 from engine_adapters.vllm.scheduler_side.side import SchedulerSide
-from engine_adapters.vllm.settings.mode_choice import ModeChoice
-from engine_adapters.vllm.settings.options import AdapterOptions, RestoreMode
+from engine_adapters.vllm.settings.options import RestoreMode
+from tests.engine_adapters.vllm.scheduler_side.sides import (
+    BLOCK_TOKENS,
+    CHUNK_TOKENS,
+    scheduler_side,
+)
 
-CHUNK_TOKENS, BLOCK_TOKENS, PROMPT_TOKENS = 64, 16, 300
+PROMPT_TOKENS = 300
 CHUNKS = PROMPT_TOKENS // CHUNK_TOKENS
 BLOCKS: Any = SimpleNamespace(
     ids_of=lambda _: tuple(range(PROMPT_TOKENS // BLOCK_TOKENS)), reserve_all=lambda _: True
@@ -46,19 +49,8 @@ def side_of(mode: RestoreMode = RestoreMode.PREFIX, *, worker_count: int = 1) ->
     answer.set_result(Found(chain=chain, chunk_count=CHUNKS))
     lookup = Mock()
     lookup.ask = lambda *_, **__: PendingLookup(answer, time.monotonic())
-    return SchedulerSide(
-        AdapterOptions(saves=False),
-        fingerprint="m",
-        identifier=Mock(identity_of=lambda _request: RequestIdentity()),
-        lookup=lookup,
-        choice=LoadChoice(
-            mode=mode,
-            planner=ModeChoice(
-                profile=None, layer_count=2, chunk_tokens=CHUNK_TOKENS, step_tokens=PROMPT_TOKENS
-            ),
-            block_tokens=BLOCK_TOKENS,
-        ),
-        worker_count=worker_count,
+    return scheduler_side(
+        lookup, mode, step_tokens=PROMPT_TOKENS, saves=False, worker_count=worker_count
     )
 
 

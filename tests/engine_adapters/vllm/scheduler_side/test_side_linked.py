@@ -12,13 +12,15 @@ from engine_adapters.vllm.identity.chunk_keys import KeyChain, RequestIdentity
 from engine_adapters.vllm.messages.linked_span import LinkedSpan
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, LoadProgress, WorkerReport
 from engine_adapters.vllm.scheduler_side.found import Found
-from engine_adapters.vllm.scheduler_side.load_choice import LoadChoice
 from engine_adapters.vllm.scheduler_side.lookup import PendingLookup
-from engine_adapters.vllm.scheduler_side.side import SchedulerSide
-from engine_adapters.vllm.settings.mode_choice import ModeChoice
-from engine_adapters.vllm.settings.options import AdapterOptions, RestoreMode
+from engine_adapters.vllm.settings.options import RestoreMode
+from tests.engine_adapters.vllm.scheduler_side.sides import (
+    BLOCK_TOKENS,
+    CHUNK_TOKENS,
+    scheduler_side,
+)
 
-CHUNK, BLOCK, TOKENS = 64, 16, 400
+TOKENS = 400
 ENTRIES = [[10, 150], [200, 270]]
 """Two whole chunks, and one."""
 PROMPT = list(range(TOKENS))
@@ -31,7 +33,7 @@ class Blocks:
         self.has_room = True
 
     def ids_of(self, request_id: str) -> tuple[int, ...]:
-        return tuple(range(100, 100 + TOKENS // BLOCK))
+        return tuple(range(100, 100 + TOKENS // BLOCK_TOKENS))
 
     def reserve_all(self, request: Any) -> bool:
         return self.has_room
@@ -46,20 +48,8 @@ class Lab:
         self.lookup = Mock()
         self.lookup.ask = self._ask
         self._is_empty = is_empty
-        self.side = SchedulerSide(
-            AdapterOptions(),
-            fingerprint="m",
-            identifier=Mock(identity_of=lambda _request: RequestIdentity()),
-            lookup=self.lookup,
-            choice=LoadChoice(
-                mode=RestoreMode.PIC,
-                planner=ModeChoice(
-                    profile=None, layer_count=2, chunk_tokens=CHUNK, step_tokens=TOKENS
-                ),
-                block_tokens=BLOCK,
-            ),
-            worker_count=1,
-            hints=self.hints,
+        self.side = scheduler_side(
+            self.lookup, RestoreMode.PIC, step_tokens=TOKENS, hints=self.hints
         )
         self.request: Any = SimpleNamespace(
             request_id="a",
@@ -83,7 +73,9 @@ class Lab:
 
     def _ask(self, identity: RequestIdentity, token_ids: list[int], **_: Any) -> PendingLookup:
         self.asked.append(token_ids)
-        chain = KeyChain(namespace="n", fingerprint="m", identity=identity, chunk_tokens=CHUNK)
+        chain = KeyChain(
+            namespace="n", fingerprint="m", identity=identity, chunk_tokens=CHUNK_TOKENS
+        )
         count = 0 if self._is_empty else len(chain.extend(token_ids))
         answer: Future[Found] = Future()
         answer.set_result(Found(chain=chain, chunk_count=count, leases=(Mock(),)))
@@ -131,7 +123,7 @@ def test_a_linked_prompt_is_computed_between_its_entries() -> None:
     assert lab.next_count() == 0
     lab.side.take_report(WorkerReport(ends=(LoadEnd(load_id=load.load_id, loaded_blocks=12),)))
     assert lab.next_count() == TOKENS - 264
-    assert lab.side.tally.take()["jumped_tokens"] == 3 * CHUNK
+    assert lab.side.tally.take()["jumped_tokens"] == 3 * CHUNK_TOKENS
     lab.step(TOKENS - 264)
     assert lab.cancels == {load.load_id}, "workers forget it"
 
