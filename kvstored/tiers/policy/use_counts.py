@@ -8,8 +8,8 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 BUCKET_KEYS = 8
 """Keys that share a bucket, of which a new one takes the place of one that was seldom used."""
-_FREE = 0
-_HASH_MASK = 2**64 - 1
+_FREE = -1
+"""Of a free place: no hash of Python is -1."""
 
 
 class UseCounts(Generic[KeyT]):
@@ -24,7 +24,7 @@ class UseCounts(Generic[KeyT]):
         if keys_max <= 0 or keys_max % BUCKET_KEYS:
             raise ValueError(f"keys_max is {keys_max}; it must be a multiple of {BUCKET_KEYS}")
         self._bucket_count = keys_max // BUCKET_KEYS
-        self._hashes = array("Q", [_FREE]) * keys_max
+        self._hashes = array("q", [_FREE]) * keys_max
         self._counts = array("f", [0.0]) * keys_max
 
     def add(self, key: KeyT, share: float = 1.0) -> float:
@@ -49,7 +49,7 @@ class UseCounts(Generic[KeyT]):
 
     def _bucket_of(self, key: KeyT) -> tuple[int, int]:
         """What stands for a key, and the first place of its bucket."""
-        number = hash(key) & _HASH_MASK or 1
+        number = hash(key)
         return number, number % self._bucket_count * BUCKET_KEYS
 
     def _find(self, number: int, first: int) -> int | None:

@@ -48,6 +48,8 @@ CALLS = ("read", "write", "flush")
 WRITES = ("torn", "lost", "misdirected")
 RESTARTS = ("stop", "crash", "put and crash", "crash before any write")
 DICE = st.integers(0, 2**32 - 1)
+SHUT_S = 1.0
+"""Of a put while chunks wait at the gates: the header of a slab may wait for them."""
 
 
 class MachineDevice(FailingCalls):
@@ -215,7 +217,8 @@ class StoreMachine(RuleBasedStateMachine):
             for device in self.devices:
                 device.gate.clear()
         if how != "crash":
-            self.stage(numbers)
+            is_shut = how == "crash before any write"
+            self.stage(numbers, timeout_s=SHUT_S if is_shut else PATIENCE_S)
         self.crash(random.Random(dice))
 
     @rule(device=DEVICE, what=st.sampled_from([*CALLS, *WRITES, "repair", "repair"]))
@@ -318,7 +321,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.lab.replace_media([device.media.image() for device in self.devices])
         self.start(Start.SERVICE)
 
-    def stage(self, numbers: list[int]) -> None:
+    def stage(self, numbers: list[int], *, timeout_s: float = PATIENCE_S) -> None:
         versions = self.model.versions_for(numbers)
         self.served.versions = versions
         # In this order everywhere: damage that was met may go into quarantine at any moment.
@@ -326,7 +329,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.note_losses()
         there = set(self.model.durable) - damaged
         by_device = [self.on_devices({device}) for device in range(DEVICES)]
-        tickets = self.served.put(numbers)
+        tickets = self.served.put(numbers, timeout_s=timeout_s)
         # A device can fail in between, by what was staged before.
         there -= set().union(*(by_device[device] for device in self.failed()))
         for number, ticket in zip(numbers, tickets, strict=True):
