@@ -25,8 +25,9 @@ import sys
 from collections.abc import Mapping
 
 VARIABLE = "GLIBC_TUNABLES"
-COPY_BYTES_MIN = 1024 * 1024
-"""Copies from this size on bypass the caches; below, this C library copies otherwise."""
+COPY_BYTES_MIN = 512 * 1024
+"""Copies from this size on bypass the caches: a slice of hidden states of a model with 4,096 of
+them is a third faster then, and one of half the size is not."""
 HEAPS_MAX = 2
 """Threads outside the interpreter that allocate at one moment are few: those of gRPC."""
 FREED_KEPT_MAX = 0

@@ -52,8 +52,10 @@ from kvstored.turnstile import TURNSTILE, LoopSelector
 
 LOGGER = logging.getLogger(__name__)
 
-COPY_DEPTH = 2
-"""Threads that copy from the DRAM tier: two saturate the memory of small machines."""
+COPY_DEPTH_MIN, COPY_DEPTH_MAX = 2, 8
+"""Threads that copy from the DRAM tier. Two saturate the memory of small machines. On large ones
+one thread moves a small part of what memory can, and with more than eight the interpreter lock is
+the limit."""
 RUN_BYTES_MIN = 512 * 1024
 """Layer-first reads merge layers until a transfer is so large."""
 RUN_S_MIN = 0.001
@@ -292,7 +294,7 @@ def tier_limits(config: Config) -> TierLimits:
         ),
         reader=ReaderLimits(
             depth=settings.depth_per_device,
-            copy_depth=COPY_DEPTH,
+            copy_depth=copy_depth(len(os.sched_getaffinity(0))),
             window_bytes=WINDOW_ROUNDS * in_flight_bytes,
             plan=PlanLimits(
                 run_bytes_min=run_bytes_min(settings),
@@ -303,6 +305,11 @@ def tier_limits(config: Config) -> TierLimits:
         namespaces=namespace_limits(config.quotas),
         ttl_s=config.quotas.ttl_s,
     )
+
+
+def copy_depth(core_count: int) -> int:
+    """How many threads copy from the DRAM tier, where clients want half of the cores."""
+    return max(COPY_DEPTH_MIN, min(core_count // 2, COPY_DEPTH_MAX))
 
 
 def run_bytes_min(settings: IoSection) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from benchmarks.benchmark import BenchmarkError
 from benchmarks.cake.traces import ComputeTrace, oracle_s
 from benchmarks.gpu.costs import DeviceCosts
-from benchmarks.gpu.found import WAYS, Cell, cell_seconds
+from benchmarks.gpu.found import WAYS, Cell, cell_seconds, clear_count
 from benchmarks.gpu.histories import Histories
 from benchmarks.gpu.plain_read import read_s
 from benchmarks.gpu.scale import DeviceRate
@@ -52,6 +52,8 @@ class _Rounds:
     oracle_s: list[float] = field(default_factory=list)
     equal: int = 0
     compared: int = 0
+    cake_waited_s: list[float] = field(default_factory=list)
+    cake_loaded_tokens: list[float] = field(default_factory=list)
 
 
 class CellLab:
@@ -113,6 +115,8 @@ class CellLab:
             oracle_s=tuple(found.oracle_s),
             equal=found.equal,
             compared=found.compared,
+            cake_waited_s=tuple(found.cake_waited_s),
+            cake_loaded_tokens=tuple(found.cake_loaded_tokens),
         )
 
     def _rounds(
@@ -150,10 +154,14 @@ class CellLab:
             found.restored_s[way].append(completion.restore.duration_s or completion.ttft_s)
         computed, loaded = completions[Mode.RECOMPUTE], completions[Mode.KV]
         assert trace is not None
+        found.cake_waited_s.append(completions[Mode.CAKE].restore.waited_s)
+        found.cake_loaded_tokens.append(completions[Mode.CAKE].restore.restored_tokens)
         found.oracle_s.append(_oracle_s(trace, computed, loaded, token_count // CHUNK_TOKENS))
-        for way in WAYS[1:]:
+        clear = clear_count(self._model.margins)
+        for way in WAYS[1:] if clear else ():
+            ours, wanted = completions[way].generated_ids, computed.generated_ids
             found.compared += 1
-            found.equal += completions[way].generated_ids == computed.generated_ids
+            found.equal += ours[:clear] == wanted[:clear]
 
     def _taken(
         self, restorer: Restorer | None, token_count: int

@@ -20,7 +20,7 @@ from engine_adapters.restore import LayerSchedule, Source
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, StateSink
 from engine_adapters.runner.save.saver import StateSaver
-from engine_adapters.runner.states.state_format import StateFormat
+from engine_adapters.runner.states.state_format import CHUNK_TOKENS, StateFormat
 from kvstored_client import Client
 
 FIGURES = ("gpu_saving_overhead_pct",)
@@ -32,6 +32,8 @@ STINT_STEPS = 9
 LEAD_STEPS = 64
 SLAB_BYTES = 1 << 27
 DEVICE_BYTES, DRAM_BYTES = 7 << 30, 1 << 31
+OPEN_CHUNKS = 3
+"""For each sequence DRAM has room for so many chunks: one grows, others are written."""
 SCRATCH_BYTES = 9_000_000_000
 CPU_SHARE = 16
 """A rehearsal has a sixteenth of that room."""
@@ -44,23 +46,30 @@ def run(settings: Settings, scale: Scale, measured: MeasuredDevice) -> list[Seri
     with (
         torch_threads(spare_cores=1),
         scratch_folder(settings.folder, SCRATCH_BYTES // share) as folder,
-        served(
-            DaemonOptions(
-                folder=folder,
-                device_bytes=DEVICE_BYTES // share,
-                dram_bytes=DRAM_BYTES // share,
-                arena_bytes_max=scale.arena_bytes,
-                device_count=1,
-                slab_bytes=SLAB_BYTES // share,
-            ),
-            name="decode",
-        ) as (_, client),
     ):
         model = _model(shape, scale, measured, folder)
-        found = {
-            size: _overheads(settings, scale, model, client, size) for size in scale.batch_sizes
-        }
+        options = DaemonOptions(
+            folder=folder,
+            device_bytes=DEVICE_BYTES // share,
+            dram_bytes=max(
+                DRAM_BYTES // share,
+                OPEN_CHUNKS * max(scale.batch_sizes) * _chunk_bytes(shape, model),
+            ),
+            arena_bytes_max=scale.arena_bytes,
+            device_count=1,
+            slab_bytes=SLAB_BYTES // share,
+        )
+        with served(options, name="decode") as (_, client):
+            found = {
+                size: _overheads(settings, scale, model, client, size) for size in scale.batch_sizes
+            }
     return series_of(found)
+
+
+def _chunk_bytes(shape: LayerShape, model: Model) -> int:
+    """Of a chunk of each layout."""
+    token_bytes = model.config.layer_count * (shape.hidden_bytes + shape.kv_bytes)
+    return CHUNK_TOKENS * token_bytes
 
 
 def _model(shape: LayerShape, scale: Scale, measured: MeasuredDevice, folder: Path) -> Model:

@@ -1,11 +1,14 @@
 """What one history took in each way, and the ratios that count. Pure."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine_adapters.restore import LayerCosts, Mode, best_bound_s
 
+MARGIN_MIN = 0.1
+"""Standard deviations of all logits. Of tokens that are nearer to each other rounding decides: in
+bfloat16 states that were computed in steps of another length are a few hundredths apart."""
 WAYS = (Mode.RECOMPUTE, Mode.KV, Mode.HIDDEN, Mode.HCACHE, Mode.CAKE, Mode.AUTO)
 
 
@@ -16,7 +19,9 @@ class Cell:
     ``ttft_s`` are those to the first token, ``restored_s`` those of the restoration alone.
     ``costs`` are those of one layer of the whole history, ``oracle_s`` what the best meeting of
     computing and loading would have taken in each round. ``equal`` counts ways that went on with
-    the same tokens as computing, of ``compared``.
+    the same tokens as computing, of ``compared``: those where computing chose a first token by a
+    clear margin. ``cake_waited_s`` are the seconds in which ``cake`` could do nothing, and
+    ``cake_loaded_tokens`` what it did not compute.
     """
 
     model: str
@@ -29,6 +34,8 @@ class Cell:
     oracle_s: tuple[float, ...]
     equal: int
     compared: int
+    cake_waited_s: tuple[float, ...]
+    cake_loaded_tokens: tuple[float, ...]
 
     @property
     def name(self) -> str:
@@ -62,6 +69,12 @@ class Cell:
         """How many times as fast to the first token, by the median of the rounds."""
         pairs = zip(self.ttft_s[than], self.ttft_s[mode], strict=True)
         return statistics.median(theirs / ours for theirs, ours in pairs)
+
+
+def clear_count(margins: Sequence[float]) -> int:
+    """How many leading tokens were chosen by a clear margin: what follows others is another."""
+    unclear = (place for place, margin in enumerate(margins) if margin < MARGIN_MIN)
+    return next(unclear, len(margins))
 
 
 def cell_seconds(costs: LayerCosts, layer_count: int) -> float:

@@ -147,7 +147,11 @@ def series_of(cells: Sequence[Cell]) -> list[Series]:
             Summary.LEAST,
         ),
         ("gpu_cake_vs_oracle_max", [one.cake_vs_oracle for one in cells], Summary.MOST),
-        ("gpu_tokens_equal", [one.equal / one.compared for one in cells], Summary.LEAST),
+        (
+            "gpu_tokens_equal",
+            [one.equal / one.compared for one in cells if one.compared],
+            Summary.LEAST,
+        ),
     )
     figures = [
         Series(key=key, unit="ratio", samples=tuple(samples), summary=summary, is_figure=True)
@@ -170,7 +174,10 @@ def details_of(cell: Cell) -> list[Series]:
         ("oracle_s", "s", cell.oracle_s),
         ("hcache_vs_bound", "ratio", (cell.hcache_vs_bound,)),
         ("cake_vs_oracle", "ratio", (cell.cake_vs_oracle,)),
-        ("tokens_equal", "share", (cell.equal / cell.compared,)),
+        ("tokens_equal", "ways", (float(cell.equal),)),
+        ("tokens_compared", "ways", (float(cell.compared),)),
+        ("cake_waited_s", "s", cell.cake_waited_s),
+        ("cake_loaded_tokens", "tokens", cell.cake_loaded_tokens),
     )
     return [
         *ways,

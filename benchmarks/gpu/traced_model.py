@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from benchmarks.cake.traces import ComputeTrace
@@ -23,11 +24,14 @@ class TracedModel(Model):
         super().__init__(config, weights)
         self._begun_s: float | None = None
         self._steps: list[tuple[float, int]] = []
+        self.margins: list[float] = []
+        """Of each token that was chosen: how far it was from the next one, in standard deviations
+        of all logits."""
 
     def begin(self) -> None:
         """The steps of one request follow."""
         self.finish()
-        self._steps = []
+        self._steps, self.margins = [], []
         self._begun_s = time.perf_counter()
 
     def end(self) -> ComputeTrace:
@@ -59,4 +63,12 @@ class TracedModel(Model):
             self.finish()
             stop = max(part.stop_position for part in segments)
             self._steps.append((time.perf_counter() - self._begun_s, stop))
+            self.margins += [_margin(row) for row in logits]
         return logits
+
+
+@torch.inference_mode()
+def _margin(logits: Tensor) -> float:
+    found = logits.float()
+    first, second = found.topk(2).values.tolist()
+    return float((first - second) / found.std())

@@ -6,10 +6,11 @@ from engine_adapters.reading.span import Span
 
 
 class HeldSpans:
-    """Spans in use, in order, and those given back whose reads are not over. Thread-safe.
+    """Spans in use, in order, and those given back that are not free yet. Thread-safe.
 
     ``changed`` guards both; its holder may call any method. Only ``release_given_back`` waits for
-    the daemon. ``newest`` is the span that was added last, None once it was given back.
+    the daemon and for devices. ``newest`` is the span that was added last, None once it was given
+    back.
     """
 
     def __init__(self) -> None:
@@ -52,12 +53,12 @@ class HeldSpans:
             self.newest = span
 
     def give_back(self, span: Span) -> None:
-        """The user needs a span no more: it is released now if its reads are over."""
+        """The user needs a span no more: it is released now if its reads and uses are over."""
         with self.changed:
             self._spans.remove(span)
             if span is self.newest:
                 self.newest = None
-            if span.is_finished:
+            if span.is_free:
                 self._release(span)
             else:
                 span.reads.cancel()
@@ -77,7 +78,7 @@ class HeldSpans:
             self._spans, self.newest = [], None
 
     def release_given_back(self) -> None:
-        """Waits until the daemon lets go of each span that was given back."""
+        """Waits until nobody uses any more what was given back: the daemon, or a device."""
         for span in self.given_back:
             self._release(span)
 

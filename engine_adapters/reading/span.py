@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
+from typing import Protocol
 
 from torch import Tensor
 
@@ -18,12 +20,24 @@ from kvstored_client import Client, Order, Region, SliceState
 _MAY_COME = (SliceState.PENDING, SliceState.RESIDENT)
 
 
+class Use(Protocol):
+    """Somebody who still reads the bytes of a span: a device that copies them, say. Thread-safe."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it needs them no more; never waits."""
+
+    def wait(self) -> None:
+        """Returns, or raises what went wrong, when it needs them no more."""
+
+
 class Span:
     """Chunks that come together, one read for each section.
 
     One thread starts the reads, waits and releases; another one may look at what is there
     meanwhile, and say what it has reached. The caller starts ``reads`` in order and releases
-    the span when it has taken what it wants: then no read can land in its region any more.
+    the span when it has taken what it wants: then no read can land in its region any more, and
+    nobody reads it: a use that lasts longer is named to ``used_until``.
     """
 
     def __init__(
@@ -46,6 +60,7 @@ class Span:
         self._region = region
         self._decode_s = 0.0
         self._has_settled = False
+        self._uses: list[Use] = []
         self.reads = SectionReads(
             client,
             slice_format.layout,
@@ -101,13 +116,18 @@ class Span:
     def is_finished(self) -> bool:
         """Whether every read was started and is over, and no chunk is pending.
 
-        Nothing can land in the region any more, nor will it: ``release`` waits for no read.
+        Nothing can land in the region any more, nor will it.
         """
         if not self._has_settled:
             self._has_settled = self.reads.are_finished and all(
                 self.state(chunk) is not SliceState.PENDING for chunk in range(self.chunk_count)
             )
         return self._has_settled
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing lands in its memory, or reads it, any more: ``release`` never waits."""
+        return self.is_finished and all(use.is_over for use in self._uses)
 
     def resident_chunks(self) -> int:
         """Leading chunks that may still come whole: all but what is known to be lost."""
@@ -175,12 +195,21 @@ class Span:
         """
         return self._slices.view(layer, range(first_chunk, first_chunk + chunk_count))
 
-    def release(self) -> tuple[int, int]:
-        """Cancels what is not read yet and frees the region once the daemon lets go of it.
+    def used_until(self, use: Use) -> None:
+        """Its memory is not released before this use is over; by the thread that looks at it."""
+        self._uses.append(use)
 
-        Returns the bytes that came from devices and from DRAM.
+    def release(self) -> tuple[int, int]:
+        """Cancels what is not read yet and frees the region once nobody uses it any more.
+
+        That is when the daemon has let go of it and all uses are over. Returns the bytes that came
+        from devices and from DRAM.
         """
         self.reads.cancel()
+        for use in self._uses:
+            # Who waits for what the use makes hears of its failure; here it only has to be over.
+            with suppress(Exception):
+                use.wait()
         self._slices.close()
         self.reads.close()
         return self.read_bytes()

@@ -10,7 +10,7 @@ import pytest
 
 from kvstored.c_library import VARIABLE, restart_tuned, return_free_memory, tuned_environment
 
-COPIES = "glibc.cpu.x86_non_temporal_threshold=0x100000"
+COPIES = "glibc.cpu.x86_non_temporal_threshold=0x80000"
 HEAPS = "glibc.malloc.arena_max=2:glibc.malloc.tcache_count=0"
 
 

@@ -93,17 +93,18 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 @pytest.fixture(params=DEVICES)
 def model(
     request: pytest.FixtureRequest, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> Model:
+) -> Iterator[Model]:
     device, dtype = DEVICES[request.param]
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a GPU")
     if request.param == "gathered":
         monkeypatch.setattr(saver_module, "gathered_bytes", lambda device: ALL_LAYERS)
+    copies = DelayedCopies(delay_s=LATE_S)
     if request.param == "late":
-        copies = DelayedCopies(delay_s=LATE_S)
         for module in (layer_loader, saver_module):
             monkeypatch.setattr(module, "open_copies", lambda device: copies)
-    return Model.from_directory(directory, dtype=dtype, device=device)
+    yield Model.from_directory(directory, dtype=dtype, device=device)
+    assert not copies.overwritten_count
 
 
 def test_a_restorer_alone_pins_the_memory_that_states_come_from(

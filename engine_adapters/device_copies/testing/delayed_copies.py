@@ -53,13 +53,15 @@ class DelayedCopies:
 
     The device is a CPU, whose engine has done its work when it has launched it. Copies that are
     asked for together come in a random order. Until a copy is made its target holds poison, and
-    its source is read when it is made: what is given away or overwritten before shows. While
+    its source is read when it is made: what is given away or overwritten before shows. So it does
+    with what was brought, where ``overwritten_count`` tells of it: the engine has it at once. While
     ``engine_lags`` what the engine has launched does not end, as far as marks tell.
     """
 
     def __init__(self, *, delay_s: float = 0.0, seed: int = 0) -> None:
         self.delay_s = delay_s
         self.made_count = 0
+        self.overwritten_count = 0
         self.pinned: list[memoryview | None] = []
         self._host = HostCopies()
         self._random = random.Random(seed)  # noqa: S311  # no secret
@@ -138,12 +140,16 @@ class DelayedCopies:
 
     @contextmanager
     def brought(self, source: Tensor) -> Iterator[Brought]:
-        """A copy, which the engine waits for."""
-        staged = torch.empty(source.shape, dtype=source.dtype)
-        poison(staged)
-        landing = self._later(lambda: staged.copy_(source))
-        landing.hold_engine()
-        yield Brought(staged, landing)
+        """A copy, which the engine has at once; the source must stay as it is for a while."""
+        staged = source.clone()
+        brought = _bytes_of(source).clone()
+
+        def check() -> None:
+            if not torch.equal(_bytes_of(source), brought):
+                self.overwritten_count += 1
+                raise RuntimeError("what was brought was overwritten before that was over")
+
+        yield Brought(staged, self._later(check))
         # What keeps it keeps nothing.
         poison(staged)
 
@@ -186,3 +192,8 @@ class DelayedCopies:
             else:
                 self.made_count += 1
                 landing.end()
+
+
+def _bytes_of(states: Tensor) -> Tensor:
+    """A copy where they have gaps; as numbers two that are none would differ."""
+    return states.contiguous().view(-1).view(torch.uint8)

@@ -102,13 +102,14 @@ class StoredWindow:
         for batch in load_batches(
             found.usable.pieces, numbers, chunk_tokens=self._finder.chunk_tokens
         ):
-            self._loader.load(
+            landing = self._loader.load(
                 layer,
                 _rows(span, layer, batch),
                 cache=place.cache,
                 first_slot=place.first_slot + batch.first_position,
                 first_position=batch.first_position,
             )
+            span.used_until(landing)
             token_count += batch.token_count
         return token_count
 

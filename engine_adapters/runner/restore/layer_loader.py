@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from engine_adapters.device_copies.landing import Landing
 from engine_adapters.device_copies.open_copies import open_copies
 from engine_adapters.reading.piece import stretches
 from engine_adapters.reading.span import Span
@@ -35,13 +36,13 @@ class LayerLoader:
         cache: KvCache,
         first_slot: int,
         first_position: int,
-    ) -> None:
+    ) -> Landing:
         """Turns the slices of consecutive chunks into keys and values from ``first_slot`` on.
 
         ``states`` is [chunks, *slice_shape] on the CPU, of as many tokens of each chunk as it
         has; keys are rotated at the positions from ``first_position`` on. Hidden states are
-        projected (HCache, section 3.1). The bytes of ``states`` are not needed any more when this
-        returns; on a GPU the work has only been launched then.
+        projected (HCache, section 3.1). On a GPU the work has only been launched when this returns,
+        and the bytes of ``states`` are needed until the landing is over.
         """
         if self._format.layout.layers[layer].kind is StateKind.HIDDEN:
             inputs = states.reshape(-1, self._format.hidden_size)
@@ -54,10 +55,9 @@ class LayerLoader:
                     keys=cache.keys[layer, slots],
                     values=cache.values[layer, slots],
                 )
-            brought.landing.wait()
-            return
+            return brought.landing
         slots = slice(first_slot, first_slot + len(states) * states.shape[2])
-        self._load_kv(
+        return self._load_kv(
             states,
             keys=cache.keys[layer, slots],
             values=cache.values[layer, slots],
@@ -67,21 +67,23 @@ class LayerLoader:
     def load_pieces(self, span: Span, layer: int, chunks: range, target: Target) -> None:
         """Loads a layer of some chunks of a span, each to where its tokens stand in ``target``.
 
-        They need not follow each other, nor be complete.
+        They need not follow each other, nor be complete. The span is used until their bytes are
+        needed no more.
         """
         for run in stretches(span.pieces, chunks):
             first_token = span.pieces[run.start].first_position
-            self.load(
+            landing = self.load(
                 layer,
                 span.states(layer, len(run), first_chunk=run.start),
                 cache=target.cache,
                 first_slot=target.first_slot + first_token,
                 first_position=target.first_position + first_token,
             )
+            span.used_until(landing)
 
     def _load_kv(
         self, states: Tensor, *, keys: Tensor, values: Tensor, first_position: int
-    ) -> None:
+    ) -> Landing:
         with self._copies.brought(states) as brought:
             place_kv(
                 self._model,
@@ -90,7 +92,7 @@ class LayerLoader:
                 values=values,
                 first_position=first_position,
             )
-        brought.landing.wait()
+        return brought.landing
 
     def finish(self) -> None:
         """Waits until the cache holds everything that was loaded."""

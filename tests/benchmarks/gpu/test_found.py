@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from benchmarks.gpu.found import WAYS, Cell, cell_seconds
+from benchmarks.gpu.found import MARGIN_MIN, WAYS, Cell, cell_seconds, clear_count
 from benchmarks.gpu.printed import cake_over_both, hcache_over_kv
 from benchmarks.gpu.run import FIGURES, series_of
 from engine_adapters.restore import LayerCosts, Mode
@@ -28,6 +30,8 @@ def cell(model: str = "llama_2_7b", rate: str = "4gb_s", token_count: int = 1638
         oracle_s=(12.0, 30.0, 12.0),
         equal=14,
         compared=15,
+        cake_waited_s=(0.1,) * 3,
+        cake_loaded_tokens=(4096.0,) * 3,
     )
 
 
@@ -47,6 +51,19 @@ def test_figures_count_the_worst_cell_and_grouped_heads_do_not_count_for_hcache(
     assert len(series["gpu_cake_vs_oracle_max"].samples) == 2
     assert series["gpu_tokens_equal"].value == pytest.approx(14 / 15)
     assert series_of([]) == []
+
+
+def test_tokens_are_compared_up_to_the_first_that_rounding_decides() -> None:
+    assert clear_count([0.5, MARGIN_MIN, 0.05, 0.5]) == 2
+    assert clear_count([0.01, 0.5]) == 0
+    assert clear_count([0.5, 0.5]) == 2
+
+
+def test_a_cell_of_which_no_token_was_compared_says_nothing_of_tokens() -> None:
+    silent = replace(cell(), equal=0, compared=0)
+    assert all(one.key != "gpu_tokens_equal" for one in series_of([silent]))
+    series = {one.key: one for one in series_of([silent, cell()])}
+    assert series["gpu_tokens_equal"].samples == (14 / 15,)
 
 
 def test_a_cell_takes_as_long_as_its_slower_sides() -> None:

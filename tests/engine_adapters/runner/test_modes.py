@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine_adapters.device_copies.landing import Landing
 from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import THREAD_NAME as READER
 from engine_adapters.restore import LayerSchedule, Source
@@ -355,9 +356,9 @@ def test_a_layer_is_made_as_its_leading_chunks_arrive(
     loaded: list[tuple[int, int]] = []
     load = LayerLoader.load
 
-    def logged(self: LayerLoader, layer: int, states: torch.Tensor, **options: Any) -> None:
+    def logged(self: LayerLoader, layer: int, states: torch.Tensor, **options: Any) -> Landing:
         loaded.append((layer, len(states)))
-        load(self, layer, states, **options)
+        return load(self, layer, states, **options)
 
     monkeypatch.setattr(LayerLoader, "load", logged)
     wait = Span.wait

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine_adapters.device_copies.landing import Landing
 from engine_adapters.runner.engine.engine import Engine
 from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.engine.restore_report import RestoreReport
@@ -297,9 +298,9 @@ def test_computing_does_not_count_as_waiting(
 ) -> None:
     load = LayerLoader.load
 
-    def load_slowly(self: LayerLoader, *arguments: Any, **options: Any) -> None:
+    def load_slowly(self: LayerLoader, *arguments: Any, **options: Any) -> Landing:
         runner.clock.advance(100.0)
-        load(self, *arguments, **options)
+        return load(self, *arguments, **options)
 
     monkeypatch.setattr(LayerLoader, "load", load_slowly)
     client = runner.client()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from engine_adapters.device_copies.landing import Landing
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import ComputeCost, LayerSchedule, LoadCost, Source
 from engine_adapters.runner.engine.engine import Engine
@@ -155,9 +156,9 @@ def test_one_layer_of_a_span_a_step_was_taken_however_much_had_arrived(
     taken: list[int] = []
     load = LayerLoader.load
 
-    def note_and_load(self: LayerLoader, layer: int, *arguments: Any, **options: Any) -> None:
+    def note_and_load(self: LayerLoader, layer: int, *arguments: Any, **options: Any) -> Landing:
         taken.append(layer)
-        load(self, layer, *arguments, **options)
+        return load(self, layer, *arguments, **options)
 
     monkeypatch.setattr(LayerLoader, "load", note_and_load)
     state_format = format_of(model, SCHEDULES["kv"])

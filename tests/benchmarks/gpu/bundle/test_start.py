@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,20 @@ def test_a_python_that_cannot_run_it_is_told(
     assert done.returncode == start.FAILED
     assert sentence in done.stderr
     assert not (tmp_path / "unpacked").exists()
+
+
+def test_a_new_archive_ran_the_code_of_the_one_that_was_unpacked_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*Bug:* a folder that was there was never looked at, so an older commit was measured."""
+    monkeypatch.setattr(start, "HERE", tmp_path)
+    monkeypatch.setattr(start, "UNPACKED", tmp_path / "unpacked")
+    for text in ("old", "new"):
+        (tmp_path / "code.py").write_text(text)
+        with tarfile.open(tmp_path / start.ARCHIVE, "w:xz") as archive:
+            archive.add(tmp_path / "code.py", "project/code.py")
+        start.unpack()
+        assert (tmp_path / "unpacked/project/code.py").read_text() == text
+    before = (tmp_path / "unpacked").stat().st_ino
+    start.unpack()
+    assert (tmp_path / "unpacked").stat().st_ino == before
