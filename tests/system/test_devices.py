@@ -99,6 +99,7 @@ def model(
         pytest.skip("needs a GPU")
     if request.param == "gathered":
         monkeypatch.setattr(saver_module, "gathered_bytes", lambda device: ALL_LAYERS)
+        monkeypatch.setattr(saver_module, "gathered_steps", lambda device: 3)
     copies = DelayedCopies(delay_s=LATE_S)
     if request.param == "late":
         for module in (layer_loader, saver_module):

@@ -96,7 +96,7 @@ class StateSink(Protocol):
 
     For each step ``begin_step``, then ``take`` once per layer in order, then
     ``end_step``; or ``abandon_step`` as soon as it turns out that it cannot be computed. A sink
-    must not keep the tensors that it is shown.
+    that keeps tensors which it is shown keeps memory of the device, so it does that for few.
     """
 
     def begin_request(self, request_id: int, token_ids: Sequence[int], stored_tokens: int) -> None:

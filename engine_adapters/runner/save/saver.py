@@ -6,17 +6,26 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine_adapters.device_copies.open_copies import gathered_bytes, open_copies
+from engine_adapters.device_copies.open_copies import (
+    gathered_bytes,
+    gathered_steps,
+    open_copies,
+)
 from engine_adapters.runner.model.step import Segment
 from engine_adapters.runner.save.append_queue import AppendQueue
 from engine_adapters.runner.save.encoding_queue import EncodingQueue
+from engine_adapters.runner.save.held_steps import HeldSteps
 from engine_adapters.runner.save.save_queue import Rows, SavedSequence, SaveQueue, SaveReport
-from engine_adapters.runner.save.snapshot import Snapshot
+from engine_adapters.runner.save.snapshot import Snapshot, stored_parts
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Client, SnapshotGeometry
 from kvstored_contract.keys import Cut
 
 _NAME_BYTES = 8
+HELD_BYTES_MAX = 1 << 26
+"""Of steps that wait on the device together, and of the copy that they make in the end."""
+HELD_SHARE = 8
+"""And no more than such a part of the arena."""
 _CPU = torch.device("cpu")
 
 
@@ -25,10 +34,11 @@ class StateSaver:
 
     The states of all sequences of a step are copied into one region of the arena, layer by
     layer while later layers compute; one call, from a thread of its own, hands them to the
-    daemon, which sorts the rows into chunks (HCache, section 4.2.2). When the arena is full
-    the save of that step is dropped as a whole; when the daemon's DRAM is, that of the
-    sequences of the step for which it finds no room, each of them as a whole. They end there,
-    and a later turn computes everything after that again.
+    daemon, which sorts the rows into chunks (HCache, section 4.2.2). On a GPU some steps of a
+    decoding batch wait there and go together, before anything else does. When the arena is full
+    the save of that step, or of these, is dropped as a whole; when the daemon's DRAM is, that of
+    the sequences for which it finds no room, each of them as a whole. They end there, and a
+    later turn computes everything after that again.
 
     With a codec that thread gathers the chunks and encodes them, and each put is of whole ones.
 
@@ -44,6 +54,7 @@ class StateSaver:
         self._format = state_format
         self._copies = open_copies(device)
         self._gathered_bytes = gathered_bytes(device)
+        self._held = HeldSteps(steps_max=gathered_steps(device))
         self._pinned_epoch = 0
         self._queue: SaveQueue
         if state_format.codec is None:
@@ -108,17 +119,35 @@ class StateSaver:
         for segment in segments:
             if segment.request_id in self._sequences:
                 self._add_rows(segment)
-        if self._rows:
-            self._open_snapshot(max(segment.rows.stop for segment in segments))
+        if not self._rows:
+            return
+        row_count = max(segment.rows.stop for segment in segments)
+        is_held = self._held.may_hold(self._rows, row_count)
+        if not (is_held and self._held.is_followed_by(self._rows, row_count)):
+            self._hand_over_held()
+            self._drop_cut()
+        if not self._rows:
+            return
+        if is_held:
+            self._held.begin(self._rows, row_count)
+        else:
+            self._snapshot = self._opened_snapshot(self._rows, row_count)
 
     def take(self, layer: int, hidden: Tensor, keys: Tensor, values: Tensor) -> None:
         """Copies what the layout stores of one layer: its input, keys and values, or nothing."""
-        if self._snapshot is not None:
+        if self._held.is_open:
+            kind = self._format.states.layers[layer].kind
+            self._held.take(layer, stored_parts(kind, hidden, keys, values))
+        elif self._snapshot is not None:
             self._snapshot.take(layer, hidden, keys, values)
 
     def end_step(self) -> None:
-        """Hands the step over."""
-        if self._snapshot is not None:
+        """Hands the step over, or lets it wait for those that follow it."""
+        if self._held.is_open:
+            self._held.end()
+            if self._held.is_full:
+                self._hand_over_held()
+        elif self._snapshot is not None:
             self._snapshot.launch()
             self._queue.append(self._snapshot, tuple(self._rows))
         self._snapshot = None
@@ -126,22 +155,22 @@ class StateSaver:
 
     def abandon_step(self) -> None:
         """Forgets a step that never ends, because computing it failed; gives back its room."""
+        self._held.abandon()
         snapshot, self._snapshot = self._snapshot, None
         self._rows.clear()
         if snapshot is not None:
-            try:
-                snapshot.settle()
-            finally:
-                snapshot.region.release()
+            _give_back(snapshot)
 
     def end_request(self, request_id: int) -> None:
         """Ends a sequence; its incomplete chunk is forgotten."""
+        self._hand_over_held()
         sequence = self._sequences.pop(request_id)
         if not sequence.is_cut:
             self._queue.close_sequence(sequence)
 
     def finish(self) -> SaveReport:
         """Waits until the complete chunks of ended sequences are durable or dropped."""
+        self._hand_over_held()
         return self._queue.finish()
 
     def close(self) -> None:
@@ -173,10 +202,13 @@ class StateSaver:
         token_count = segment.stop_token - first
         if token_count <= 0:
             return
+        is_jump = first > sequence.next_token and not sequence.is_kept
+        if is_jump:
+            self._hand_over_held()
         if sequence.is_cut or sequence.is_stopped:
             self._queue.count_dropped(token_count)
             return
-        if first > sequence.next_token and not sequence.is_kept:
+        if is_jump:
             self._queue.close_sequence(sequence)
             sequence = self._open(segment.request_id, sequence.token_ids, first)
         sequence.next_token = segment.stop_token
@@ -188,21 +220,68 @@ class StateSaver:
         if self._client.epoch != self._pinned_epoch and (memory := self._client.arena_memory):
             self._copies.pin(memory)
             self._pinned_epoch = self._client.epoch
+            row_bytes = max(1, SnapshotGeometry(self._format.states, 1).byte_count)
+            held_bytes = min(HELD_BYTES_MAX, memory.nbytes // HELD_SHARE)
+            self._held.rows_max = held_bytes // row_bytes
 
-    def _open_snapshot(self, row_count: int) -> None:
+    def _hand_over_held(self) -> None:
+        """Copies the steps that wait, all together."""
+        held = self._held
+        if not held.step_count:
+            return
+        rows = held.joined_rows()
+        try:
+            snapshot = self._opened_snapshot(rows, held.row_count)
+            if snapshot is not None:
+                self._append_held(snapshot, rows)
+        finally:
+            held.clear()
+
+    def _append_held(self, snapshot: Snapshot, rows: tuple[Rows, ...]) -> None:
+        try:
+            for layer in range(self._format.layout.layer_count):
+                snapshot.take_stored(layer, self._held.parts(layer))
+            snapshot.launch()
+        except BaseException as error:
+            _give_back(snapshot)
+            self._cut(rows)
+            # Where the device has no room for them they are not saved; the engine goes on.
+            if not isinstance(error, torch.OutOfMemoryError):
+                raise
+        else:
+            self._queue.append(snapshot, rows)
+
+    def _drop_cut(self) -> None:
+        """Takes the sequences that are cut by now out of the step that begins."""
+        for part in self._rows:
+            if part.sequence.is_cut:
+                self._queue.count_dropped(part.token_count)
+        self._rows = [part for part in self._rows if not part.sequence.is_cut]
+
+    def _cut(self, rows: Sequence[Rows]) -> None:
+        for part in rows:
+            part.sequence.is_cut = True
+            self._queue.count_dropped(part.token_count)
+            # Nothing follows what it has: its open chunk need not wait for the request.
+            self._queue.close_sequence(part.sequence)
+
+    def _opened_snapshot(self, rows: Sequence[Rows], row_count: int) -> Snapshot | None:
+        """Room for these rows; None where there is none, and their sequences end here."""
         geometry = SnapshotGeometry(self._format.states, row_count)
         region = self._client.allocate(geometry.byte_count, connects=False)
         if region is None:
             # A full arena, or a lost session: that one is connected again behind our back.
             self._queue.connect()
-            for rows in self._rows:
-                rows.sequence.is_cut = True
-                self._queue.count_dropped(rows.token_count)
-                # Nothing follows what it has: its open chunk need not wait for the request.
-                self._queue.close_sequence(rows.sequence)
-            self._rows.clear()
-            return
+            self._cut(rows)
+            return None
         self._pin()
-        self._snapshot = Snapshot(
+        return Snapshot(
             region, self._format, row_count, self._copies, gathered_bytes=self._gathered_bytes
         )
+
+
+def _give_back(snapshot: Snapshot) -> None:
+    try:
+        snapshot.settle()
+    finally:
+        snapshot.region.release()

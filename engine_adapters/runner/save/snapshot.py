@@ -48,14 +48,18 @@ class Snapshot:
         """Items of the memory that belong to what is gathered."""
 
     def take(self, layer: int, hidden: Tensor, keys: Tensor, values: Tensor) -> None:
+        """As ``take_stored`` of all there is of a layer; shapes as ``StateSink.take``."""
+        kind = self._format.states.layers[layer].kind
+        self.take_stored(layer, stored_parts(kind, hidden, keys, values))
+
+    def take_stored(self, layer: int, parts: Sequence[Tensor]) -> None:
         """Copies what the layout stores of one layer, or keeps it for a copy with later layers.
 
-        Shapes as ``StateSink.take``. Rows behind the last one of the snapshot are nobody's.
+        ``parts`` are ``stored_parts``. Rows behind the last one of the snapshot are nobody's.
         """
-        kind = self._format.states.layers[layer].kind
-        if kind is StateKind.NONE:
+        if not parts:
             return
-        parts = (hidden,) if kind is StateKind.HIDDEN else (keys, values)
+        kind = self._format.states.layers[layer].kind
         if kind is not self._gathered_kind or self._offsets[layer] != self._stop:
             self.launch()
             self._gathered_kind = kind
@@ -91,6 +95,15 @@ class Snapshot:
     def settle(self) -> None:
         """Returns when the region holds all that was launched; on any thread."""
         all_of(self._landings).wait()
+
+
+def stored_parts(
+    kind: StateKind, hidden: Tensor, keys: Tensor, values: Tensor
+) -> tuple[Tensor, ...]:
+    """What is stored of a layer of that kind, in this order."""
+    if kind is StateKind.NONE:
+        return ()
+    return (hidden,) if kind is StateKind.HIDDEN else (keys, values)
 
 
 def token_axis(shape: Sequence[int]) -> int:
