@@ -21,6 +21,7 @@ from benchmarks.kit.daemon_process import DaemonOptions
 from benchmarks.kit.scratch_model import torch_threads
 from benchmarks.kit.slow_machine import SlowMachine
 from benchmarks.scratch import scratch_folder
+from engine_adapters.runner.engine.engine import TOKEN_BUDGET
 from engine_adapters.runner.states.state_format import CHUNK_TOKENS
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored_client import Client
@@ -83,8 +84,11 @@ class RestoreLab:
                 return
             config = shape.config(layer_count=fit.layer_count, position_count=longest + 64)
             model = TracedModel(config, random_weights(config, self._measured.device))
+            step_tokens = self._scale.step_tokens
+            steps = range(CHUNK_TOKENS, min(step_tokens, longest) + 1, CHUNK_TOKENS)
+            model.warm_up(steps, stop_position=longest)
             lengths = (self._scale.token_counts[0], longest)
-            costs = DeviceCosts.measured(model, lengths, step_tokens=self._scale.step_tokens)
+            costs = DeviceCosts.measured(model, lengths, step_tokens=step_tokens)
             histories = self._histories(shape, model, costs)
             machine = SlowMachine(
                 self._options(folder, shape, fit.layer_count, histories.division_count),
@@ -187,10 +191,12 @@ class RestoreLab:
         chunks = -(-self._scale.token_counts[-1] // CHUNK_TOKENS)
         # At worst each chunk has a slab of its own.
         stored = (chunks + 1) * division_count * slab
+        # Chunks that a step begins may take half of DRAM.
+        growing = 2 * (TOKEN_BUDGET // CHUNK_TOKENS + 1) * division_count * slab
         return DaemonOptions(
             folder=folder,
             device_bytes=DEVICE_BASE_BYTES + stored,
-            dram_bytes=stored + DRAM_BASE_SLABS * slab,
+            dram_bytes=max(stored, growing) + DRAM_BASE_SLABS * slab,
             arena_bytes_max=self._scale.arena_bytes,
             device_count=1,
             slab_bytes=slab,

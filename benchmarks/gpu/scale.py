@@ -79,8 +79,10 @@ FULL = Scale(
     rates=(*_throttled(1, 2, 4), DeviceRate(name=DRAM, bytes_per_s=12 * GB)),
     rounds=2,
     saved_bytes_max=16 * GB,
-    arena_bytes=1 << 30,
-    elsewhere_max=0.1,
+    # Half of it is for spans of a restoration, of which two are to be on their way: one of many
+    # layers has nearly half a gibibyte.
+    arena_bytes=1 << 31,
+    elsewhere_max=0.13,
     step_tokens=2048,
     batch_sizes=(1, 8, 32),
     decode_history_tokens=1024,

@@ -11,7 +11,7 @@ from engine_adapters.runner.model.kv_cache import KvCache
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.model_config import ModelConfig
 from engine_adapters.runner.model.model_weights import ModelWeights
-from engine_adapters.runner.model.step import Segment, StateSink
+from engine_adapters.runner.model.step import NullSink, Segment, StateSink
 
 
 class TracedModel(Model):
@@ -27,6 +27,24 @@ class TracedModel(Model):
         self.margins: list[float] = []
         """Of each token that was chosen: how far it was from the next one, in standard deviations
         of all logits."""
+
+    def warm_up(self, lengths: Sequence[int], *, stop_position: int) -> None:
+        """Steps of so many tokens, at the front and up to ``stop_position``.
+
+        Libraries choose and load a kernel for each length, which takes them longer than the step.
+        """
+        cache = self.make_cache(stop_position)
+        for length in lengths:
+            for first in {0, stop_position - length}:
+                segment = Segment(
+                    request_id=0,
+                    first_row=0,
+                    token_count=length,
+                    first_position=first,
+                    first_slot=0,
+                )
+                self.forward([0] * length, [segment], cache=cache, sink=NullSink(), logit_rows=[])
+        self.finish()
 
     def begin(self) -> None:
         """The steps of one request follow."""

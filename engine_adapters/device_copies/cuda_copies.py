@@ -107,11 +107,11 @@ class CudaCopies:
         self._await(after)
         with _finished_if_it_fails(self._inward, self._scattering):
             for piece in _pieces(parts):
-                staged = self._staged(piece)
-                stop = first + len(staged) // block_bytes
+                stop = first + sum(len(part) for part in piece) // block_bytes
+                staged, ids = self._staged(piece, block_ids[first:stop])
                 with torch.cuda.stream(self._scattering):
                     chosen = staged.view(words.dtype).view(-1, *words.shape[1:])
-                    words.index_copy_(0, self._on_device(block_ids[first:stop]), chosen)
+                    words.index_copy_(0, ids, chosen)
                 first = stop
             return _CudaLanding(self._scattering)
 
@@ -150,8 +150,12 @@ class CudaCopies:
         with torch.cuda.stream(self._outward):
             _copy_rows(source, target)
 
-    def _staged(self, parts: Sequence[Tensor]) -> Tensor:
-        """Bytes of the host on the GPU, one part behind the other, for the third stream."""
+    def _staged(self, parts: Sequence[Tensor], block_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Bytes of the host on the GPU, one part behind the other, and ids, for the third stream.
+
+        The bus takes one copy after the other: ids that were asked for later, by whatever stream,
+        would come after all other pieces.
+        """
         with torch.cuda.stream(self._inward):
             staged = torch.empty(
                 sum(len(part) for part in parts), dtype=torch.uint8, device=self._device
@@ -160,9 +164,11 @@ class CudaCopies:
             for part in parts:
                 staged[first : first + len(part)].copy_(part, non_blocking=True)
                 first += len(part)
+            ids = self._on_device(block_ids)
         self._scattering.wait_stream(self._inward)
-        staged.record_stream(self._scattering)
-        return staged
+        for tensor in (staged, ids):
+            tensor.record_stream(self._scattering)
+        return staged, ids
 
     def _await(self, after: Landing) -> None:
         if isinstance(after, _CudaLanding):

@@ -58,7 +58,7 @@ class HeldSpans:
             self._spans.remove(span)
             if span is self.newest:
                 self.newest = None
-            if span.is_free:
+            if span.is_finished and span.uses.are_over:
                 self._release(span)
             else:
                 span.reads.cancel()

@@ -2,9 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
-from typing import Protocol
 
 from torch import Tensor
 
@@ -15,20 +13,10 @@ from engine_adapters.reading.section import Section, sections_of
 from engine_adapters.reading.section_reads import SectionReads
 from engine_adapters.reading.slice_format import SliceFormat
 from engine_adapters.reading.slices import Slices
+from engine_adapters.reading.span_uses import SpanUses
 from kvstored_client import Client, Order, Region, SliceState
 
 _MAY_COME = (SliceState.PENDING, SliceState.RESIDENT)
-
-
-class Use(Protocol):
-    """Somebody who still reads the bytes of a span: a device that copies them, say. Thread-safe."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it needs them no more; never waits."""
-
-    def wait(self) -> None:
-        """Returns, or raises what went wrong, when it needs them no more."""
 
 
 class Span:
@@ -37,7 +25,7 @@ class Span:
     One thread starts the reads, waits and releases; another one may look at what is there
     meanwhile, and say what it has reached. The caller starts ``reads`` in order and releases
     the span when it has taken what it wants: then no read can land in its region any more, and
-    nobody reads it: a use that lasts longer is named to ``used_until``.
+    nobody reads it: a use that lasts longer is among its ``uses``.
     """
 
     def __init__(
@@ -60,7 +48,8 @@ class Span:
         self._region = region
         self._decode_s = 0.0
         self._has_settled = False
-        self._uses: list[Use] = []
+        self.uses = SpanUses()
+        """Of its bytes, by those that go on to read them when the caller has given it back."""
         self.reads = SectionReads(
             client,
             slice_format.layout,
@@ -124,16 +113,6 @@ class Span:
             )
         return self._has_settled
 
-    @property
-    def is_free(self) -> bool:
-        """Whether nothing lands in its memory, or reads it, any more: ``release`` never waits."""
-        return self.is_finished and all(use.is_over for use in self._uses)
-
-    def resident_chunks(self) -> int:
-        """Leading chunks that may still come whole: all but what is known to be lost."""
-        lost = (chunk for chunk in range(self.chunk_count) if self.is_lost(chunk))
-        return next(lost, self.chunk_count)
-
     def state(self, chunk: int) -> SliceState:
         """What became of all stored layers of a chunk of this span, as ``Slices.state``."""
         return self._slices.state(chunk)
@@ -195,10 +174,6 @@ class Span:
         """
         return self._slices.view(layer, range(first_chunk, first_chunk + chunk_count))
 
-    def used_until(self, use: Use) -> None:
-        """Its memory is not released before this use is over; by the thread that looks at it."""
-        self._uses.append(use)
-
     def release(self) -> tuple[int, int]:
         """Cancels what is not read yet and frees the region once nobody uses it any more.
 
@@ -206,10 +181,7 @@ class Span:
         from devices and from DRAM.
         """
         self.reads.cancel()
-        for use in self._uses:
-            # Who waits for what the use makes hears of its failure; here it only has to be over.
-            with suppress(Exception):
-                use.wait()
+        self.uses.wait()
         self._slices.close()
         self.reads.close()
         return self.read_bytes()

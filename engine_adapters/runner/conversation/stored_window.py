@@ -109,7 +109,7 @@ class StoredWindow:
                 first_slot=place.first_slot + batch.first_position,
                 first_position=batch.first_position,
             )
-            span.used_until(landing)
+            span.uses.add(landing)
             token_count += batch.token_count
         return token_count
 

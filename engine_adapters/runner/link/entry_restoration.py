@@ -227,7 +227,7 @@ class EntryRestoration:
                 first_slot=self._target.first_slot + place.first_position,
                 first_position=place.first_position,
             )
-            span.used_until(landing)
+            span.uses.add(landing)
         return len(places) * span.pieces[chunk].token_count
 
     def _settle(self, span: Span) -> None:

@@ -79,7 +79,7 @@ class LayerLoader:
                 first_slot=target.first_slot + first_token,
                 first_position=target.first_position + first_token,
             )
-            span.used_until(landing)
+            span.uses.add(landing)
 
     def _load_kv(
         self, states: Tensor, *, keys: Tensor, values: Tensor, first_position: int

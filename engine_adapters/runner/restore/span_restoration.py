@@ -20,6 +20,8 @@ from engine_adapters.runner.states.state_format import StateFormat
 LEAST_PIECE_TOKENS = 256
 """Tokens of a layer that are made while the others are still on their way. Smaller matrices would
 be less efficient to multiply; larger ones leave the processor idle until a whole layer has come."""
+LAUNCHED_PIECE_TOKENS = 1024
+"""The same where work is only launched, which takes as long for few tokens as for many."""
 
 NEEDS_STEP = -1
 """Yielded instead of work that was done: the engine shall compute tokens."""
@@ -56,7 +58,8 @@ class SpanRestoration:
         self._loader = loader
         self._target = target
         self._step_tokens = options.step_tokens
-        self._piece_chunks = max(1, LEAST_PIECE_TOKENS // state_format.layout.chunk_tokens)
+        least_tokens = LEAST_PIECE_TOKENS if loader.is_on_cpu else LAUNCHED_PIECE_TOKENS
+        self._piece_chunks = max(1, least_tokens // state_format.layout.chunk_tokens)
         self._patience = Patience(options.timeout_s, options.clock)
         self._limit = limit
         self._clock = options.clock
@@ -263,7 +266,7 @@ class SpanRestoration:
         if not layers:
             return
         first = max(self._position, span.pieces[0].first_position)
-        while resident := span.resident_chunks():
+        while resident := _resident_chunks(span):
             stop = span.pieces[resident - 1].stop_position
             if first >= stop:
                 break
@@ -346,6 +349,12 @@ class SpanRestoration:
             span.wait(arrived, layer, timeout_s=timeout_s)
         else:
             span.wait_end(timeout_s)
+
+
+def _resident_chunks(span: Span) -> int:
+    """Leading chunks that may still come whole: all but what is known to be lost."""
+    lost = (chunk for chunk in range(span.chunk_count) if span.is_lost(chunk))
+    return next(lost, span.chunk_count)
 
 
 def _has_arrived(span: Span, layer: int, chunk_count: int) -> bool:

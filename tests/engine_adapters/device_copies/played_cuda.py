@@ -51,11 +51,17 @@ class PlayedStream:
     def synchronize(self) -> None:
         self._notes.append(("host", "waits for", self.name))
 
+    def takes_ids(self) -> None:
+        self._notes.append((self.name, "takes ids"))
+
 
 class PlayedCudaCopies(CudaCopies):
-    """Without the way of block ids to a GPU, which a CPU cannot play."""
+    """Without the way of block ids to a GPU, which a CPU cannot play: it notes whose copy it is."""
 
     def _on_device(self, block_ids: Sequence[int]) -> Tensor:
+        stream = torch.cuda.current_stream(CPU)
+        assert isinstance(stream, PlayedStream)
+        stream.takes_ids()
         return torch.tensor(block_ids)
 
 

@@ -20,8 +20,12 @@ __all__ = ["notes"]
 Notes = list[tuple[str, ...]]
 OUT = [("outward", "waits for", "engine"), ("kept for", "outward"), ("outward", "copy_")]
 SCATTERED = [
+    # *Bug:* ids that the third stream asked for came after all other pieces: one bus, in order.
     ("inward", "copy_"),
+    ("inward", "takes ids"),
     ("scattering", "waits for", "inward"),
+    # What was copied, and the ids.
+    ("kept for", "scattering"),
     ("kept for", "scattering"),
     ("scattering", "index_copy_"),
 ]
@@ -49,7 +53,7 @@ class TestPlayedCudaCopies(DeviceCopiesConformance):
         target = torch.zeros(4, blocks[0].numel() * 8, dtype=torch.uint8)
         notes.clear()
         copies.gather(blocks, [5, 0, 3, 1], target)
-        assert notes == [("engine", "index_select"), *OUT]
+        assert notes == [("engine", "takes ids"), ("engine", "index_select"), *OUT]
 
     def test_what_is_copied_in_waits_for_the_mark_alone(
         self, copies: PlayedCudaCopies, notes: Notes
@@ -78,7 +82,7 @@ class TestPlayedCudaCopies(DeviceCopiesConformance):
         ids, rows = [5, 0, 3, 1], torch.zeros(4, blocks[0].nbytes, dtype=torch.uint8)
         notes.clear()
         copies.gather(blocks, ids, rows)
-        assert notes == [("engine", "index_select"), *OUT] * 2
+        assert notes == [("engine", "takes ids"), ("engine", "index_select"), *OUT] * 2
         assert torch.equal(rows, rows_of(blocks, ids))
         mark, there = copies.mark(), torch.zeros_like(blocks)
         notes.clear()
