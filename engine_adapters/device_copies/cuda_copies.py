@@ -161,7 +161,7 @@ class CudaCopies:
                 sum(len(part) for part in parts), dtype=torch.uint8, device=self._device
             )
             first = 0
-            for part in parts:
+            for part in _joined(parts):
                 staged[first : first + len(part)].copy_(part, non_blocking=True)
                 first += len(part)
             ids = self._on_device(block_ids)
@@ -222,6 +222,27 @@ def _pieces(parts: Sequence[Tensor]) -> Iterator[list[Tensor]]:
             piece, byte_count = [], 0
     if piece:
         yield piece
+
+
+def _joined(parts: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The same bytes in the same order; parts that follow each other in memory are one.
+
+    The bus takes a long copy for less than several short ones.
+    """
+    joined, byte_count = parts[0], len(parts[0])
+    for part in parts[1:]:
+        if _follows(part, joined, byte_count):
+            byte_count += len(part)
+        else:
+            yield joined.as_strided((byte_count,), (1,))
+            joined, byte_count = part, len(part)
+    yield joined.as_strided((byte_count,), (1,))
+
+
+def _follows(part: Tensor, first: Tensor, byte_count: int) -> bool:
+    is_next = part.data_ptr() == first.data_ptr() + byte_count
+    # Two mappings of memory may be neighbours, too, which nobody may copy as one.
+    return is_next and part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
 
 
 def _copy_rows(source: Tensor, target: Tensor) -> None:

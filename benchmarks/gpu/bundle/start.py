@@ -41,7 +41,9 @@ def main() -> int:
     before = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([*map(str, folders), *([before] if before else [])])
     words = [sys.executable, "-m", "benchmarks", "gpu", *sys.argv[1:]]
-    os.execve(sys.executable, words, {**os.environ, "PYTHONPATH": path})
+    # Whatever lies in the current folder, a clone of another commit say, is not what is measured.
+    ours = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+    os.execve(sys.executable, words, {**os.environ, **ours})
     return FAILED
 
 

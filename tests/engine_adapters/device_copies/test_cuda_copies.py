@@ -87,9 +87,21 @@ class TestPlayedCudaCopies(DeviceCopiesConformance):
         mark, there = copies.mark(), torch.zeros_like(blocks)
         notes.clear()
         copies.scatter(list(rows), there, ids, after=mark)
-        assert notes.count(("inward", "copy_")) == len(ids)
+        assert notes.count(("inward", "copy_")) == 2
         assert notes.count(("scattering", "index_copy_")) == 2
         assert torch.equal(rows_of(there, ids), rows)
+
+    def test_parts_that_do_not_follow_each_other_are_copied_one_by_one(
+        self, copies: PlayedCudaCopies, notes: Notes, blocks: torch.Tensor
+    ) -> None:
+        ids, rows = [5, 0, 3, 1], rows_of(blocks, [2, 4, 6, 0])
+        parts = [rows[0], rows[1], rows[3], rows[2]]
+        notes.clear()
+        there = torch.zeros_like(blocks)
+        copies.scatter(parts, there, ids, after=copies.mark())
+        # Two that do and two that do not.
+        assert notes.count(("inward", "copy_")) == 3
+        assert torch.equal(rows_of(there, ids), torch.stack(parts))
 
     def test_a_region_was_given_back_while_pieces_before_a_failure_were_copied(
         self,

@@ -49,3 +49,26 @@ def test_a_new_archive_ran_the_code_of_the_one_that_was_unpacked_before(
     before = (tmp_path / "unpacked").stat().st_ino
     start.unpack()
     assert (tmp_path / "unpacked").stat().st_ino == before
+
+
+def test_the_code_of_a_clone_was_measured_where_the_bundle_was_started_in_one(
+    tmp_path: Path,
+) -> None:
+    """*Bug:* Python looked into the current folder first."""
+    for folder, text in (("bundle/project/benchmarks", "packed"), ("clone/benchmarks", "clone")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "__init__.py").touch()
+        (tmp_path / folder / "__main__.py").write_text(f"print({text!r})")
+    bundle = tmp_path / "bundle"
+    (bundle / "run").write_text(Path(start.__file__).read_text())
+    (bundle / start.PYTHON_FILE).write_text(f"{OWN}\n")
+    with tarfile.open(bundle / start.ARCHIVE, "w:xz") as archive:
+        archive.add(bundle / "project", "project")
+    done = subprocess.run(
+        [sys.executable, bundle / "run"],
+        cwd=tmp_path / "clone",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["packed"], done.stderr
