@@ -1,4 +1,4 @@
-"""Breaks twelve promises on purpose and shows which test of ``make test`` fails for each.
+"""Breaks sixteen promises on purpose and shows which test of ``make test`` fails for each.
 
 ``python -m tests.mutations [NAME ...]`` copies the committed tree, changes one place in the copy,
 runs the tests that ``make test`` has in the folders of that place, and prints the first that
@@ -115,6 +115,34 @@ MUTATIONS = (
         "engine_adapters/vllm/worker_side/load_job.py",
         "if all(flight.span is not span for flight in self._flights):",
         "if span is not None:",
+        ("tests/engine_adapters/vllm",),
+    ),
+    Mutation(
+        "copies to a device: a span of a restoration goes back while it is copied",
+        "engine_adapters/runner/restore/layer_loader.py",
+        "            span.uses.add(landing)\n",
+        "",
+        ("tests/engine_adapters/runner/restore",),
+    ),
+    Mutation(
+        "copies to a device: steps that go together have each other's rows",
+        "engine_adapters/runner/save/held_steps.py",
+        "first_row=part.first_row * count",
+        "first_row=part.first_row",
+        ("tests/engine_adapters/runner/save",),
+    ),
+    Mutation(
+        "linked prompts of vLLM: others take their blocks from the prefix cache",
+        "engine_adapters/vllm/scheduler_side/links.py",
+        "        self.set_apart(request)\n",
+        "",
+        ("tests/engine_adapters/vllm/scheduler_side",),
+    ),
+    Mutation(
+        "linked prompts of vLLM: a chunk begins where its first block does",
+        "engine_adapters/vllm/messages/linked_span.py",
+        "        first = self.first_tokens[chunk]\n",
+        "        first = self.first_tokens[chunk] // self.block_tokens * self.block_tokens\n",
         ("tests/engine_adapters/vllm",),
     ),
 )

@@ -24,9 +24,10 @@ class TracedModel(Model):
         super().__init__(config, weights)
         self._begun_s: float | None = None
         self._steps: list[tuple[float, int]] = []
+        self._chosen_from: list[Tensor] = []
         self.margins: list[float] = []
         """Of each token that was chosen: how far it was from the next one, in standard deviations
-        of all logits."""
+        of all logits; once the request has ended."""
 
     def warm_up(self, lengths: Sequence[int], *, stop_position: int) -> None:
         """Steps of so many tokens, at the front and up to ``stop_position``.
@@ -49,12 +50,13 @@ class TracedModel(Model):
     def begin(self) -> None:
         """The steps of one request follow."""
         self.finish()
-        self._steps, self.margins = [], []
+        self._steps, self._chosen_from = [], []
         self._begun_s = time.perf_counter()
 
     def end(self) -> ComputeTrace:
         """When which tokens were computed."""
         self._begun_s = None
+        self.margins = [_margin(row) for logits in self._chosen_from for row in logits]
         times_s, positions = zip(*self._steps, strict=True)
         return ComputeTrace(times_s, positions)
 
@@ -81,7 +83,7 @@ class TracedModel(Model):
             self.finish()
             stop = max(part.stop_position for part in segments)
             self._steps.append((time.perf_counter() - self._begun_s, stop))
-            self.margins += [_margin(row) for row in logits]
+            self._chosen_from.append(logits)
         return logits
 
 

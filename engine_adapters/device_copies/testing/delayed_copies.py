@@ -149,7 +149,12 @@ class DelayedCopies:
                 self.overwritten_count += 1
                 raise RuntimeError("what was brought was overwritten before that was over")
 
-        yield Brought(staged, self._later(check))
+        landing = self._later(check)
+        try:
+            yield Brought(staged, landing)
+        except BaseException:
+            landing.wait()
+            raise
         # What keeps it keeps nothing.
         poison(staged)
 

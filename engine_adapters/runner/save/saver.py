@@ -55,7 +55,7 @@ class StateSaver:
         self._copies = open_copies(device)
         self._gathered_bytes = gathered_bytes(device)
         self._held = HeldSteps(steps_max=gathered_steps(device))
-        self._pinned_epoch = 0
+        self._pinned_epoch = self._room_epoch = 0
         self._queue: SaveQueue
         if state_format.codec is None:
             self._queue = AppendQueue(client, state_format.layout)
@@ -116,6 +116,7 @@ class StateSaver:
         ones. Tokens that a request has jumped over are stored: it goes on behind them.
         """
         self.abandon_step()
+        self._note_room()
         for segment in segments:
             if segment.request_id in self._sequences:
                 self._add_rows(segment)
@@ -125,7 +126,7 @@ class StateSaver:
         is_held = self._held.may_hold(self._rows, row_count)
         if not (is_held and self._held.is_followed_by(self._rows, row_count)):
             self._hand_over_held()
-            self._drop_cut()
+        self._drop_cut()
         if not self._rows:
             return
         if is_held:
@@ -169,8 +170,10 @@ class StateSaver:
             self._queue.close_sequence(sequence)
 
     def finish(self) -> SaveReport:
-        """Waits until the complete chunks of ended sequences are durable or dropped."""
-        self._hand_over_held()
+        """Waits until the complete chunks of ended sequences are durable or dropped.
+
+        Any thread may call it, also while the engine's goes on with other sequences.
+        """
         return self._queue.finish()
 
     def close(self) -> None:
@@ -202,14 +205,13 @@ class StateSaver:
         token_count = segment.stop_token - first
         if token_count <= 0:
             return
-        is_jump = first > sequence.next_token and not sequence.is_kept
-        if is_jump:
-            self._hand_over_held()
-        if sequence.is_cut or sequence.is_stopped:
+        if _has_ended(sequence):
             self._queue.count_dropped(token_count)
             return
-        if is_jump:
-            self._queue.close_sequence(sequence)
+        if first > sequence.next_token and not sequence.is_kept:
+            self._hand_over_held()
+            if not sequence.is_cut:
+                self._queue.close_sequence(sequence)
             sequence = self._open(segment.request_id, sequence.token_ids, first)
         sequence.next_token = segment.stop_token
         first_row = segment.first_row + first - segment_token
@@ -220,9 +222,17 @@ class StateSaver:
         if self._client.epoch != self._pinned_epoch and (memory := self._client.arena_memory):
             self._copies.pin(memory)
             self._pinned_epoch = self._client.epoch
-            row_bytes = max(1, SnapshotGeometry(self._format.states, 1).byte_count)
-            held_bytes = min(HELD_BYTES_MAX, memory.nbytes // HELD_SHARE)
-            self._held.rows_max = held_bytes // row_bytes
+
+    def _note_room(self) -> None:
+        """How much may wait on the device; the arena of each session has a size of its own."""
+        if self._client.epoch != self._room_epoch:
+            self._room_epoch = self._client.epoch
+            memory = self._client.arena_memory
+            arena_bytes = 0 if memory is None else memory.nbytes
+            self._held.set_room(
+                min(HELD_BYTES_MAX, arena_bytes // HELD_SHARE),
+                row_bytes=SnapshotGeometry(self._format.states, 1).byte_count,
+            )
 
     def _hand_over_held(self) -> None:
         """Copies the steps that wait, all together."""
@@ -278,6 +288,10 @@ class StateSaver:
         return Snapshot(
             region, self._format, row_count, self._copies, gathered_bytes=self._gathered_bytes
         )
+
+
+def _has_ended(sequence: SavedSequence) -> bool:
+    return sequence.is_cut or sequence.is_stopped
 
 
 def _give_back(snapshot: Snapshot) -> None:

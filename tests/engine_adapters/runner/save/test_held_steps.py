@@ -1,6 +1,7 @@
 """Steps of a decoding batch that wait on the device, and go together."""
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from unittest.mock import Mock
 
@@ -13,13 +14,13 @@ from engine_adapters.runner.save import saver as saver_module
 from engine_adapters.runner.save.save_queue import SaveReport
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_client import SnapshotGeometry
+from kvstored_client import Reason, SnapshotGeometry
 from kvstored_client.testing import MemoryClient
 from kvstored_contract.layout import align_up
 from kvstored_protos.v1.store_pb2 import AppendRequest
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
 from tests.engine_adapters.runner.memory import make_store
-from tests.engine_adapters.runner.save.test_saver import check_chunk, step
+from tests.engine_adapters.runner.save.test_saver import LAYERS, check_chunk, step
 from tests.engine_adapters.runner.steps import segments_of
 
 MakeTokens = Callable[[int, int], list[int]]
@@ -54,6 +55,13 @@ def saver(
     yield saver
     saver.close()
     assert client.store.regions_in_use == 0
+
+
+def let_wait(saver: StateSaver, client: MemoryClient, rows_max: int) -> None:
+    """So many rows may wait, whatever the arena has."""
+    row_bytes = SnapshotGeometry(saver._format.states, 1).byte_count
+    saver._held.set_room(rows_max * row_bytes, row_bytes=row_bytes)
+    saver._room_epoch = client.epoch
 
 
 def appends(client: MemoryClient) -> list[AppendRequest]:
@@ -129,7 +137,7 @@ def test_steps_for_which_the_arena_has_no_room_end_their_sequences_once(
     row = SnapshotGeometry(state_format.layout, 1).byte_count
     client = MemoryClient(make_store(), room_bytes=8 * align_up(row))
     saver = StateSaver(client, state_format)
-    saver._held.rows_max = 1000
+    let_wait(saver, client, 1000)
     for request_id in range(2):
         saver.begin_request(request_id, make_tokens(80, request_id), 0)
     step(saver, (0, 0, 1), (1, 0, 1))
@@ -191,19 +199,107 @@ def test_no_more_waits_than_has_room(
 ) -> None:
     for request_id in range(2):
         saver.begin_request(request_id, make_tokens(40, request_id), 0)
-    saver._held.rows_max = rows_max
+    let_wait(saver, client, rows_max)
     for n in range(2 * steps):
         step(saver, (0, n, 1), (1, n, 1))
     saver.finish()
     assert [one.items[0].token_count for one in appends(client)] == [steps, steps]
 
 
-def test_an_arena_says_how_much_may_wait(saver: StateSaver, client: MemoryClient) -> None:
+def test_an_arena_says_how_much_may_wait(
+    saver: StateSaver, client: MemoryClient, make_tokens: MakeTokens
+) -> None:
     row = SnapshotGeometry(saver._format.states, 1).byte_count
     memory = client.arena_memory
     assert memory is not None
     bytes_max = min(saver_module.HELD_BYTES_MAX, memory.nbytes // saver_module.HELD_SHARE)
-    assert saver._held.rows_max == bytes_max // row
+    saver.begin_request(0, make_tokens(40, 1), 0)
+    step(saver, (0, 0, 1))
+    assert saver._held._rows_max == bytes_max // row
+
+
+def test_what_waits_is_left_alone_by_threads_that_wait_for_other_sequences(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """*Bug:* ``finish`` of another thread handed steps over which the engine's was adding to."""
+    saver.begin_request(0, make_tokens(40, 1), 0)
+    step(saver, (0, 0, 1))
+    thread = threading.Thread(target=saver.finish)
+    thread.start()
+    thread.join()
+    assert saver._held.step_count == 1
+    assert not appends(client)
+
+
+def test_a_step_that_failed_ended_all_requests_of_the_engine(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """*Bug:* an engine ends the requests of a step before it abandons it."""
+    for request_id in range(3):
+        saver.begin_request(request_id, make_tokens(40, request_id), 0)
+    for n in range(2):
+        step(saver, (0, n, 1), (1, n, 1))
+    saver.begin_step(segments_of(((0, 2, 1), (1, 2, 1)))[0])
+    saver.end_request(0)
+    saver.end_request(1)
+    saver.abandon_step()
+    step(saver, (2, 0, CHUNK_TOKENS))
+    saver.end_request(2)
+    assert saver.finish() == SaveReport(saved_tokens=CHUNK_TOKENS)
+    assert [[item.token_count for item in one.items] for one in appends(client)] == [
+        [2, 2],
+        [CHUNK_TOKENS],
+    ]
+
+
+def test_rows_of_others_in_the_same_tensors_are_not_kept(
+    saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """Scattered tokens of linked prompts stand after ours, and are many."""
+    saver.begin_request(0, make_tokens(40, 1), 0)
+    saver.begin_step(segments_of(((0, 0, 1),))[0])
+    for layer in range(LAYERS):
+        keys, values = torch.zeros(500, 2, 8), torch.ones(500, 2, 8)
+        saver.take(layer, torch.empty(500, 0), keys, values)
+    saver.end_step()
+    assert saver._held._kept_bytes == [LAYERS * 2 * 2 * 8 * 4]
+
+
+def test_states_that_are_parts_of_larger_tensors_count_as_these(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """Queries, keys and values are one tensor."""
+    saver.begin_request(0, make_tokens(40, 1), 0)
+    let_wait(saver, client, 8)
+    for n in range(3):
+        saver.begin_step(segments_of(((0, n, 1),))[0])
+        for layer in range(LAYERS):
+            fused = torch.zeros(1, 40, 8)
+            saver.take(layer, torch.empty(1, 0), fused[:, :2], fused[:, 2:4])
+        saver.end_step()
+        saver.finish()
+        # Two of them have more than the eight rows that may wait.
+        assert len(appends(client)) == n + 1
+
+
+def test_a_sequence_that_stopped_lets_the_others_wait(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """*Bug:* it was taken for one that jumps in every step, and all were handed over before it."""
+    for request_id in range(2):
+        saver.begin_request(request_id, make_tokens(40, request_id), 0)
+    client.store.faults.append_rejection = lambda index, name: (
+        Reason.STORE_FULL if name.endswith("-1") else None
+    )
+    step(saver, (0, 0, 2), (1, 0, 2))
+    saver.finish()
+    for n in range(2, 2 + STEPS):
+        step(saver, (0, n, 1), (1, n, 1))
+    saver.finish()
+    assert [[item.token_count for item in one.items] for one in appends(client)] == [
+        [2, 2],
+        [STEPS],
+    ]
 
 
 def batches(generator: random.Random) -> Iterator[list[tuple[int, int, int]]]:
