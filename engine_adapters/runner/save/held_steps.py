@@ -57,14 +57,6 @@ class HeldSteps:
             (part.sequence, part.first_row, part.first_token) for part in rows
         ] == [(part.sequence, part.first_row, part.first_token + 1) for part in self._rows[-1]]
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no other step of as many rows may wait beside these."""
-        rows = self.row_count + self._row_count
-        kept_bytes = sum(self._kept_bytes) + self._kept_bytes[-1]
-        has_room = rows <= self._rows_max and kept_bytes <= self._bytes_max
-        return self.step_count >= self._steps_max or not has_room
-
     def begin(self, rows: Sequence[Rows], row_count: int) -> None:
         """Opens a step, whose tensors have ``row_count`` rows."""
         self._rows.append(tuple(rows))
@@ -80,9 +72,13 @@ class HeldSteps:
         storages = {part.untyped_storage().data_ptr(): part.untyped_storage() for part in kept}
         self._kept_bytes[-1] += sum(storage.nbytes() for storage in storages.values())
 
-    def end(self) -> None:
-        """The open step is complete."""
+    def end(self) -> bool:
+        """The open step is complete; True where no other of as many rows may wait beside these."""
         self.is_open = False
+        rows = self.row_count + self._row_count
+        kept_bytes = sum(self._kept_bytes) + self._kept_bytes[-1]
+        has_room = rows <= self._rows_max and kept_bytes <= self._bytes_max
+        return self.step_count >= self._steps_max or not has_room
 
     def abandon(self) -> None:
         """Forgets the open step, if there is one."""

@@ -145,8 +145,7 @@ class StateSaver:
     def end_step(self) -> None:
         """Hands the step over, or lets it wait for those that follow it."""
         if self._held.is_open:
-            self._held.end()
-            if self._held.is_full:
+            if self._held.end():
                 self._hand_over_held()
         elif self._snapshot is not None:
             self._snapshot.launch()
