@@ -157,7 +157,7 @@ class CellLab:
         found.cake_waited_s.append(completions[Mode.CAKE].restore.waited_s)
         found.cake_loaded_tokens.append(completions[Mode.CAKE].restore.restored_tokens)
         found.oracle_s.append(_oracle_s(trace, computed, loaded, token_count // CHUNK_TOKENS))
-        clear = clear_count(self._model.margins)
+        clear = clear_count(self._model.margins, self._model.config.dtype)
         for way in WAYS[1:] if clear else ():
             ours, wanted = completions[way].generated_ids, computed.generated_ids
             found.compared += 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine_adapters.restore import LayerCosts, Mode, best_bound_s
 
-MARGIN_MIN = 0.1
+MARGINS_MIN = {"bfloat16": 0.1, "float32": 1e-3}
 """Standard deviations of all logits. Of tokens that are nearer to each other rounding decides: in
 bfloat16 states that were computed in steps of another length are a few hundredths apart."""
 WAYS = (Mode.RECOMPUTE, Mode.KV, Mode.HIDDEN, Mode.HCACHE, Mode.CAKE, Mode.AUTO)
@@ -71,9 +71,9 @@ class Cell:
         return statistics.median(theirs / ours for theirs, ours in pairs)
 
 
-def clear_count(margins: Sequence[float]) -> int:
+def clear_count(margins: Sequence[float], dtype: str) -> int:
     """How many leading tokens were chosen by a clear margin: what follows others is another."""
-    unclear = (place for place, margin in enumerate(margins) if margin < MARGIN_MIN)
+    unclear = (place for place, margin in enumerate(margins) if margin < MARGINS_MIN[dtype])
     return next(unclear, len(margins))
 
 

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
+from typing import Protocol
 
 from torch import Tensor
 
@@ -13,10 +15,46 @@ from engine_adapters.reading.section import Section, sections_of
 from engine_adapters.reading.section_reads import SectionReads
 from engine_adapters.reading.slice_format import SliceFormat
 from engine_adapters.reading.slices import Slices
-from engine_adapters.reading.span_uses import SpanUses
 from kvstored_client import Client, Order, Region, SliceState
 
 _MAY_COME = (SliceState.PENDING, SliceState.RESIDENT)
+
+
+class Use(Protocol):
+    """Of the bytes of a span, by a device that copies them, say. Thread-safe."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it needs them no more; never waits."""
+
+    def wait(self) -> None:
+        """Returns, or raises what went wrong, when it needs them no more."""
+
+
+class SpanUses:
+    """Those that last when the user has given a span back: its memory is released after them.
+
+    The user adds to them before; any thread may ask.
+    """
+
+    def __init__(self) -> None:
+        self._uses: list[Use] = []
+
+    @property
+    def are_over(self) -> bool:
+        """Whether nobody reads the bytes any more."""
+        return all(use.is_over for use in self._uses)
+
+    def add(self, use: Use) -> None:
+        """One more."""
+        self._uses.append(use)
+
+    def wait(self) -> None:
+        """Waits for each of them."""
+        for use in self._uses:
+            # Who waits for what a use makes hears of its failure; here it only has to be over.
+            with suppress(Exception):
+                use.wait()
 
 
 class Span:
