@@ -61,7 +61,6 @@ LONG_SENTENCES: dict[str, int] = {}
 
 WITHOUT_PROVENANCE = {
     "cake.json",
-    "decode.json",
     "index_scale.json",
     "storage.json",
     "vllm.json",
