@@ -26,8 +26,8 @@ from collections.abc import Mapping
 
 VARIABLE = "GLIBC_TUNABLES"
 COPY_BYTES_MIN = 512 * 1024
-"""Copies from this size on bypass the caches: a slice of hidden states of a model with 4,096 of
-them is a third faster then, and one of half the size is not."""
+"""Copies from this size on bypass the caches; below, this C library copies otherwise. A slice of 64
+tokens with 4,096 hidden states of 16 bits has it: slices go one by one where layers come first."""
 HEAPS_MAX = 2
 """Threads outside the interpreter that allocate at one moment are few: those of gRPC."""
 FREED_KEPT_MAX = 0

@@ -120,7 +120,7 @@ MUTATIONS = (
     Mutation(
         "copies to a device: a span of a restoration goes back while it is copied",
         "engine_adapters/runner/restore/layer_loader.py",
-        "            span.uses.add(landing)\n",
+        "        span.uses.add(landing)\n",
         "",
         ("tests/engine_adapters/runner/restore",),
     ),

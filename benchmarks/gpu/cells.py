@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from benchmarks.benchmark import BenchmarkError
 from benchmarks.cake.traces import ComputeTrace, oracle_s
 from benchmarks.gpu.costs import DeviceCosts
-from benchmarks.gpu.found import WAYS, Cell, cell_seconds, clear_count
+from benchmarks.gpu.found import WAYS, Cell, are_equal, cell_seconds
 from benchmarks.gpu.histories import Histories
 from benchmarks.gpu.plain_read import read_s
 from benchmarks.gpu.scale import DeviceRate
@@ -157,11 +157,12 @@ class CellLab:
         found.cake_waited_s.append(completions[Mode.CAKE].restore.waited_s)
         found.cake_loaded_tokens.append(completions[Mode.CAKE].restore.restored_tokens)
         found.oracle_s.append(_oracle_s(trace, computed, loaded, token_count // CHUNK_TOKENS))
-        clear = clear_count(self._model.margins, self._model.config.dtype)
-        for way in WAYS[1:] if clear else ():
+        margins, dtype = self._model.margins, self._model.config.dtype
+        for way in WAYS[1:]:
             ours, wanted = completions[way].generated_ids, computed.generated_ids
-            found.compared += 1
-            found.equal += ours[:clear] == wanted[:clear]
+            is_equal = are_equal(ours, wanted, margins, dtype)
+            found.compared += is_equal is not None
+            found.equal += is_equal is True
 
     def _taken(
         self, restorer: Restorer | None, token_count: int

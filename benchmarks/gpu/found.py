@@ -71,10 +71,16 @@ class Cell:
         return statistics.median(theirs / ours for theirs, ours in pairs)
 
 
-def clear_count(margins: Sequence[float], dtype: str) -> int:
-    """How many leading tokens were chosen by a clear margin: what follows others is another."""
+def are_equal(
+    ours: Sequence[int], computed: Sequence[int], margins: Sequence[float], dtype: str
+) -> bool | None:
+    """Whether tokens are those that computing chose, as far as it chose by a clear margin.
+
+    After a token that rounding has decided all are others. None where the first one is such.
+    """
     unclear = (place for place, margin in enumerate(margins) if margin < MARGINS_MIN[dtype])
-    return next(unclear, len(margins))
+    clear_count = next(unclear, len(margins))
+    return ours[:clear_count] == computed[:clear_count] if clear_count else None
 
 
 def cell_seconds(costs: LayerCosts, layer_count: int) -> float:

@@ -102,14 +102,14 @@ class StoredWindow:
         for batch in load_batches(
             found.usable.pieces, numbers, chunk_tokens=self._finder.chunk_tokens
         ):
-            landing = self._loader.load(
+            self._loader.load_of(
+                span,
                 layer,
                 _rows(span, layer, batch),
                 cache=place.cache,
                 first_slot=place.first_slot + batch.first_position,
                 first_position=batch.first_position,
             )
-            span.uses.add(landing)
             token_count += batch.token_count
         return token_count
 

@@ -220,14 +220,14 @@ class EntryRestoration:
         is_hidden = self._format.layout.layers[layer].kind is StateKind.HIDDEN
         for place in places:
             states = span.states(layer, 1, first_chunk=chunk)
-            landing = self._loader.load(
+            self._loader.load_of(
+                span,
                 layer,
                 states[:, place.sink_rows :] if is_hidden else states[:, :, place.sink_rows :],
                 cache=self._target.cache,
                 first_slot=self._target.first_slot + place.first_position,
                 first_position=place.first_position,
             )
-            span.uses.add(landing)
         return len(places) * span.pieces[chunk].token_count
 
     def _settle(self, span: Span) -> None:

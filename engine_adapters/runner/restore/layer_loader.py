@@ -67,19 +67,38 @@ class LayerLoader:
     def load_pieces(self, span: Span, layer: int, chunks: range, target: Target) -> None:
         """Loads a layer of some chunks of a span, each to where its tokens stand in ``target``.
 
-        They need not follow each other, nor be complete. The span is used until their bytes are
-        needed no more.
+        They need not follow each other, nor be complete.
         """
         for run in stretches(span.pieces, chunks):
             first_token = span.pieces[run.start].first_position
-            landing = self.load(
+            self.load_of(
+                span,
                 layer,
                 span.states(layer, len(run), first_chunk=run.start),
                 cache=target.cache,
                 first_slot=target.first_slot + first_token,
                 first_position=target.first_position + first_token,
             )
-            span.uses.add(landing)
+
+    def load_of(
+        self,
+        span: Span,
+        layer: int,
+        states: Tensor,
+        *,
+        cache: KvCache,
+        first_slot: int,
+        first_position: int,
+    ) -> None:
+        """As ``load`` of states of a span, which is used until their bytes are needed no more."""
+        landing = self.load(
+            layer,
+            states,
+            cache=cache,
+            first_slot=first_slot,
+            first_position=first_position,
+        )
+        span.uses.add(landing)
 
     def _load_kv(
         self, states: Tensor, *, keys: Tensor, values: Tensor, first_position: int

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.gpu.found import WAYS, Cell, cell_seconds, clear_count
+from benchmarks.gpu.found import WAYS, Cell, are_equal, cell_seconds
 from benchmarks.gpu.printed import cake_over_both, hcache_over_kv
 from benchmarks.gpu.run import FIGURES, series_of
 from engine_adapters.restore import LayerCosts, Mode
@@ -54,10 +54,11 @@ def test_figures_count_the_worst_cell_and_grouped_heads_do_not_count_for_hcache(
 
 
 def test_tokens_are_compared_up_to_the_first_that_rounding_decides() -> None:
-    assert clear_count([0.5, 0.1, 0.05, 0.5], "bfloat16") == 2
-    assert clear_count([0.01, 0.5], "bfloat16") == 0
-    assert clear_count([0.01, 0.5], "float32") == 2
-    assert clear_count([0.5, 1e-4], "float32") == 1
+    margins = [0.5, 0.1, 0.05, 0.5]
+    assert are_equal((1, 2, 3, 4), (1, 2, 9, 9), margins, "bfloat16") is True
+    assert are_equal((1, 9, 3, 4), (1, 2, 3, 4), margins, "bfloat16") is False
+    assert are_equal((1, 2, 3, 4), (1, 2, 9, 9), margins, "float32") is False
+    assert are_equal((1,), (9,), [0.01], "bfloat16") is None
 
 
 def test_a_cell_of_which_no_token_was_compared_says_nothing_of_tokens() -> None:

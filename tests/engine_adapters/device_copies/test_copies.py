@@ -96,6 +96,27 @@ class TestDelayedCopies(DeviceCopiesConformance):
         all_of(landings).wait()
         assert float(target[0]) != 63.0
 
+    def test_what_was_brought_is_needed_no_more_where_an_error_left_the_context(
+        self, copies: DelayedCopies
+    ) -> None:
+        source = torch.ones(64)
+        with pytest.raises(KeyError), copies.brought(source) as brought:
+            raise KeyError
+        assert brought.landing.is_over
+        source.zero_()
+        brought.landing.wait()
+        assert not copies.overwritten_count
+
+    def test_what_is_overwritten_while_it_is_brought_shows(self, copies: DelayedCopies) -> None:
+        source = torch.ones(64)
+        with copies.stopped():
+            with copies.brought(source) as brought:
+                assert bool(brought.tensor.all())
+            source.zero_()
+        with pytest.raises(RuntimeError, match="overwritten"):
+            brought.landing.wait()
+        assert copies.overwritten_count == 1
+
     def test_a_copy_that_fails_says_so_when_all_have_ended(self, copies: DelayedCopies) -> None:
         target = torch.zeros(4)
         late = all_of([copies.fetch((torch.ones(3),), target), copies.fetch((target,), target)])

@@ -286,8 +286,9 @@ def test_no_read_starts_when_the_store_was_waited_for_too_long(
     client = runner.client()
     bring_layers_on_wait(client.store, partial(runner.clock.advance, 0.4))
     report = restore_with_clock(runner, history, client)
-    # The second one is on its way.
-    assert len(client.store.reads) <= 2
+    # The second one is on its way, and the reader's thread may have begun a third one in the place
+    # of the first, before the engine's waited for the second.
+    assert len(client.store.reads) <= 3 < WHOLE_CHUNKS
     assert report.restored_tokens == CHUNK_TOKENS
     assert report.waited_s == pytest.approx(3 * 0.4)
     check_released(client.store)

@@ -68,6 +68,11 @@ def appends(client: MemoryClient) -> list[AppendRequest]:
     return client.store.asked(AppendRequest)
 
 
+def appended_counts(client: MemoryClient) -> list[list[int]]:
+    """Tokens of each sequence in each append."""
+    return [[item.token_count for item in one.items] for one in appends(client)]
+
+
 def test_only_a_gpu_gathers_steps() -> None:
     assert open_copies.gathered_steps(torch.device("cpu")) == 1
     assert open_copies.gathered_steps(torch.device("cuda")) > 1
@@ -87,7 +92,7 @@ def test_steps_of_a_batch_go_together_row_by_row(
     saver.end_request(1)
     assert saver.finish() == SaveReport(saved_tokens=CHUNK_TOKENS + 2 * CHUNK_TOKENS)
     # The prefill, two times as many steps as go together, and the rest.
-    assert [[item.token_count for item in one.items] for one in appends(client)] == [
+    assert appended_counts(client) == [
         [3, 6],
         [STEPS, STEPS],
         [STEPS, STEPS],
@@ -111,7 +116,7 @@ def test_a_step_that_never_ended_is_forgotten_and_those_before_it_are_not(
     saver.abandon_step()
     saver.end_request(0)
     assert saver.finish() == SaveReport()
-    assert [[item.token_count for item in one.items] for one in appends(client)] == [[6], [1]]
+    assert appended_counts(client) == [[6], [1]]
 
 
 def test_what_waits_is_handed_over_before_its_sequence_jumps(
@@ -124,6 +129,26 @@ def test_what_waits_is_handed_over_before_its_sequence_jumps(
     saver.end_request(0)
     assert saver.finish() == SaveReport(saved_tokens=8)
     assert [one.items[0].first_token for one in appends(client)] == [0, 7, 16]
+
+
+def test_a_sequence_that_was_cut_while_a_step_began_was_appended_all_the_same(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """*Bug:* its row was in the step already when the one after it jumped."""
+    for request_id in range(2):
+        saver.begin_request(request_id, make_tokens(80, request_id), 0)
+    step(saver, (0, 0, 1), (1, 0, 1))
+    allocate, client.allocate = client.allocate, Mock(return_value=None)  # type: ignore[method-assign]
+    saver.begin_step(segments_of(((0, 1, 1), (1, 16, 1)))[0])
+    client.allocate = allocate  # type: ignore[method-assign]
+    for layer in range(LAYERS):
+        saver.take(layer, torch.empty(2, 0), torch.zeros(2, 2, 8), torch.zeros(2, 2, 8))
+    saver.end_step()
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(dropped_tokens=3)
+    assert [one.items[0].first_token for one in appends(client)] == [16]
+    assert appended_counts(client) == [[1]]
 
 
 @pytest.mark.parametrize("ends_by", ["end", "step", "jump"])
@@ -218,6 +243,21 @@ def test_an_arena_says_how_much_may_wait(
     assert saver._held._rows_max == bytes_max // row
 
 
+def test_the_arena_of_a_new_session_says_how_much_may_wait(
+    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
+) -> None:
+    """*Bug:* that of the old one did, and what waited had no room in a smaller one."""
+    saver.begin_request(0, make_tokens(40, 1), 0)
+    step(saver, (0, 0, 1))
+    rows_max = saver._held._rows_max
+    let_wait(saver, client, 1)
+    client.store.kill()
+    client.store.start()
+    assert client.available()
+    step(saver, (0, 1, 1))
+    assert saver._held._rows_max == rows_max > 1
+
+
 def test_what_waits_is_left_alone_by_threads_that_wait_for_other_sequences(
     client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
 ) -> None:
@@ -246,7 +286,7 @@ def test_a_step_that_failed_ended_all_requests_of_the_engine(
     step(saver, (2, 0, CHUNK_TOKENS))
     saver.end_request(2)
     assert saver.finish() == SaveReport(saved_tokens=CHUNK_TOKENS)
-    assert [[item.token_count for item in one.items] for one in appends(client)] == [
+    assert appended_counts(client) == [
         [2, 2],
         [CHUNK_TOKENS],
     ]
@@ -296,7 +336,7 @@ def test_a_sequence_that_stopped_lets_the_others_wait(
     for n in range(2, 2 + STEPS):
         step(saver, (0, n, 1), (1, n, 1))
     saver.finish()
-    assert [[item.token_count for item in one.items] for one in appends(client)] == [
+    assert appended_counts(client) == [
         [2, 2],
         [STEPS],
     ]
