@@ -23,6 +23,8 @@ class ForkedProbe:
         if self._pid == 0:
             os.dup2(child_output, 1)
             os.dup2(child_errors, 2)
+            # The parent's may write elsewhere, as under pytest.
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
             # The daemon's descriptors hold the locks of the devices.
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
             os._exit(_probe(command[3:]))

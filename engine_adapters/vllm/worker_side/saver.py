@@ -26,6 +26,7 @@ from kvstored_client import (
     NewChunk,
     PutOutcome,
     PutReport,
+    Reason,
     Region,
     StateKind,
     StateLayout,
@@ -92,6 +93,7 @@ class Saver:
         self._tally = Tally()
         self._disconnections = Disconnections(client)
         self._pinned_epoch = 0
+        self._told_reasons: set[Reason] = set()
         self._thread = threading.Thread(target=self._run, name="kvstored-saver", daemon=True)
         self._thread.start()
 
@@ -257,11 +259,22 @@ class Saver:
             ack=Ack.STAGED,
             timeout_ms=PUT_TIMEOUT_MS,
         )
-        outcomes = [result.outcome for result in report.results]
-        stored_count = outcomes.count(PutOutcome.STORED)
         # Each worker has saved its share of these tokens.
-        self._count("saved_tokens", stored_count * self._layout.chunk_tokens / self._worker_count)
+        saved_tokens = report.stored_count * self._layout.chunk_tokens
+        self._count("saved_tokens", saved_tokens / self._worker_count)
         self._count("dropped_saves", report.rejected_count)
+        rejections = (each for each in report.results if each.outcome is PutOutcome.REJECTED)
+        self._tell({each.reason for each in rejections})
+
+    def _tell(self, reasons: set[Reason]) -> None:
+        """Says each reason once: the counter tells of how many chunks it holds."""
+        for reason in sorted(reasons - self._told_reasons):
+            LOGGER.warning(
+                "kvstored: a save is dropped (%s); the metric dropped_saves counts the chunks of "
+                "all that are",
+                reason.name,
+            )
+        self._told_reasons |= reasons
 
     def _count(self, name: str, amount: float) -> None:
         with self._lock:

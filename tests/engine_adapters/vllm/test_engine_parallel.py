@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,8 @@ RANKS = 2
 RANK_COMMANDS = ("multiprocessing.spawn", "VLLM::Worker")
 """How a rank is started, and what it calls itself where vLLM can rename it."""
 PARALLEL = {"tensor_parallel_size": RANKS, "distributed_executor_backend": "mp"}
+SPIN_S = 1.5
+"""A rank of vLLM that waits for a step spins for its first second."""
 GENERATOR = random.Random(6)
 PROMPT = [GENERATOR.randrange(4, 512) for _ in range(PROMPT_TOKENS)]
 
@@ -92,6 +95,19 @@ def cores_of_python(pid: int) -> list[set[int]]:
     return found
 
 
+def until_saved(engine: WarmEngine) -> None:
+    """Takes steps until everything is stored, since what the workers count comes with steps.
+
+    Bug: with one step after the other the ranks spun on both cores for the daemon's whole
+    deadline, so that every save was dropped, and this waited for them for ever.
+    """
+    while (saved := engine.counted("saved_tokens")) < STORED:
+        dropped = engine.counted("dropped_saves")
+        assert not dropped, f"{saved:g} tokens are stored and {dropped:g} saves dropped"
+        time.sleep(SPIN_S)
+        engine.generate([4], max_tokens=1)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _one_core_for_each_rank() -> Iterator[None]:
     """VLLM would want a NUMA node for each."""
@@ -135,9 +151,7 @@ def test_ranks_restore_their_own_heads(
     with WarmEngine(heads_model, tmp_path / "first.log", **changes) as engine:
         assert engine.ask("reconnect")
         assert engine.tokens(PROMPT) == expected
-        # What the workers count comes with steps.
-        while engine.counted("saved_tokens") < STORED:
-            engine.generate([4], max_tokens=1)
+        until_saved(engine)
     said = (tmp_path / "first.log").read_text()
     assert said.count("kvstored uses mode prefix, not hcache") == (mode == "hcache")
     with WarmEngine(heads_model, tmp_path / "second.log", **changes) as engine:

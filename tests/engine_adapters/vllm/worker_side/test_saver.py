@@ -87,6 +87,20 @@ def test_save_that_is_refused_holds_nothing(client: EngineClient) -> None:
     saver.drain()
 
 
+def test_why_saves_are_dropped_is_said_once(
+    client: EngineClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bug: an engine whose saves all came too late for the daemon gave a number, and no reason."""
+    reasons = [Reason.DEADLINE, Reason.DEADLINE, Reason.STORE_FULL]
+    client.store.faults.put_rejection = lambda put, _chunk: reasons[put]
+    saver = saver_of(client)
+    saver.save([order_of(len(reasons))])
+    assert settled(saver) == {"dropped_saves": len(reasons)}
+    said = [line for line in caplog.messages if "a save is dropped" in line]
+    assert ["DEADLINE" in said[0], "STORE_FULL" in said[1], len(said)] == [True, True, 2]
+    saver.drain()
+
+
 def test_chunk_that_is_there_already_is_not_counted(client: EngineClient) -> None:
     saver = saver_of(client)
     saver.save([order_of(2)])

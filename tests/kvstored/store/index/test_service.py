@@ -1,14 +1,17 @@
 import gc
 import os
 import random
+import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO
 
 import pytest
 
+from kvstored.store.index import probe as index_probe
 from kvstored.store.index import service as index_service
 from kvstored.store.index.aside import set_aside
 from kvstored.store.index.index import (
@@ -30,6 +33,14 @@ from tests.kvstored.store.index_stores import (
     record_at,
 )
 from tests.kvstored.store.served_index import COUNT, extent_of, ignore, table_of
+from tests.support.forked_probe import ForkedProbe
+
+
+@pytest.fixture(autouse=True)
+def _forked_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks through indexes in forked children: ``test_probe.py`` has those that are started."""
+    forked = SimpleNamespace(Popen=ForkedProbe, PIPE=subprocess.PIPE)
+    monkeypatch.setattr(index_probe, "subprocess", forked)
 
 
 def chunks_of(claims) -> set[bytes]:
