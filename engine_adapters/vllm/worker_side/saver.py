@@ -53,6 +53,31 @@ class Snapshot:
     """The region's bytes are those of the chunks when it is over."""
 
 
+class SharedTally:
+    """A tally that several threads add to. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tally = Tally()
+
+    def add(self, name: str, amount: float = 1) -> None:
+        """As ``Tally.add``."""
+        with self._lock:
+            self._tally.add(name, amount)
+
+    def take(self) -> dict[str, float]:
+        """As ``Tally.take``; without the lock while there is nothing, as in most steps."""
+        if self.is_empty:
+            return {}
+        with self._lock:
+            return self._tally.take()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was counted since the last ``take``."""
+        return not self._tally.counts
+
+
 def _nothing() -> None:
     pass
 
@@ -89,8 +114,7 @@ class Saver:
         self._give_up = give_up
         self._is_off = False
         self._queue: queue.Queue[Snapshot | None] = queue.Queue()
-        self._lock = threading.Lock()
-        self._tally = Tally()
+        self._tally = SharedTally()
         self._disconnections = Disconnections(client)
         self._pinned_epoch = 0
         self._told_reasons: set[Reason] = set()
@@ -100,7 +124,7 @@ class Saver:
     def save(self, orders: Iterable[SaveOrder]) -> None:
         """Takes the bytes of all chunks of a step."""
         if self._is_off:
-            self._count("dropped_saves", sum(len(order.chain_keys) for order in orders))
+            self._tally.add("dropped_saves", sum(len(order.chain_keys) for order in orders))
             return
         pieces = [piece for order in orders for piece in self._complete(order)]
         for first in range(0, len(pieces), self._span_chunks):
@@ -108,17 +132,13 @@ class Saver:
 
     def take_counts(self) -> dict[str, float]:
         """What was counted since the last call."""
-        if not self._tally.counts:
-            return {}
-        with self._lock:
-            return self._tally.take()
+        return self._tally.take()
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing waits to be put, and nothing of what was is left to be taken."""
-        with self._lock:
-            # What is put enters the tally before it stops to count as waiting.
-            return not (self.is_busy or self._tally.counts)
+        # In this order: what is put enters the tally before it stops to count as waiting.
+        return not self.is_busy and self._tally.is_empty
 
     @property
     def is_busy(self) -> bool:
@@ -139,7 +159,7 @@ class Saver:
         for piece in pieces:
             rows = self._rows.take(piece.block_ids)
             if rows is None:
-                self._count("dropped_saves", 1)
+                self._tally.add("dropped_saves", 1)
             else:
                 complete.append(replace(piece, rows=torch.cat(rows, dim=1)))
         return complete
@@ -150,7 +170,7 @@ class Saver:
         if self._client.epoch and self._queue.qsize() < QUEUED_MAX:
             region = self._client.allocate(section.region_bytes(len(pieces)), connects=False)
         if region is None:
-            self._count("dropped_saves", len(pieces))
+            self._tally.add("dropped_saves", len(pieces))
             return
         memory = region.tensor(
             torch.uint8, (section.layer_count, len(pieces), section.slice_stride)
@@ -173,7 +193,7 @@ class Saver:
             with suppress(Exception):
                 landing.wait()
             region.release()
-            self._count("dropped_saves", len(pieces))
+            self._tally.add("dropped_saves", len(pieces))
             return
         self._queue.put(
             Snapshot(
@@ -241,14 +261,14 @@ class Saver:
                 self._put(snapshot)
             except Exception:
                 LOGGER.exception("kvstored: a save failed and is dropped")
-                self._count("dropped_saves", len(snapshot.chunks))
+                self._tally.add("dropped_saves", len(snapshot.chunks))
             finally:
                 snapshot.region.release()
                 self._queue.task_done()
 
     def _count_disconnections(self) -> None:
         for name, count in self._disconnections.take().items():
-            self._count(name, count)
+            self._tally.add(name, count)
 
     def _put(self, snapshot: Snapshot) -> None:
         snapshot.landing.wait()
@@ -261,8 +281,8 @@ class Saver:
         )
         # Each worker has saved its share of these tokens.
         saved_tokens = report.stored_count * self._layout.chunk_tokens
-        self._count("saved_tokens", saved_tokens / self._worker_count)
-        self._count("dropped_saves", report.rejected_count)
+        self._tally.add("saved_tokens", saved_tokens / self._worker_count)
+        self._tally.add("dropped_saves", report.rejected_count)
         rejections = (each for each in report.results if each.outcome is PutOutcome.REJECTED)
         self._tell({each.reason for each in rejections})
 
@@ -275,10 +295,6 @@ class Saver:
                 reason.name,
             )
         self._told_reasons |= reasons
-
-    def _count(self, name: str, amount: float) -> None:
-        with self._lock:
-            self._tally.add(name, amount)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
