@@ -1,8 +1,9 @@
 """What tests that run beside each other must not share, and the markers that keep it so.
 
 ``pytest -n COUNT --dist loadgroup`` gives all tests of a group to one worker, which runs one after
-the other. (Not with pytest 9.2 and pytest-xdist 3.8: groups are ignored there, so ``pyproject.toml``
-asks for an older pytest.) A test that is ``alone`` runs in a pass of its own, with nothing beside.
+the other. (Not with pytest 9.2 and pytest-xdist 3.8: groups are ignored there, so
+``pyproject.toml`` asks for an older pytest.) A test that is ``alone`` runs in a pass of its own,
+with nothing beside.
 """
 
 import pytest
