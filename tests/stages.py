@@ -27,15 +27,12 @@ from tests.support.pure_tests import pure_test_files
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
-CORES = 2
-"""What a run is sized for."""
-WORKERS_THAT_WAIT = 3
-"""For tests that wait for disks and processes for a quarter of their time."""
+WORKERS = 2
 LONG_TIMEOUT_S = 3600
 COSTS = Path("var/test-costs")
 """Where each stage of tests writes what every test cost (``tests/support/costs.py``)."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""Workers share two cores: a computing thread each."""
+"""Two workers on two cores: a computing thread each."""
 
 
 class Suite(StrEnum):
@@ -84,9 +81,9 @@ def costs_of(name: str) -> Path:
     return ROOT / COSTS / f"{name}.jsonl"
 
 
-def workers(name: str, does: str, *arguments: str, count: int = CORES) -> Stage:
-    """A stage of tests in ``count`` processes, of which tests of one group share one."""
-    return tests(name, does, "-n", str(count), "--dist", "loadgroup", *arguments)
+def two_workers(name: str, does: str, *arguments: str) -> Stage:
+    """A stage of tests in two processes, of which tests of one group share one."""
+    return tests(name, does, "-n", str(WORKERS), "--dist", "loadgroup", *arguments)
 
 
 def steps(suite: Suite) -> list[Step]:
@@ -100,7 +97,7 @@ def steps(suite: Suite) -> list[Step]:
     beside = ("-m", f"{marker} and not alone", *more, *lab_files())
     alone = ("-m", f"{marker} and alone", *more, *alone_files())
     return [
-        (workers(suite, does, *beside),),
+        (two_workers(suite, does, *beside),),
         (tests(f"{suite}-alone", "labs that nothing may run beside", *alone),),
     ]
 
@@ -114,7 +111,10 @@ LONG = "long"
 
 
 def test_steps() -> list[Step]:
-    """Everything once; the tests of the pure parts apart, because a tracer slows them."""
+    """Everything once; the tests of the pure parts apart, because a tracer slows them.
+
+    They only compute, and run beside those that wait for disks and processes.
+    """
     pure = pure_test_files()
     return [
         (
@@ -123,22 +123,21 @@ def test_steps() -> list[Step]:
             Stage("imports", "who may import whom", tool("lint-imports")),
             Stage("types", "types of products and tests", tool("mypy")),
             tests("tidy", "how the repository is written", "-m", SMALL, *TIDY),
-            workers(
+            tests("pure", "pure parts, every branch of them", "-m", SMALL, *pure, "--cov"),
+            two_workers(
                 "tests",
                 "behaviour, and each lab at its smallest size",
                 *("-m", SMALL),
                 *(f"--ignore={path}" for path in (*TIDY, *pure)),
-                count=WORKERS_THAT_WAIT,
             ),
         ),
-        (workers("pure", "pure parts, every branch of them", *("-m", SMALL), *pure, "--cov"),),
         (tests("alone", "what nothing may run beside", "-m", SMALL_ALONE, *alone_files()),),
     ]
 
 
 def announce(suite: Suite, plan: Sequence[Step]) -> None:
     """Says what will be done."""
-    say(f"{suite}: {len(plan)} steps on {CORES} cores")
+    say(f"{suite}: {len(plan)} steps on {WORKERS} cores")
     for number, step in enumerate(plan, 1):
         for stage in step:
             say(f"  {number}. {stage.name}: {stage.does}")
