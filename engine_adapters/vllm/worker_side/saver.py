@@ -292,7 +292,7 @@ class Saver:
             LOGGER.warning(
                 "kvstored: a save is dropped (%s); the metric dropped_saves counts the chunks of "
                 "all that are",
-                reason.name,
+                reason.name if reason else "the daemon did not answer",
             )
         self._told_reasons |= reasons
 
