@@ -6,6 +6,7 @@ damaged, and has nothing that the devices do not have.
 """
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from kvstored.store.index.damage_mark import DAMAGE_FILE
@@ -59,22 +60,58 @@ def clear_away(directory: Path, error: IndexDamagedError) -> None:
 
 
 def set_aside(directory: Path) -> Path:
-    """Renames the directory of an unsound index, for diagnosis, and returns its new name.
+    """Keeps an unsound index for diagnosis, under the path that it returns.
 
-    Raises IndexFailure where ASIDE_MAX lie there already: what damages one index after the
-    other must not fill the file system with them.
+    Its directory gets another name. A mount point, or a directory in one that may not be
+    written to, keeps its name: there the index's own files move into a directory inside it.
+    Raises IndexFailure where neither is possible, and where ASIDE_MAX lie there already: what
+    damages one index after the other must not fill the file system with them.
     """
-    names = (directory.with_name(f"{directory.name}.damaged-{n + 1}") for n in range(ASIDE_MAX))
-    aside = next((name for name in names if not name.exists()), None)
-    if aside is None:
+    beside = _free_name(directory, directory.with_name(f"{directory.name}.damaged"))
+    try:
+        directory.rename(beside)
+    except OSError as error:
+        LOGGER.warning("%s cannot have another name: %s", directory, error)
+        return _set_aside_inside(directory)
+    try:
+        sync_directory(beside.parent)
+    except OSError as error:
+        raise _not_kept(directory, beside, error) from error
+    return beside
+
+
+def _set_aside_inside(directory: Path) -> Path:
+    """Moves the files, the data before the mark that they are damaged."""
+    inside = _free_name(directory, directory / "damaged")
+    try:
+        inside.mkdir(mode=0o700)
+        for name in (*_LMDB_FILES, DAMAGE_FILE):
+            with suppress(FileNotFoundError):
+                (directory / name).rename(inside / name)
+        sync_directory(inside)
+        sync_directory(directory)
+    except OSError as error:
+        raise _not_kept(directory, inside, error) from error
+    return inside
+
+
+def _free_name(directory: Path, stem: Path) -> Path:
+    """The first of ``stem``-1 and so on that does not exist."""
+    names = (stem.with_name(f"{stem.name}-{n + 1}") for n in range(ASIDE_MAX))
+    free = next((name for name in names if not name.exists()), None)
+    if free is None:
         raise IndexFailure(
-            f"the index in {directory} is damaged, as {ASIDE_MAX} before it that lie beside it; "
-            f"look for the cause (memory, medium), then remove {directory.name}.damaged-* and "
-            "start again"
+            f"the index in {directory} is damaged, as {ASIDE_MAX} before it that are kept; "
+            f"look for the cause (memory, medium), then remove {stem}-* and start again"
         )
-    directory.rename(aside)
-    sync_directory(directory.parent)
-    return aside
+    return free
+
+
+def _not_kept(directory: Path, kept: Path, error: OSError) -> IndexFailure:
+    return IndexFailure(
+        f"the damaged index in {directory} cannot be kept as {kept}: {error}; move its files away "
+        "and start again"
+    )
 
 
 def _remove(directory: Path) -> None:

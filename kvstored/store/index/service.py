@@ -21,7 +21,7 @@ from kvstored.format.errors import FormatError
 from kvstored.store.index.aside import begin_build
 from kvstored.store.index.damage_mark import refuse_marked
 from kvstored.store.index.directory import sync_directory
-from kvstored.store.index.index import DATA_FILE, Index, IndexChange
+from kvstored.store.index.index import DATA_FILE, Index, IndexChange, IndexFailure
 from kvstored.store.index.probe import OnScanned, probe_in_child
 from kvstored.store.index.snapshot import (
     SnapshotHead,
@@ -81,7 +81,6 @@ def open_for_service(
     ``meta()`` is None is new or its rebuild was interrupted: rebuild it.
     """
     directory = Path(path)
-    marker = directory / CLEAN_FILE
     refuse_marked(directory)
     is_new = not (directory / DATA_FILE).exists()
     was_clean = is_new or _is_as_left(directory)
@@ -89,13 +88,11 @@ def open_for_service(
         probe_in_child(directory, on_scanned)
     # What is open can be read after its name is gone.
     file = open_snapshot(directory) if was_clean else None
-    if directory.exists():
-        marker.unlink(missing_ok=True)
-        remove_snapshot(directory)
-        sync_directory(directory)
     with ExitStack() as opened:
         if file is not None:
             opened.callback(file.close)
+        if directory.exists():
+            _forget_the_stop(directory)
         if is_new:
             begin_build(directory)
         index = _open_verified(directory, map_bytes, verify)
@@ -118,15 +115,39 @@ def close_cleanly(index: Index, table: ChunkTable, next_stamp: int) -> None:
     _mark(index, clean=True)
     _leave_snapshot(index, table, next_stamp)
     index.close()
+    try:
+        _leave_seal(index.path)
+    except OSError as error:
+        LOGGER.warning(
+            "%s is not marked as closed in order, so the next start looks through it: %s",
+            index.path,
+            error,
+        )
+
+
+def _leave_seal(directory: Path) -> None:
+    """Marks the closed index, durably; what a failure leaves has no seal, or a wrong one."""
     descriptor = os.open(
-        index.path / CLEAN_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+        directory / CLEAN_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
     )
     try:
-        os.write(descriptor, _seal(index.path))
+        os.write(descriptor, _seal(directory))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    sync_directory(index.path)
+    sync_directory(directory)
+
+
+def _forget_the_stop(directory: Path) -> None:
+    """What the last stop left goes, durably, before the index changes; raises IndexFailure."""
+    try:
+        (directory / CLEAN_FILE).unlink(missing_ok=True)
+        remove_snapshot(directory)
+        sync_directory(directory)
+    except OSError as error:
+        raise IndexFailure(
+            f"cannot change the folder of the index {directory}: {error}; is it read-only?"
+        ) from error
 
 
 def _open_verified(directory: Path, map_bytes: int, verify: Callable[[Index], None]) -> Index:
@@ -142,14 +163,18 @@ def _open_verified(directory: Path, map_bytes: int, verify: Callable[[Index], No
 def _is_as_left(directory: Path) -> bool:
     """Whether the last stop was clean and the index's file is still what it left.
 
-    A marker without a seal is what a stop leaves that was cut short.
+    A marker without a seal is what a stop leaves that was cut short. What cannot be read may
+    be damaged: the child process tells.
     """
     try:
         seal = (directory / CLEAN_FILE).read_bytes()
+        if not seal or seal == _seal(directory):
+            return bool(seal)
     except FileNotFoundError:
         return False
-    if not seal or seal == _seal(directory):
-        return bool(seal)
+    except OSError as error:
+        LOGGER.warning("the index in %s cannot be read as a whole: %s", directory, error)
+        return False
     LOGGER.warning("the index in %s is not as the last stop left it", directory)
     return False
 

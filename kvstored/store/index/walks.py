@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.errors import FormatError
-from kvstored.format.identity import ChunkId
+from kvstored.format.identity import NAMESPACE_ID_BYTES, ChunkId
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.format.slice_lengths_parts import damaged_parts
 from kvstored.store.index.batches import (
@@ -26,10 +26,20 @@ from kvstored.store.index.entry import (
 )
 from kvstored.store.index.failure import out_of_order
 from kvstored.store.index.tables import IndexTables
+from kvstored_contract.limits import KEY_BYTES
 
 _PAGE_BYTES = 4096
 _ENTRIES_PER_PAGE = 16
 """About so many records share a page."""
+
+
+_AFTER_KEYS = b"\xff" * (KEY_BYTES + 1)
+"""Added to a namespace: greater than every key of it."""
+
+
+def whole_bytes(key_prefix: str) -> bytes:
+    """The whole bytes at the beginning of hexadecimal digits."""
+    return bytes.fromhex(key_prefix[: len(key_prefix) // 2 * 2])
 
 
 class IndexWalks:
@@ -52,6 +62,42 @@ class IndexWalks:
     def records(self) -> Iterator[tuple[ChunkId, ChunkRecord]]:
         """As ``entries``, without the damaged ones."""
         return ((chunk, record) for chunk, record in self.entries() if record is not None)
+
+    def records_by_prefix(
+        self, key_prefix: str, namespace_id: bytes | None = None
+    ) -> Iterator[tuple[ChunkId, ChunkRecord]]:
+        """Chunks whose keys begin with some hexadecimal digits, of one namespace or of all.
+
+        A namespace without one costs a look-up: the table is ordered by namespace, then key.
+        """
+        for start in self._starts(whole_bytes(key_prefix), namespace_id):
+            for key, value in self._walk(Table.CHUNKS, start):
+                chunk = ChunkId.decode(key)
+                record = self._decoding.record(chunk, value)
+                if record is not None and chunk.key.hex().startswith(key_prefix):
+                    yield chunk, record
+
+    def _starts(self, prefix: bytes, namespace_id: bytes | None) -> Iterator[bytes]:
+        """Namespaces in the chunk table with a key that begins so, each followed by the prefix."""
+        if namespace_id is not None:
+            yield namespace_id + prefix
+            return
+        start = b"\0"
+        while (key := self._key_from(Table.CHUNKS, start)) is not None:
+            wanted = key[:NAMESPACE_ID_BYTES] + prefix
+            if key < start:
+                raise self._tables.health.damaged(out_of_order(self._tables.path, Table.CHUNKS))
+            if key.startswith(wanted):
+                yield wanted
+            start = wanted if key < wanted else key[:NAMESPACE_ID_BYTES] + _AFTER_KEYS
+
+    def _key_from(self, table: Table, start: bytes) -> bytes | None:
+        """The first key of a table from ``start`` on."""
+        if table not in self._tables.handles:
+            return None
+        with self._tables.reading(table) as transaction:
+            cursor = transaction.cursor()
+            return cursor.key() if cursor.set_range(start) else None
 
     def chunk_batches(self) -> Iterator[Batch]:
         """Keys and values of the whole chunk table, unverified, in key order.

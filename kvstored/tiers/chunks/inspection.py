@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import islice
 
 from kvstored.counters import Counters
 from kvstored.format.chunk_record import ChunkRecord
@@ -92,15 +92,12 @@ class Inspection:
         )
 
     def _matching(self, key_prefix: str) -> Iterator[ChunkStatus]:
-        wanted = key_prefix.lower()
-        index = self._store.index
-        entries = chain(
-            ((chunk, record, False) for chunk, record in index.walks.records()),
-            ((chunk, record, True) for chunk, record in index.walks.quarantined()),
-        )
-        for chunk, record, quarantined in entries:
+        wanted, walks = key_prefix.lower(), self._store.index.walks
+        for chunk, record in walks.records_by_prefix(wanted):
+            yield self._chunk_status(chunk, record, quarantined=False)
+        for chunk, record in walks.quarantined():
             if chunk.key.hex().startswith(wanted):
-                yield self._chunk_status(chunk, record, quarantined=quarantined)
+                yield self._chunk_status(chunk, record, quarantined=True)
 
     def _chunk_status(
         self, chunk: ChunkId, record: ChunkRecord, *, quarantined: bool

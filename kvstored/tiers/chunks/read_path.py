@@ -177,8 +177,14 @@ class ReadPath:
                 source = next(stored)
             elif frame.layout_id == layout_id:
                 source = FramedChunk(chunk=chunk, frame=frame.view, geometry=frame.geometry)
-            sources.append(source if source and fits_blocks(source, request) else None)
+            sources.append(source if source and self._is_taken(source, request) else None)
         return tuple(sources)
+
+    def _is_taken(self, source: ChunkSource, request: ReadRequest) -> bool:
+        """Whether what a chunk has, which may be a short one, fits the places of the request."""
+        if not fits_blocks(source, request):
+            return False
+        return isinstance(source, FramedChunk) or fits_bounce(source, request, self._bounce_bytes)
 
     def _stored(self, chunks: list[ChunkId], layout: StateLayout) -> list[StoredChunk | None]:
         """Those of the layout's chunks that the index knows, None for the others.
@@ -277,6 +283,18 @@ def share_read(request: ReadRequest) -> float:
     is_stored = [layout.slice_bytes(layer) > 0 for layer in range(layout.layer_count)]
     layers = slice(request.first_layer, request.first_layer + request.layer_count)
     return sum(is_stored[layers]) / sum(is_stored)
+
+
+def fits_bounce(source: ChunkSource, request: ReadRequest, bounce_bytes: int) -> bool:
+    """Whether each slice fits the private memory, or is made of whole pages of its places.
+
+    Of a complete chunk ``_check_bounce`` says so before. A short one may have neither.
+    """
+    slice_bytes = source.geometry.slice_bytes
+    if max(slice_bytes, default=0) <= bounce_bytes:
+        return True
+    unit_bytes = ALIGNMENT_BYTES * request.placement.fragments_per_slice(len(request.keys))
+    return not any(size > bounce_bytes and size % unit_bytes for size in slice_bytes)
 
 
 def fits_blocks(source: ChunkSource, request: ReadRequest) -> bool:

@@ -1,5 +1,7 @@
 """Finds the chunks that an operator means."""
 
+from itertools import islice
+
 from kvstored.store.index.index import Index
 from kvstored.store.sequences.rules import SequenceUnknownError
 
@@ -22,10 +24,5 @@ class ChunkSearch:
 
     def of_prefix(self, namespace_id: bytes, key_prefix: str, limit: int) -> list[bytes]:
         """Up to ``limit`` keys that begin with these hexadecimal digits, of stored chunks."""
-        found: list[bytes] = []
-        for chunk, _ in self._index.walks.records():
-            if chunk.namespace_id == namespace_id and chunk.key.hex().startswith(key_prefix):
-                found.append(chunk.key)
-                if len(found) == limit:
-                    break
-        return found
+        found = self._index.walks.records_by_prefix(key_prefix, namespace_id)
+        return [chunk.key for chunk, _ in islice(found, limit)]

@@ -108,6 +108,29 @@ def test_slice_larger_than_the_bounce_buffer_is_verified_in_the_arena(
         assert bytes(opened.arena[BASE : BASE + len(payload)]) == payload
 
 
+@pytest.mark.parametrize("from_dram", [True, False])
+def test_a_tail_larger_than_the_bounce_buffer_counted_as_an_error_of_its_device(
+    opened: StoreUnderTest, from_dram: bool
+) -> None:
+    """Bug: its last page cannot be transferred into an arena, and each try blamed the device."""
+    wide = StateLayout(
+        model="wide", dtype="float32", layers=(LayerState(StateKind.KV, 6144),), chunk_tokens=32
+    )
+    payload = opened.fill(1, layout=wide)
+    ticket = opened.put([0], layout=wide, token_count=15)[0]
+    assert ticket.durable is not None
+    assert ticket.durable.result() is Reason.UNSPECIFIED
+    if not from_dram:
+        forget_dram(opened, [0])
+    board = new_board(1, 1)
+    assert opened.read([0], base=BASE, board=board, layout=wide).wait()
+    assert opened.stats().counters.get("device_errors", 0) == 0
+    if from_dram:
+        assert bytes(opened.arena[BASE : BASE + 15 * 6144]) == payload[: 15 * 6144]
+    else:
+        assert board.states[0, 0] == SliceState.MISSING
+
+
 def test_quarantined_extent_is_kept_and_the_key_can_be_put_again(opened: StoreUnderTest) -> None:
     payload = opened.fill(1)
     put_durable(opened, [0])

@@ -1,5 +1,6 @@
 """Damaged indexes are kept, but not without end; unfinished ones are not."""
 
+import errno
 import logging
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from kvstored.store.index.aside import (
     end_build,
     set_aside,
 )
-from kvstored.store.index.damage_mark import leave_mark
+from kvstored.store.index.damage_mark import DAMAGE_FILE, leave_mark
 from kvstored.store.index.environment import DATA_FILE, LOCK_FILE
 from kvstored.store.index.failure import IndexDamagedError, IndexFailure
 
@@ -28,7 +29,7 @@ def test_damaged_indexes_filled_the_file_system(tmp_path: Path) -> None:
         directory.mkdir()
         set_aside(directory)
     directory.mkdir()
-    with pytest.raises(IndexFailure, match=r"as 8 before it .* remove index\.damaged-\*") as raised:
+    with pytest.raises(IndexFailure, match=r"as 8 before it .*/index\.damaged-\*") as raised:
         set_aside(directory)
     assert not isinstance(raised.value, IndexDamagedError)
     assert directory.exists()
@@ -125,3 +126,57 @@ def test_what_the_file_system_refuses_is_told(
     monkeypatch.setattr(index_aside, "sync_directory", fail)
     with pytest.raises(IndexFailure, match="cannot finish the index in"):
         end_build(tmp_path / "index")
+
+
+def refuse_its_rename(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    """As the kernel does for a mount point."""
+    rename = Path.rename
+
+    def renamed(path: Path, target: Path) -> Path:
+        if path == directory:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+
+
+def test_a_damaged_index_on_a_mount_point_kept_the_daemon_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a mount point has no other name, and each start ended with a traceback."""
+    directory = tmp_path / "index"
+    refuse_its_rename(monkeypatch, directory)
+    for number in range(ASIDE_MAX):
+        begin_build(directory)
+        end_build(directory)
+        (directory / DATA_FILE).write_bytes(b"cut")
+        leave_mark(directory, "a page is damaged")
+        clear_away(directory, ERROR)
+        kept = directory / f"damaged-{number + 1}"
+        assert {path.name for path in kept.iterdir()} == {DATA_FILE, DAMAGE_FILE}
+        assert not (directory / DATA_FILE).exists()
+        assert not (directory / DAMAGE_FILE).exists()
+    with pytest.raises(IndexFailure, match=r"as 8 before it .*/index/damaged-\*"):
+        clear_away(directory, ERROR)
+
+
+def test_a_folder_in_which_nothing_can_be_kept_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "index"
+    begin_build(directory)
+
+    def fail(path: Path) -> None:
+        raise OSError(5, "no medium")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(index_aside, "sync_directory", fail)
+        with pytest.raises(
+            IndexFailure, match=r"cannot be kept as .*/index\.damaged-1: .* no medium"
+        ):
+            set_aside(directory)
+    begin_build(directory)
+    refuse_its_rename(monkeypatch, directory)
+    monkeypatch.setattr(index_aside, "sync_directory", fail)
+    with pytest.raises(IndexFailure, match=r"cannot be kept as .*/index/damaged-1: .* no medium"):
+        set_aside(directory)

@@ -1,3 +1,4 @@
+import errno
 import gc
 import os
 import random
@@ -162,6 +163,55 @@ def test_a_full_disk_costs_the_snapshot_only(unclean: Path, monkeypatch) -> None
     index = Index.open(unclean, map_bytes=MAP_BYTES)
     close_cleanly(index, table_of(), COUNT + 1)
     assert (unclean / CLEAN_FILE).exists()
+
+
+def test_a_full_disk_ended_a_clean_stop_with_a_traceback(
+    unclean: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bug: only the snapshot could do without room, the mark beside it could not."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    index = Index.open(unclean, map_bytes=MAP_BYTES)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", fail)
+        close_cleanly(index, table_of(), COUNT + 1)
+    assert "is not marked as closed in order" in caplog.text
+    opened = open_for_service(unclean, MAP_BYTES, ignore)
+    opened.index.close()
+    assert not opened.was_clean
+
+
+@pytest.mark.parametrize("unread", ["the mark", "the index"])
+def test_a_sector_that_could_not_be_read_kept_the_daemon_from_starting(
+    clean: Path, monkeypatch: pytest.MonkeyPatch, unread: str
+) -> None:
+    """Bug: after a clean stop nobody looked through the index, and each start was a traceback."""
+
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        if unread == "the mark":
+            patched.setattr(Path, "read_bytes", fail)
+        else:
+            patched.setattr(index_service, "_seal", fail)
+        opened = open_for_service(clean, MAP_BYTES, ignore)
+    opened.index.close()
+    assert not opened.was_clean
+    assert opened.snapshot is None
+
+
+def test_a_folder_that_may_not_be_changed_is_named(
+    clean: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(index_service, "sync_directory", fail)
+    with pytest.raises(IndexFailure, match=r"cannot change the folder of the index .* read-only"):
+        open_for_service(clean, MAP_BYTES, ignore)
 
 
 class Killed(BaseException):

@@ -1,11 +1,12 @@
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from kvstored.format.chunk_record import RECORD_BYTES
-from kvstored.format.identity import CHUNK_ID_BYTES
+from kvstored.format.chunk_record import RECORD_BYTES, ChunkRecord
+from kvstored.format.identity import CHUNK_ID_BYTES, ChunkId
 from kvstored.format.sequence_record import SequenceRecord
 from kvstored.format.slice_lengths import PART_BYTES, PART_KEY_BYTES, SliceLengths, part_key
 from kvstored.store.index import batches as index_batches
@@ -232,3 +233,42 @@ def test_batches_that_are_fewer_than_the_table_claims_are_noticed(
     monkeypatch.setattr(index_batches, "islice", lambda cursor, count: [])
     with pytest.raises(IndexDamagedError, match="has 0 entries but claims 2"):
         list(index.walks.chunk_batches())
+
+
+def ordered(chunks: Iterable[ChunkId]) -> list[ChunkId]:
+    return sorted(chunks, key=ChunkId.encode)
+
+
+def test_a_chunk_of_many_was_found_by_looking_at_all(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: `kvstored inspect` of a key went through the whole index, and ended at its deadline."""
+    namespaces = [bytes([first]) * 16 for first in (0, 7, 255)]
+    keys = [sha256(bytes([n])).digest() for n in range(200)]
+    chunks = [ChunkId(namespace, key) for namespace in namespaces for key in keys]
+    index.apply(
+        IndexChange(
+            puts=tuple(
+                (chunk, record_at(extent_at(n), stamp=n + 1)) for n, chunk in enumerate(chunks)
+            )
+        )
+    )
+    for digits in ("", keys[5].hex()[:1], keys[5].hex()[:3], keys[5].hex(), "0" * 64):
+        wanted = ordered(chunk for chunk in chunks if chunk.key.hex().startswith(digits))
+        found = [chunk for chunk, _ in index.walks.records_by_prefix(digits)]
+        assert found == wanted
+        for namespace in (*namespaces, b"n" * 16):
+            of_one = [chunk for chunk, _ in index.walks.records_by_prefix(digits, namespace)]
+            assert of_one == [chunk for chunk in wanted if chunk.namespace_id == namespace]
+    monkeypatch.setattr(index_batches, "WALK_ENTRIES", 4)
+    read = []
+    decode = ChunkRecord.decode
+
+    def counted(chunk: ChunkId, value: bytes) -> ChunkRecord:
+        read.append(chunk)
+        return decode(chunk, value)
+
+    monkeypatch.setattr(ChunkRecord, "decode", counted)
+    found = [chunk for chunk, _ in index.walks.records_by_prefix(keys[5].hex())]
+    assert found == ordered(ChunkId(namespace, keys[5]) for namespace in namespaces)
+    assert len(read) <= len(namespaces) * 4
