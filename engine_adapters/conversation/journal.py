@@ -210,11 +210,7 @@ class Journal:
         """
         deadline_s = self._clock() + SETTLE_S
         while True:
-            info = self._answer(
-                "sequence_get",
-                lambda: self._client.sequences.get(name + self._suffix),
-                f"{self._kind} {name!r}",
-            )
+            info = self._found(name)
             if info is None or info.staged_tokens == info.durable_tokens:
                 self._unsettled.pop(name, None)
                 return info
@@ -224,6 +220,31 @@ class Journal:
             if self._clock() >= deadline_s:
                 raise ConversationError(f"somebody else is adding to {self._kind} {name!r}")
             time.sleep(POLL_S)
+
+    def _found(self, name: str) -> SequenceInfo | None:
+        """The sequence, with its length: without its layout a daemon says that it is 0."""
+        info = self._get(name)
+        if info is None or not self._has_lost_its_length(info):
+            return info
+        # The daemon hears of a layout with the first call that names it.
+        self._client.match(self._layout, info.keys[:1] or (info.tail_key,))
+        info = self._get(name)
+        if info is not None and self._has_lost_its_length(info):
+            raise ConversationError(
+                f"the daemon does not say how long {self._kind} {name!r} is; open it again"
+            )
+        return info
+
+    def _get(self, name: str) -> SequenceInfo | None:
+        return self._answer(
+            "sequence_get",
+            lambda: self._client.sequences.get(name + self._suffix),
+            f"{self._kind} {name!r}",
+        )
+
+    def _has_lost_its_length(self, info: SequenceInfo) -> bool:
+        is_ours = info.layout_id == self._layout.layout_id
+        return is_ours and info.durable_tokens == 0 and bool(info.keys or info.tail_key)
 
     def _answer(self, verb: str, ask: Callable[[], AnswerT], what: str) -> AnswerT:
         """What the store answers; raises ConversationError where it says nothing.

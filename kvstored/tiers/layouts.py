@@ -1,5 +1,6 @@
 """The layouts of which chunks may be stored: each fits every place where a chunk lies."""
 
+import threading
 from collections.abc import Callable
 
 from kvstored.format.geometry import class_bytes
@@ -7,23 +8,35 @@ from kvstored.tiers.chunks.requests import LayoutRefusedError
 from kvstored_contract.layout import StateLayout
 
 KNOWN_LAYOUTS_MAX = 4096
-"""Layouts that are known to be in the index; beyond them one may be stored again."""
+"""Layouts that are known without the index; beyond them the oldest goes."""
 
 
 class Layouts:
-    """Checks layouts and has the index keep them. Thread-safe.
+    """Checks layouts, has the index keep them, and finds them by their ids. Thread-safe.
 
     ``slab_bytes`` bounds a chunk, ``slice_bytes_max`` a slice of a codec: encoded slices are never
-    whole pages, and so go through memory of that size. ``keep`` puts a layout into the index.
+    whole pages, and so go through memory of that size. ``keep`` puts a layout into the index if
+    that has room, ``kept`` finds one there.
     """
 
     def __init__(
-        self, *, slab_bytes: int, slice_bytes_max: int, keep: Callable[[StateLayout], None]
+        self,
+        *,
+        slab_bytes: int,
+        slice_bytes_max: int,
+        keep: Callable[[StateLayout], None],
+        kept: Callable[[bytes], StateLayout | None],
     ) -> None:
         self._slab_bytes = slab_bytes
         self._slice_bytes_max = slice_bytes_max
         self._keep = keep
-        self._known: set[bytes] = set()
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._known: dict[bytes, StateLayout] = {}
+
+    def find(self, layout_id: bytes) -> StateLayout | None:
+        """One that was registered since the start, or that the index has; raises IndexFailure."""
+        return self._known.get(layout_id) or self._kept(layout_id)
 
     def register(self, layout: StateLayout) -> None:
         """Checks that chunks of a layout fit; raises LayoutRefusedError."""
@@ -44,6 +57,7 @@ class Layouts:
                 "use a smaller chunk_tokens or a larger slab_bytes"
             )
         self._keep(layout)
-        if len(self._known) >= KNOWN_LAYOUTS_MAX:
-            self._known.clear()
-        self._known.add(layout_id)
+        with self._lock:
+            if len(self._known) >= KNOWN_LAYOUTS_MAX:
+                del self._known[next(iter(self._known))]
+            self._known[layout_id] = layout

@@ -86,6 +86,7 @@ class TieredStore:
             slab_bytes=min(each.class_bytes_max for each in (recovered.table.geometry, dram.space)),
             slice_bytes_max=limits.reader.plan.run_bytes_max,
             keep=store.remember_layout,
+            kept=store.index.layout,
         )
         reader = self._make_reader(limits.reader, engine)
         self._promoter = Promoter(store=store, dram=dram, engine=engine, counters=counters)
@@ -114,7 +115,7 @@ class TieredStore:
         self.hints = Hints(
             queue=queue,
             opened=self.open_sequences,
-            layout_of=store.index.layout,
+            layout_of=self.layouts.find,
             counters=counters,
             on_change=prefetcher.wake,
         )
@@ -334,11 +335,10 @@ class TieredStore:
         )
 
     def _make_open_sequences(self) -> OpenSequences:
-        index = self._store.index
         return OpenSequences(
-            table=SequenceTable(index=index, committer=self._store.committer),
+            table=SequenceTable(index=self._store.index, committer=self._store.committer),
             dram=self._dram,
-            layout_of=index.layout,
+            layout_of=self.layouts.find,
             on_grown=self._used_together,
         )
 

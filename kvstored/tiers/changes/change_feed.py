@@ -46,7 +46,10 @@ class ChangeFeed:
     def after(self, namespace_id: bytes, sequence: int | None) -> ChangeSpan:
         """What is known of a namespace's changes after ``sequence``; None: nothing is known."""
         with self._lock:
-            return self._logs.setdefault(namespace_id, ChangeLog()).after(sequence)
+            log = self._logs.get(namespace_id)
+            if log is None:
+                log = self._logs[namespace_id] = ChangeLog()
+            return log.after(sequence)
 
     def _add(self, chunk: ChunkId, change: Change) -> None:
         if chunk.namespace_id not in self._logs:

@@ -1,6 +1,7 @@
 """Frames of chunks that are being filled token by token, and have no key before they are full."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 from kvstored.format.geometry import ChunkGeometry, Extent, class_bytes
@@ -24,7 +25,8 @@ def _nothing() -> bool:
 class OpenFrames:
     """Each frame belongs to one owner, who closes it or has a chunk adopt it. Thread-safe.
 
-    Invariant: together they take at most OPEN_SHARE_MAX of the tier. ``room`` is the tier's lock,
+    Invariant: together they take at most OPEN_SHARE_MAX of the tier, and those of a namespace
+    leave all others as large a part of their guaranteed shares. ``room`` is the tier's lock,
     on which those wait who want a frame; ``take`` finds memory for a namespace and a size class,
     by evictions where that is needed. ``use`` counts it for that namespace.
     """
@@ -50,6 +52,8 @@ class OpenFrames:
         """
         self.byte_count = 0
         """Bytes of all of them, with what they strand of their slabs."""
+        self._account_bytes: Counter[bytes] = Counter()
+        """The same by account."""
 
     def open(self, layout: StateLayout, namespace_id: bytes) -> OpenFrame | None:
         """Reserves a frame for a chunk of a namespace; None when there is no room now."""
@@ -62,11 +66,12 @@ class OpenFrames:
         size = class_bytes(layout)
         share_bytes = self._space.share_bytes(size)
         with self._room:
-            if self.byte_count + share_bytes > OPEN_SHARE_MAX * self._space.capacity_bytes:
+            most_bytes = OPEN_SHARE_MAX * self._space.capacity_bytes
+            if self.byte_count + share_bytes > most_bytes - self._kept_bytes(namespace_id):
                 return None
             if (extent := self._take(namespace_id, size)) is None:
                 return None
-            self.byte_count += share_bytes
+            self._count(namespace_id, share_bytes)
             self._use.add(namespace_id, extent.byte_count)
             self._space.uses.begin_open(self._space.locate(extent)[0])
         view = self._space.view(extent)
@@ -99,7 +104,20 @@ class OpenFrames:
                 self._end(opened)
             return claim
 
+    def _kept_bytes(self, namespace_id: bytes) -> float:
+        """What others have not taken of their guaranteed shares, as far as it may be open."""
+        taker = self._use.account(namespace_id)
+        return sum(
+            max(0.0, OPEN_SHARE_MAX * quota.guaranteed_bytes - self._account_bytes[account])
+            for account, quota in self._use.quotas.quotas.items()
+            if account != taker
+        )
+
+    def _count(self, namespace_id: bytes, byte_count: int) -> None:
+        self.byte_count += byte_count
+        self._account_bytes[self._use.account(namespace_id)] += byte_count
+
     def _end(self, opened: OpenFrame) -> None:
-        self.byte_count -= opened.share_bytes
+        self._count(opened.namespace_id, -opened.share_bytes)
         self._use.add(opened.namespace_id, -opened.extent.byte_count)
         self._space.uses.end_open(self._space.locate(opened.extent)[0])

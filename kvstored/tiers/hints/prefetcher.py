@@ -6,7 +6,7 @@ DRAM without the buffer of its watermarks (``policy/prefetch_plan``).
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from kvstored.counters import Counters
@@ -17,6 +17,7 @@ from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.chunk_fetcher import ChunkFetcher
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.policy.prefetch_plan import WaitingSequence, Watermarks, plan_prefetch
+from kvstored.turnstile import TURNSTILE
 
 LOGGER = logging.getLogger(__name__)
 
@@ -104,7 +105,9 @@ class Prefetcher:
         space = self._dram.space
         self._dram.hints.free_up(self._marks.bytes_to_free(space.free_bytes))
         plan = plan_prefetch(
-            waiting, self, capacity_bytes=space.capacity_bytes - self._marks.high_bytes
+            self._until_stale(waiting),
+            self,
+            capacity_bytes=space.capacity_bytes - self._marks.high_bytes,
         )
         # As a list: what is tried meanwhile is not planned again.
         chunks = list(islice(chain.from_iterable(plan), PLANNED_AT_ONCE))
@@ -113,6 +116,16 @@ class Prefetcher:
                 break
             self._fetch(chunks[start : start + LOADED_AT_ONCE])
         return bool(chunks)
+
+    def _until_stale(
+        self, waiting: Iterable[WaitingSequence[ChunkId]]
+    ) -> Iterator[WaitingSequence[ChunkId]]:
+        """A plan may look through all of DRAM: others pass, and a new queue ends it."""
+        for sequence in waiting:
+            if self._is_stale:
+                return
+            TURNSTILE.give_way()
+            yield sequence
 
     def _fetch(self, chunks: Sequence[ChunkId]) -> None:
         """Loads those of some chunks that are on the devices, together."""

@@ -137,9 +137,12 @@ class WaitingQueue:
         gone: Iterable[WaitingName],
     ) -> None:
         for tier, heads in zip(self._tiers, self._heads, strict=True):
+            # A quota may have changed since the last change of the queue.
+            protected_bytes = tier.protected_bytes(namespace_id)
             if namespace_id not in heads:
-                heads[namespace_id] = QueueHead(tier.protected_bytes(namespace_id), self._pauses)
-            places = heads[namespace_id].change(moved, gone)
+                heads[namespace_id] = QueueHead(protected_bytes, self._pauses)
+            places = heads[namespace_id].resize(protected_bytes)
+            places.update(heads[namespace_id].change(moved, gone))
             if not len(heads[namespace_id]):
                 del heads[namespace_id]
             if places:

@@ -81,6 +81,18 @@ class QueueHead(Generic[NameT, KeyT]):
         self._grow(changed)
         return changed
 
+    def resize(self, capacity_bytes: int) -> dict[KeyT, int | None]:
+        """Changes how much the head may have. The changed places of chunks, None without one."""
+        changed: dict[KeyT, int | None] = {}
+        if capacity_bytes == self._capacity_bytes:
+            return changed
+        for sequence in reversed(self.sequences()):
+            self._let_out(sequence, changed)
+            self._outside.put(sequence.name, _GROUP, -sequence.place)
+        self._capacity_bytes = capacity_bytes
+        self._grow(changed)
+        return changed
+
     def _chunks(self, sequence: QueuedSequence[NameT, KeyT]) -> Sequence[KeyT]:
         """Those of a sequence that can ever fit."""
         waiting = sequence.waiting

@@ -10,7 +10,7 @@ LET_GO_AT_ONCE = 16
 
 
 class FlushedTails:
-    """Names of sequences that were flushed with a frame, the longest ago first. Thread-safe.
+    """Names of sequences whose tail is flushed and in a frame, the longest ago first. Thread-safe.
 
     Some may have been appended to since, or be gone: who takes one looks.
     """
@@ -28,6 +28,11 @@ class FlushedTails:
         with self._lock:
             self._names[identity] = None
             self._names.move_to_end(identity)
+
+    def keep(self, identity: SequenceId) -> None:
+        """Makes a sequence the last one unless it is there."""
+        with self._lock:
+            self._names.setdefault(identity)
 
     def discard(self, identity: SequenceId) -> None:
         """Forgets a sequence, if it is there."""

@@ -3,34 +3,23 @@
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
-from kvstored.store.sequences.rules import (
-    SequenceBusyError,
-    SequenceLimitError,
-    SequenceUnknownError,
-)
+from kvstored.store.index.index import IndexFailure
+from kvstored.store.sequences.rules import SequenceBusyError, SequenceUnknownError
 from kvstored.store.sequences.sequence_state import SequenceState
 from kvstored.store.sequences.sequence_table import SequenceTable
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.sequences.flushed_tails import LET_GO_AT_ONCE, FlushedTails
 from kvstored.tiers.sequences.open_sequence import OpenSequence, SequenceId
+from kvstored.tiers.sequences.owned_sequences import OwnedSequences
 from kvstored_contract.layout import StateLayout
 
 
 def _nobody_hears(_namespace_id: bytes, _keys: tuple[bytes, ...]) -> None:
     pass
-
-
-OPEN_SEQUENCES_PER_SESSION_MAX = 4096
-OPEN_CHUNKS_PER_SESSION_MAX = 262_144
-"""Chunks of these: both bound the daemon's memory for what one client names.
-
-Their open tails are bounded by OPEN_SHARE_MAX besides.
-"""
 
 
 class OpenSequences:
@@ -58,9 +47,7 @@ class OpenSequences:
         self._sequences: dict[SequenceId, OpenSequence] = {}
         self._ephemeral: set[SequenceId] = set()
         """The ephemeral ones that exist; ``_sequences`` also has those that are only held."""
-        self._owned: dict[int, dict[SequenceId, int]] = {}
-        """Sequences of each session, with the chunks that count for them."""
-        self._chunk_counts: Counter[int] = Counter()
+        self._owned = OwnedSequences()
         self.flushed = FlushedTails()
         dram.open_frames.let_go = partial(let_go_of_tails, self)
 
@@ -127,23 +114,10 @@ class OpenSequences:
         Raises SequenceLimitError, and nothing is changed.
         """
         with self._lock:
-            owned = self._owned.setdefault(session_id, {})
-            others = self._chunk_counts[session_id] - owned.get(sequence.identity, 0)
-            if sequence.identity not in owned and len(owned) >= OPEN_SEQUENCES_PER_SESSION_MAX:
-                raise SequenceLimitError(
-                    f"a session appends to at most {OPEN_SEQUENCES_PER_SESSION_MAX} sequences; "
-                    "delete the ephemeral ones that are done, or open another session"
-                )
-            if others + chunk_count > OPEN_CHUNKS_PER_SESSION_MAX:
-                raise SequenceLimitError(
-                    f"the sequences that a session appends to have at most "
-                    f"{OPEN_CHUNKS_PER_SESSION_MAX} chunks; delete or truncate some, or open "
-                    "another session"
-                )
+            self._owned.check(session_id, sequence.identity, chunk_count)
             self._disown(sequence)
             sequence.owner = session_id
-            owned[sequence.identity] = chunk_count
-            self._chunk_counts[session_id] += chunk_count
+            self._owned.add(session_id, sequence.identity, chunk_count)
 
     def make_ephemeral(self, sequence: OpenSequence) -> None:
         """Lets its session find a held ephemeral sequence by its name, until ``forget``."""
@@ -184,7 +158,7 @@ class OpenSequences:
         becomes durable.
         """
         with self._lock:
-            identities = tuple(self._owned.get(session_id, ()))
+            identities = self._owned.of(session_id)
         for identity in identities:
             with self._held(identity) as sequence:
                 # Another session may have appended meanwhile.
@@ -197,9 +171,6 @@ class OpenSequences:
                 sequence.state = sequence.known.without_open_tail()
                 with self._lock:
                     self._disown(sequence)
-        with self._lock:
-            self._owned.pop(session_id, None)
-            del self._chunk_counts[session_id]
 
     @contextmanager
     def _held(self, identity: SequenceId, deadline: float = math.inf) -> Iterator[OpenSequence]:
@@ -218,6 +189,7 @@ class OpenSequences:
             yield sequence
         finally:
             if is_held:
+                self._leave(sequence)
                 sequence.lock.release()
             with self._lock:
                 sequence.users -= 1
@@ -226,9 +198,35 @@ class OpenSequences:
                     self.flushed.discard(identity)
                     del self._sequences[identity]
 
+    def _leave(self, sequence: OpenSequence) -> None:
+        """What is left of a sequence that was held: what is durable as it is has a cheaper place.
+
+        Others may have the frame of its tail, and without one it is in memory no longer. A mark
+        that it was stopped would go as well, so that keeps it.
+        """
+        identity, state = sequence.identity, sequence.state
+        if state is None:
+            return
+        if sequence.frame is not None and state.is_flushed:
+            self.flushed.keep(identity)
+        is_durable = state.durable_tokens == state.length_tokens and not sequence.pending
+        if identity.is_ephemeral or state.is_stopped or not is_durable:
+            return
+        is_known = self._knows_layout(state)
+        with self._lock:
+            if sequence.frame is None and is_known:
+                self._disown(sequence)
+            else:
+                self._owned.uncount(sequence.owner, identity)
+
+    def _knows_layout(self, state: SequenceState) -> bool:
+        """Whether the next look at the sequence will tell its length."""
+        with suppress(IndexFailure):
+            return self._layout_of(state.layout_id) is not None
+        return False
+
     def _disown(self, sequence: OpenSequence) -> None:
-        owned = self._owned.get(sequence.owner, {})
-        self._chunk_counts[sequence.owner] -= owned.pop(sequence.identity, 0)
+        self._owned.remove(sequence.owner, sequence.identity)
         sequence.owner = 0
 
 

@@ -32,6 +32,8 @@ class Caller:
     session_id: int
     deadline: float = math.inf
     """On the monotonic clock. A commit that has begun is waited for all the same."""
+    ends: bool = True
+    """Whether its session ends one day, and gives back what it keeps open."""
 
 
 class Sequences:
@@ -107,7 +109,9 @@ class Sequences:
                 raise SequenceStorageError(Reason.DEADLINE)
             state = rules.fork(original.known, keep_chunks)
             self._refuse_existing(copy, caller)
-            has_frame = original.frame is not None and state.tail_tokens > 0
+            has_frame = original.frame is not None and state.tail_tokens > 0 and caller.ends
+            if not has_frame:
+                state = state.without_open_tail()
             if has_frame:
                 self._opened.own(copy, caller.session_id, len(state.keys))
             try:

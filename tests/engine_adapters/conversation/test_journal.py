@@ -1,6 +1,8 @@
 """What a store that loses words, goes or is late does to a conversation."""
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -11,7 +13,7 @@ from engine_adapters.conversation.journal import (
     CHUNK_WORDS,
     Journal,
 )
-from kvstored_client import SliceState
+from kvstored_client import Lease, Match, SequenceInfo, SliceState, StateLayout
 from kvstored_client.testing import MemoryClient, MemoryStore
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import store_pb2
@@ -59,6 +61,34 @@ def test_token_ids_that_the_store_does_not_take_again_stay_lost(
         talks.end_turn(talk, [3])
     with pytest.raises(ConversationError, match="has lost token ids"):
         talks.open(NAME)
+
+
+@pytest.mark.parametrize("hears_of_it", [True, False])
+def test_a_layout_that_the_daemon_does_not_know_made_a_conversation_empty(
+    client: MemoryClient, talks: Conversations, monkeypatch: pytest.MonkeyPatch, hears_of_it: bool
+) -> None:
+    """Bug: the daemon says that such a sequence has no tokens, and nobody asked about its keys."""
+    talk = talks.end_turn(talks.open(NAME), [1, 2])
+    known = [False]
+    get, match = client.sequences.get, client.match
+
+    def info(name: str) -> SequenceInfo | None:
+        found = get(name)
+        if found is None or known[0]:
+            return found
+        return replace(found, staged_tokens=0, durable_tokens=0)
+
+    def matched(layout: StateLayout, keys: Sequence[bytes]) -> Match[Lease]:
+        known[0] = hears_of_it
+        return match(layout, keys)
+
+    monkeypatch.setattr(client.sequences, "get", info)
+    monkeypatch.setattr(client, "match", matched)
+    if hears_of_it:
+        assert talks.open(NAME) == talk
+    else:
+        with pytest.raises(ConversationError, match="does not say how long conversation 'a talk'"):
+            talks.open(NAME)
 
 
 def test_a_store_that_is_gone_is_told(talks: Conversations, store: MemoryStore) -> None:

@@ -8,6 +8,7 @@ import pytest
 from kvstored.format.geometry import class_bytes
 from kvstored.format.identity import ChunkId, namespace_id
 from kvstored.tiers.chunks import nvme_room
+from kvstored.tiers.chunks.frame import OpenFrame
 from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored.tiers.namespaces import NamespaceLimits
 from kvstored.tiers.policy.shares import OTHERS, Quota
@@ -183,6 +184,22 @@ def test_hints_protect_at_most_the_limit(tmp_path: Path) -> None:
         assert sum(hinted) == 5
 
 
+def test_a_changed_limit_did_not_reach_hints_while_anybody_waited(tmp_path: Path) -> None:
+    """Bug: a head kept the size that it had when its first name came."""
+    with open_store(tmp_path, namespaces=(team(most=5),)) as opened:
+        put(opened, TEAM, range(5))
+        who, queued = Caller(TEAM, 7), opened.store._room._policy
+
+        def hinted_count() -> int:
+            return sum(queued.is_queued(ChunkId(TEAM, key(number))) for number in range(5))
+
+        hint(opened, {"all": list(range(5))}, caller=who)
+        assert hinted_count() == 5
+        opened.store.upkeep.quotas.change(team(most=2))
+        hint(opened, {"one": [0]}, caller=who, versions=(2, 1))
+        assert hinted_count() == 2
+
+
 def test_shares_of_dram(tmp_path: Path) -> None:
     limits = NamespaceLimits(name="team", dram=quota(sure=10, most=12))
     with open_store(tmp_path, namespaces=(limits,)) as opened:
@@ -191,6 +208,24 @@ def test_shares_of_dram(tmp_path: Path) -> None:
         put(opened, ANY, range(150))
         assert len(in_dram(opened, TEAM, range(20))) >= 10
         assert stored(opened, TEAM, range(20)) == list(range(20))
+
+
+def test_open_tails_of_others_took_a_guaranteed_share(tmp_path: Path) -> None:
+    """Bug: who had decoded nothing yet could not begin while others filled the half for that."""
+    limits = NamespaceLimits(name="team", dram=quota(sure=10))
+    with open_store(tmp_path, namespaces=(limits,)) as opened:
+        frames = opened.store._dram.open_frames
+        taken: list[OpenFrame] = []
+        for namespace in (ANY, TEAM):
+            before = len(taken)
+            while (frame := frames.open(LAYOUT, namespace)) is not None:
+                taken.append(frame)
+        # As many as half the share has, with what each strands of its slab.
+        assert len(taken) - before in {4, 5}
+        for frame in taken:
+            frames.close(frame)
+        assert frames.byte_count == 0
+        assert frames.open(LAYOUT, ANY) is not None
 
 
 def test_what_is_gone_counts_no_more(tmp_path: Path) -> None:

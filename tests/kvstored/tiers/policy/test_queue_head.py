@@ -74,6 +74,20 @@ def test_two_who_disagree_about_the_size_of_a_chunk(head: QueueHead[str, str]) -
     assert head.used_bytes == 0
 
 
+def test_a_head_of_another_size_has_other_sequences(head: QueueHead[str, str]) -> None:
+    head.change([queued("x", 1, "ab"), queued("y", 2, "cdefg"), queued("z", 3, "h")])
+    assert (names(head), head.used_bytes) == (["x"], 20)
+    assert head.resize(40) == {}
+    assert of_sequences(head.resize(70)) == {
+        **dict.fromkeys("ab", 1),
+        **dict.fromkeys("cdefg", 2),
+    }
+    assert (names(head), head.used_bytes) == (["x", "y"], 70)
+    assert of_sequences(head.resize(10)) == {"a": 1, **dict.fromkeys("bcdefg")}
+    assert (names(head), head.used_bytes) == (["x"], 10)
+    assert of_sequences(head.change([], ["x"])) == {"a": None, "c": 2}
+
+
 def test_nothing_counts_without_room() -> None:
     head: QueueHead[str, str] = QueueHead(0)
     assert of_sequences(head.change([queued("x", 1, "ab")])) == {}

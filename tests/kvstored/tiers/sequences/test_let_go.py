@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -57,6 +58,44 @@ def test_conversations_that_waited_for_their_next_turns_filled_dram(two: StoreUn
     assert add(two, "a", range(1, 3)) == AppendOutcome(3)
     assert flush(two, "a", 3) == 3
     assert add(two, "b", range(1, 4)) == AppendOutcome(4)
+
+
+def test_an_append_that_found_no_room_kept_the_tail_that_it_had_loaded(
+    two: StoreUnderTest,
+) -> None:
+    """Bug: nobody could have the frame any more, until the session ended."""
+    for name in "ab":
+        flush(two, name, 1)
+    two.store.open_sequences.end_session(ME.session_id)
+    assert add(two, "c", range(1)) == AppendOutcome(1)
+    assert add(two, "a", range(1, 6)) == AppendOutcome(1, Reason.DRAM_FULL)
+    assert add(two, "d", range(1)) == AppendOutcome(1)
+
+
+def test_a_fork_of_a_flushed_tail_kept_its_frame(opened_rows: StoreUnderTest) -> None:
+    """Bug: nobody else could have it, though all of it was stored."""
+    sequences = opened_rows.store.sequences
+    for name in "acd":
+        sequences.create(ME, name, BIG)
+    assert add(opened_rows, "a", range(1)) == AppendOutcome(1)
+    flush(opened_rows, "a", 1)
+    sequences.fork(ME, "a", "e", 0)
+    for name in "cd":
+        assert add(opened_rows, name, range(1)) == AppendOutcome(1)
+
+
+def test_a_fork_for_nobody_has_what_is_flushed(opened_rows: StoreUnderTest) -> None:
+    """A caller over TCP has no session whose end would give an open tail back."""
+    sequences = opened_rows.store.sequences
+    sequences.create(ME, "a", BIG)
+    add(opened_rows, "a", range(2))
+    flush(opened_rows, "a", 2)
+    add(opened_rows, "a", range(2, 3))
+    before = open_bytes(opened_rows)
+    nobody = replace(ME, ends=False)
+    assert sequences.fork(nobody, "a", "b", 0).length_tokens == 2
+    assert open_bytes(opened_rows) == before
+    assert sequences.fork(ME, "a", "c", 0).length_tokens == 3
 
 
 def test_a_tail_that_goes_on_after_its_flush_stays(two: StoreUnderTest) -> None:

@@ -11,7 +11,7 @@ from kvstored.store.sequences.rules import (
 )
 from kvstored.store.sequences.sequence_table import SequenceStorageError
 from kvstored.tiers.chunks.requests import AppendOutcome
-from kvstored.tiers.sequences import open_sequences
+from kvstored.tiers.sequences import owned_sequences
 from kvstored.tiers.sequences.open_sequence import SequenceId
 from kvstored_contract.reasons import Reason
 from tests.support.appends import (
@@ -150,7 +150,7 @@ def test_the_end_of_a_session_forgets_what_was_never_looked_up(opened_rows: Stor
 def test_a_session_owns_so_many_sequences(
     opened_rows: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_sequences, "OPEN_SEQUENCES_PER_SESSION_MAX", 2)
+    monkeypatch.setattr(owned_sequences, "OPEN_SEQUENCES_PER_SESSION_MAX", 2)
     create(opened_rows, "a", "b", "c")
     assert append(opened_rows, {name: range(1) for name in "abc"}) == [
         AppendOutcome(1),
@@ -168,7 +168,7 @@ def test_a_session_owns_so_many_sequences(
 def test_the_sequences_of_a_session_have_so_many_chunks(
     opened_rows: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_sequences, "OPEN_CHUNKS_PER_SESSION_MAX", 3)
+    monkeypatch.setattr(owned_sequences, "OPEN_CHUNKS_PER_SESSION_MAX", 3)
     create(opened_rows, "a", "b", is_ephemeral=True)
     assert append(opened_rows, {"a": range(33), "b": range(33)}) == [
         AppendOutcome(33),
@@ -185,4 +185,27 @@ def test_the_sequences_of_a_session_have_so_many_chunks(
     opened_rows.store.sequences.delete(ME, "a")
     assert append(opened_rows, {"b": range(33)}) == [AppendOutcome(33)]
     opened_rows.store.open_sequences.end_session(1)
-    assert not opened_rows.store.open_sequences._chunk_counts[1]
+    assert not opened_rows.store.open_sequences._owned
+
+
+@pytest.mark.parametrize("limit", ["OPEN_SEQUENCES_PER_SESSION_MAX", "OPEN_CHUNKS_PER_SESSION_MAX"])
+@pytest.mark.parametrize("length", [32, 33])
+def test_a_session_could_have_no_more_conversations_after_so_many(
+    opened_rows: StoreUnderTest, monkeypatch: pytest.MonkeyPatch, limit: str, length: int
+) -> None:
+    """Bug: a sequence counted until its session ended, also when all of it was durable.
+
+    A server has one session for as long as it runs.
+    """
+    monkeypatch.setattr(owned_sequences, limit, 2)
+    create(opened_rows, *"abcd")
+    for name in "abcd":
+        assert append(opened_rows, {name: range(length)}) == [AppendOutcome(length)]
+        flush(opened_rows, name, length)
+    for name in "ab":
+        assert append(opened_rows, {name: range(length, length + 1)}) == [AppendOutcome(length + 1)]
+        flush(opened_rows, name, length + 1)
+    opened_rows.store.open_sequences.end_session(1)
+    wait_until(lambda: not opened_rows.store.open_sequences._sequences)
+    assert open_bytes(opened_rows) == 0
+    assert not opened_rows.store.open_sequences._owned

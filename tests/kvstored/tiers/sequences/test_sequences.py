@@ -13,6 +13,7 @@ from kvstored.io.device import DeviceError
 from kvstored.store.sequences.rules import SequenceBusyError, SequenceConflictError
 from kvstored.store.sequences.sequence_table import SequenceStorageError
 from kvstored.store.space.allocator import device_for
+from kvstored.store.write import chunk_store
 from kvstored.tiers.chunks.requests import AppendOutcome
 from kvstored.tiers.sequences.open_sequence import SequenceId
 from kvstored_contract.layout import LayerState, LayoutError, StateKind, StateLayout
@@ -319,6 +320,22 @@ def test_a_layout_that_the_index_does_not_know(tmp_path: Path) -> None:
             opened_rows.store.sequences.truncate_tokens(ME, "a", 4)
         assert append(opened_rows, {"a": range(20, 33)}) == [AppendOutcome(33)]
         check_bytes(opened_rows, 33)
+
+
+def test_a_layout_that_the_index_has_no_room_for_made_sequences_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a conversation in it was opened as an empty one, without an error."""
+    monkeypatch.setattr(chunk_store, "LAYOUTS_MAX", 0)
+    with open_store(tmp_path, dram_bytes=4 * MIB) as opened_rows:
+        opened_rows.store.layouts.register(MIXED)
+        create(opened_rows, "a")
+        append(opened_rows, {"a": range(20)})
+        flush(opened_rows, "a", 20)
+        opened_rows.store.open_sequences.end_session(1)
+        wait_until(lambda: not opened_rows.store.open_sequences._sequences)
+        assert opened_rows.store._store.index.layout(MIXED.layout_id) is None
+        assert opened_rows.store.sequences.get(ME, "a").length_tokens == 20
 
 
 @pytest.mark.parametrize("token_bytes", [1, 3])
