@@ -26,13 +26,21 @@ def _never() -> bool:
     return False
 
 
+def _nothing(_byte_count: int) -> None:
+    pass
+
+
 def populate(
-    area: mmap.mmap, *, step_bytes: int, is_abandoned: Callable[[], bool] = _never
+    area: mmap.mmap,
+    *,
+    step_bytes: int,
+    is_abandoned: Callable[[], bool] = _never,
+    on_resident: Callable[[int], None] = _nothing,
 ) -> None:
     """Makes every page resident; raises OSError when the system lacks the memory.
 
     The interpreter lock is held during each step. ``is_abandoned`` is asked before each: raises
-    AbandonedError once it says so.
+    AbandonedError once it says so. ``on_resident`` hears after each how many bytes it brought.
     """
     for start in range(0, len(area), step_bytes):
         if is_abandoned():
@@ -44,6 +52,7 @@ def populate(
             if error.errno != errno.EINVAL:
                 raise
             _touch(area, start, byte_count)
+        on_resident(byte_count)
 
 
 def _touch(area: mmap.mmap, start: int, byte_count: int) -> None:

@@ -10,11 +10,10 @@ from kvstored.server.errors import refuse
 from kvstored.server.session import Session
 from kvstored.server.waits import deadline_in
 from kvstored.tiers.chunks.status import ChunkStatus
-from kvstored_contract.limits import KEY_BYTES
+from kvstored_contract.limits import KEY_BYTES, LIST_CHUNKS_MAX
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc
 
-LIST_CHUNKS_MAX = 10_000
 _HEX_DIGITS = frozenset("0123456789abcdef")
 
 

@@ -96,14 +96,17 @@ def _admitting(name: str, handler: "Handler", services: Services, admit: Admit) 
             find = admit(name, context)
             with find().call():
                 body = await _received(context)
-                request = await _decoded(body, message_type, find(), services)
-                # A second look: while the message was awaited the session may have ended, or
-                # the daemon may have begun to stop, which waits for no call before this.
-                session = find()
-                with services.calls, services.intake.call(name):
-                    reply = await serve(request, session)
-                    is_refused = False
-                    return reply
+                with find().message(len(body) if isinstance(body, bytes) else 0):
+                    request = await _decoded(body, message_type, find(), services)
+                    # The message has all of it, and may wait long.
+                    del body
+                    # A second look: while the message was awaited the session may have ended,
+                    # or the daemon may have begun to stop, which waits for no call before this.
+                    session = find()
+                    with services.calls, services.intake.call(name):
+                        reply = await serve(request, session)
+                        is_refused = False
+                        return reply
         except Exception as error:
             await _end(context, error, name)
         finally:

@@ -9,7 +9,7 @@ from kvstored.server import fields
 from kvstored.server.calls import Services, session_call
 from kvstored.server.errors import RefusedError, refuse
 from kvstored.server.hint_request import queue_change
-from kvstored.server.session import Session
+from kvstored.server.session import Session, SessionKind
 from kvstored.server.waits import deadline_in
 from kvstored.store.sequences.sequence_state import SequenceState
 from kvstored.tiers.hints.queue_change import QueueAnswer
@@ -41,6 +41,8 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
         self, request: sequence_pb2.CreateSequenceRequest, session: Session
     ) -> sequence_pb2.Sequence:
         """Creates a sequence, empty or of stored chunks."""
+        if request.ephemeral:
+            check_ends(session, "an ephemeral sequence ends with its session; create a named one")
         return await self._run(
             session,
             self._sequences.create,
@@ -109,6 +111,7 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
                 session, self._sequences.truncate_back, name, request.drop_chunks
             )
         fields.bounded(request.drop_chunks, "drop_chunks beside drop_tokens", least=0, most=0)
+        check_ends(session, "an open tail ends with its session; drop whole chunks")
         return await self._run(session, self._sequences.truncate_tokens, name, request.drop_tokens)
 
     @session_call
@@ -214,7 +217,14 @@ class SequenceServicer(sequence_pb2_grpc.SequenceServiceServicer):
 
 def caller(session: Session, deadline: float = math.inf) -> Caller:
     """Whose sequences are meant, and until when they are waited for."""
-    return Caller(session.namespace_id, session.identity.session_id, deadline)
+    ends = session.identity.kind is not SessionKind.REMOTE
+    return Caller(session.namespace_id, session.identity.session_id, deadline, ends)
+
+
+def check_ends(session: Session, sentence: str) -> None:
+    """Raises RefusedError for callers over TCP, of whom nobody hears when they are gone."""
+    if session.identity.kind is SessionKind.REMOTE:
+        refuse(Reason.FIELD_INVALID, f"over TCP a caller has no session of its own: {sentence}")
 
 
 def to_proto(name: str, state: SequenceState, *, is_ephemeral: bool) -> sequence_pb2.Sequence:

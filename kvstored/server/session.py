@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 
 from kvstored.format.identity import namespace_id
 from kvstored.server.access import Grant
@@ -18,6 +19,8 @@ from kvstored.store.read.read_stream import ReadStream
 from kvstored_contract.reasons import Reason
 
 CALLS_PER_SESSION_MAX = 512
+MESSAGE_BYTES_PER_SESSION_MAX = 64 * 1024 * 1024
+"""Messages of calls in progress: eight of the longest."""
 """Calls in progress, those that wait for a thread or for the rest of their message included."""
 LARGE_CALLS_PER_SESSION = 1
 """Look-ups of many chunks that are worked on at once, and as many puts of many: they compute, and
@@ -29,6 +32,16 @@ LEASED_CHUNKS_PER_SESSION_MAX = 262_144
 """Bounds the daemon's memory for what one client may name again and again."""
 
 
+class SessionKind(Enum):
+    """Whose it is: a client's, an operator's, or that of all callers over TCP of a namespace."""
+
+    CLIENT = "client"
+    OPERATOR = "operator"
+    """It has one of the places that are kept for operators."""
+    REMOTE = "remote"
+    """It ends with the daemon, so nothing may be kept for it that waits for its end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionIdentity:
     """What never changes about a session. ``token`` authenticates its calls."""
@@ -37,6 +50,7 @@ class SessionIdentity:
     token: str
     grant: Grant
     client_name: str
+    kind: SessionKind = SessionKind.CLIENT
 
 
 class Session:
@@ -69,6 +83,7 @@ class Session:
         self.decoding = asyncio.Lock()
         """Whose turn it is to decode a message; calls get it in the order in which they come."""
         self._call_count = 0
+        self._message_bytes = 0
 
     def is_open(self) -> bool:
         """Whether its client is there, as far as the daemon has heard."""
@@ -87,6 +102,25 @@ class Session:
             yield
         finally:
             self._call_count -= 1
+
+    @contextmanager
+    def message(self, byte_count: int) -> Iterator[None]:
+        """Counts the message of a call while the body serves it; raises RefusedError.
+
+        Calls wait for threads with their messages in memory, which nobody has set aside.
+        """
+        if self._message_bytes + byte_count > MESSAGE_BYTES_PER_SESSION_MAX:
+            refuse(
+                Reason.LIMIT_EXCEEDED,
+                f"the calls of this session that are in progress have messages of "
+                f"{self._message_bytes} bytes, and with this one more than "
+                f"{MESSAGE_BYTES_PER_SESSION_MAX}; wait for one",
+            )
+        self._message_bytes += byte_count
+        try:
+            yield
+        finally:
+            self._message_bytes -= byte_count
 
     def add_lease(self, lease: Lease) -> int:
         """Keeps a lease and returns its id; raises RefusedError when nobody would end it."""

@@ -9,10 +9,10 @@ from kvstored.server.access import AccessRules, Grant
 from kvstored.server.errors import RefusedError, refuse
 from kvstored.server.operators.intake import Intake
 from kvstored.server.peer import peer_credentials
-from kvstored.server.session import Session
+from kvstored.server.session import Session, SessionKind
 from kvstored.server.session_table import SessionTable
 from kvstored_contract.handshake import LENGTH, HandshakeError, body_bytes, frame, parse
-from kvstored_contract.limits import CLIENT_NAME_BYTES_MAX, PROTOCOL_VERSION
+from kvstored_contract.limits import ALIGNMENT_BYTES, CLIENT_NAME_BYTES_MAX, PROTOCOL_VERSION
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import common_pb2, session_pb2
 
@@ -126,8 +126,15 @@ class SessionSocket:
         To make a large arena takes a while; one whose client has gone would keep memory from the
         next attempt. Raises RefusedError, HandshakeError.
         """
+        is_operators = grant.admin and hello.for_administration
+        has_no_use = hello.arena_bytes <= ALIGNMENT_BYTES
         opening = asyncio.ensure_future(
-            self._sessions.open(grant, client_name=hello.client_name, arena_bytes=hello.arena_bytes)
+            self._sessions.open(
+                grant,
+                client_name=hello.client_name,
+                arena_bytes=hello.arena_bytes,
+                kind=SessionKind.OPERATOR if is_operators and has_no_use else SessionKind.CLIENT,
+            )
         )
         leaving = asyncio.ensure_future(_end_of_file(connection))
         try:

@@ -15,7 +15,13 @@ from kvstored.server.errors import refuse
 from kvstored.server.held.arena import Arena
 from kvstored.server.held.bell import Bell
 from kvstored.server.held.leases import Lease
-from kvstored.server.session import CALLS_PER_SESSION_MAX, Session, SessionIdentity
+from kvstored.server.held.places import OPERATOR_SESSIONS_MAX, Places, operators_places
+from kvstored.server.session import (
+    CALLS_PER_SESSION_MAX,
+    Session,
+    SessionIdentity,
+    SessionKind,
+)
 from kvstored.server.waits import SLICE_ITEMS
 from kvstored.store.read.read_stream import ReadStream
 from kvstored.turnstile import TURNSTILE
@@ -74,11 +80,17 @@ class SessionTable:
         self._cancel = cancel
         self._by_token: dict[str, Session] = {}
         self._next_id = 1
-        self._session_count = 0
-        self._arenas_bytes = 0
+        self._places = Places(
+            sessions_max=limits.sessions_max,
+            arenas_bytes_max=limits.arenas_bytes_max,
+            sessions_limit="server.sessions_max",
+            arenas_limit="server.arenas_bytes_max",
+        )
+        self._operators_places = operators_places()
         self._draining = False
         # An end waits for those who hold its sequences: it must not keep others from a thread.
-        self._ends = ThreadPoolExecutor(limits.sessions_max, thread_name_prefix="kvstored-end")
+        sessions_max = limits.sessions_max + OPERATOR_SESSIONS_MAX
+        self._ends = ThreadPoolExecutor(sessions_max, thread_name_prefix="kvstored-end")
         self._unpinning = ThreadPoolExecutor(1, thread_name_prefix="kvstored-unpin")
         self._returning: set[asyncio.Future[None]] = set()
         """Pins on their way back, kept so that none is forgotten."""
@@ -93,30 +105,38 @@ class SessionTable:
     @property
     def calls_max(self) -> int:
         """Calls that all sessions together may have in progress."""
-        return CALLS_PER_SESSION_MAX * self._limits.sessions_max
+        return CALLS_PER_SESSION_MAX * (self._limits.sessions_max + OPERATOR_SESSIONS_MAX)
 
     def usage(self) -> SessionUsage:
         """What the sessions hold now."""
         sessions = self._by_token.values()
         return SessionUsage(
             session_count=self.session_count,
-            arenas_used_bytes=self._arenas_bytes,
+            arenas_used_bytes=self._places.arenas_bytes,
             arenas_capacity_bytes=self._limits.arenas_bytes_max,
             lease_count=sum(len(session.leases) for session in sessions),
             reads_in_flight_count=sum(session.arena_use.read_count for session in sessions),
         )
 
-    async def open(self, grant: Grant, *, client_name: str, arena_bytes: int) -> Session:
+    async def open(
+        self,
+        grant: Grant,
+        *,
+        client_name: str,
+        arena_bytes: int,
+        kind: SessionKind = SessionKind.CLIENT,
+    ) -> Session:
         """Creates a session with an arena of at least ``arena_bytes``.
 
+        An operator's has the smallest arena, and a place where engines have taken all others.
         Sessions that are being closed still count against the limits, because their
         memory does. Raises RefusedError. One that is cancelled stops to make the arena, which
         counts until it is given back.
         """
         arena_bytes = align_up(arena_bytes)
+        places = self._places_of(kind)
         self._check_limits(arena_bytes)
-        self._session_count += 1
-        self._arenas_bytes += arena_bytes
+        places.take(arena_bytes)
         abandoned = threading.Event()
         making = asyncio.ensure_future(
             asyncio.to_thread(
@@ -130,10 +150,10 @@ class SessionTable:
             arena, bell = await asyncio.shield(making)
         except asyncio.CancelledError:
             abandoned.set()
-            making.add_done_callback(lambda made: self._discard(made, arena_bytes))
+            making.add_done_callback(lambda made: _discard(made, places, arena_bytes))
             raise
         except BaseException as error:
-            self._give_back(arena_bytes)
+            places.give_back(arena_bytes)
             # Threads that cannot be started are a RuntimeError.
             if isinstance(error, OSError | RuntimeError):
                 refuse(
@@ -147,6 +167,7 @@ class SessionTable:
             token=secrets.token_urlsafe(TOKEN_BYTES),
             grant=grant,
             client_name=client_name,
+            kind=kind,
         )
         self._next_id += 1
         session = Session(identity, arena=arena, bell=bell, cancel=self._cancel)
@@ -188,7 +209,7 @@ class SessionTable:
         finally:
             # Whatever went wrong there, nothing uses the memory any more.
             session.release()
-            self._give_back(session.arena.byte_count)
+            self._places_of(session.identity.kind).give_back(session.arena.byte_count)
 
     def drain(self) -> None:
         """Refuses new sessions and calls from now on."""
@@ -236,6 +257,9 @@ class SessionTable:
         for part in TURNSTILE.parts(chunks):
             self._unpin(part)
 
+    def _places_of(self, kind: SessionKind) -> Places:
+        return self._operators_places if kind is SessionKind.OPERATOR else self._places
+
     def _check_limits(self, arena_bytes: int) -> None:
         limits = self._limits
         if self._draining:
@@ -246,29 +270,15 @@ class SessionTable:
                 f"an arena of {arena_bytes} bytes is larger than server.arena_bytes_max "
                 f"({limits.arena_bytes_max}); ask for less or raise it",
             )
-        if self._session_count >= limits.sessions_max:
-            refuse(
-                Reason.LIMIT_EXCEEDED,
-                f"{limits.sessions_max} sessions are open, as many as server.sessions_max allows",
-            )
-        if self._arenas_bytes + arena_bytes > limits.arenas_bytes_max:
-            refuse(
-                Reason.LIMIT_EXCEEDED,
-                f"all arenas together would exceed server.arenas_bytes_max "
-                f"({limits.arenas_bytes_max} bytes)",
-            )
 
-    def _discard(self, made: asyncio.Future[tuple[Arena, Bell]], arena_bytes: int) -> None:
-        """What was made for nobody is given back."""
-        if not made.cancelled() and made.exception() is None:
-            arena, bell = made.result()
-            bell.close()
-            arena.close()
-        self._give_back(arena_bytes)
 
-    def _give_back(self, arena_bytes: int) -> None:
-        self._session_count -= 1
-        self._arenas_bytes -= arena_bytes
+def _discard(made: asyncio.Future[tuple[Arena, Bell]], places: Places, arena_bytes: int) -> None:
+    """What was made for nobody is given back."""
+    if not made.cancelled() and made.exception() is None:
+        arena, bell = made.result()
+        bell.close()
+        arena.close()
+    places.give_back(arena_bytes)
 
 
 async def _kept(kept: set[asyncio.Future[None]], work: Coroutine[None, None, None]) -> None:

@@ -83,3 +83,6 @@ CLIENT_NAME_BYTES_MAX = 100
 
 GRPC_MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 """Largest gRPC message; payload never travels in one."""
+
+LIST_CHUNKS_MAX = 10_000
+"""Chunks in one answer of ``AdminService.ListChunks``."""

@@ -4,7 +4,9 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from kvstored.io.memory_group import group_room_bytes
 from kvstored.io.resident import advise_huge_pages, populate
@@ -19,6 +21,47 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 def _never() -> bool:
     return False
+
+
+class _Making:
+    """The memory that arenas in the making still lack, so that no control group counts it yet.
+
+    Thread-safe: many clients connect at one moment after a restart.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lacking_bytes = 0
+
+    @contextmanager
+    def admitted(self, byte_count: int) -> Iterator[Callable[[int], None]]:
+        """Within it an arena is made; what it yields is called with each part that is resident.
+
+        Raises OSError where taking so much memory would get the daemon killed.
+        """
+        left_bytes = byte_count
+        with self._lock:
+            room_bytes = group_room_bytes()
+            wanted_bytes = self._lacking_bytes + byte_count
+            if room_bytes is not None and wanted_bytes > room_bytes - GROUP_SPARE_BYTES:
+                raise OSError(
+                    errno.ENOMEM, "the memory limit of the daemon's control group is near"
+                )
+            self._lacking_bytes += byte_count
+
+        def taken(part_bytes: int) -> None:
+            nonlocal left_bytes
+            with self._lock:
+                self._lacking_bytes -= part_bytes
+                left_bytes -= part_bytes
+
+        try:
+            yield taken
+        finally:
+            taken(left_bytes)
+
+
+_MAKING = _Making()
 
 
 class Arena:
@@ -48,8 +91,8 @@ class Arena:
         memory = _on_huge_pages(byte_count, is_abandoned) if may_ask else None
         if memory is None:
             self.is_on_huge_pages = False
-            _check_room(byte_count)
-            memory = _resident(byte_count, 0, is_abandoned)
+            with _MAKING.admitted(byte_count) as taken:
+                memory = _resident(byte_count, 0, is_abandoned, on_resident=taken)
         self.descriptor, area = memory
         self.view = memoryview(area)
 
@@ -62,25 +105,24 @@ class Arena:
         self.view = memoryview(b"")
 
 
-def _check_room(byte_count: int) -> None:
-    """Raises OSError where taking so much memory would get the daemon killed."""
-    room_bytes = group_room_bytes()
-    if room_bytes is not None and byte_count > room_bytes - GROUP_SPARE_BYTES:
-        raise OSError(errno.ENOMEM, "the memory limit of the daemon's control group is near")
-
-
 def _on_huge_pages(
     byte_count: int, is_abandoned: Callable[[], bool]
 ) -> tuple[int, mmap.mmap] | None:
     """Memory from the system's pool of huge pages; None when that has not enough."""
     try:
-        return _resident(byte_count, os.MFD_HUGETLB | os.MFD_HUGE_2MB, is_abandoned)
+        flags = os.MFD_HUGETLB | os.MFD_HUGE_2MB
+        # The pool of huge pages is no part of what a control group limits.
+        return _resident(byte_count, flags, is_abandoned, on_resident=lambda _: None)
     except OSError:
         return None
 
 
 def _resident(
-    byte_count: int, flags: int, is_abandoned: Callable[[], bool]
+    byte_count: int,
+    flags: int,
+    is_abandoned: Callable[[], bool],
+    *,
+    on_resident: Callable[[int], None],
 ) -> tuple[int, mmap.mmap]:
     """A sealed memfd and its mapping with every page resident."""
     descriptor = os.memfd_create("kvstored-arena", flags | os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -90,7 +132,12 @@ def _resident(
         area = mmap.mmap(descriptor, byte_count)
         try:
             advise_huge_pages(area)
-            populate(area, step_bytes=_POPULATE_BYTES, is_abandoned=is_abandoned)
+            populate(
+                area,
+                step_bytes=_POPULATE_BYTES,
+                is_abandoned=is_abandoned,
+                on_resident=on_resident,
+            )
         except BaseException:
             # The memory is free at once, and not when the error is forgotten.
             area.close()

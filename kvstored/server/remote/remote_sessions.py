@@ -5,7 +5,7 @@ from typing import Self
 
 from kvstored.server.access import AccessRules
 from kvstored.server.errors import refuse
-from kvstored.server.session import Session
+from kvstored.server.session import Session, SessionKind
 from kvstored.server.session_table import SessionTable
 from kvstored_contract.limits import ALIGNMENT_BYTES
 from kvstored_contract.reasons import Reason
@@ -37,7 +37,10 @@ class RemoteSessions:
         """Opens them; raises RefusedError where the limits of sessions leave no room."""
         for grant in self._rules.certificate_grants():
             session = await self._sessions.open(
-                grant, client_name="callers over TCP", arena_bytes=ALIGNMENT_BYTES
+                grant,
+                client_name="callers over TCP",
+                arena_bytes=ALIGNMENT_BYTES,
+                kind=SessionKind.REMOTE,
             )
             self._tokens[grant.namespace] = session.identity.token
         return self

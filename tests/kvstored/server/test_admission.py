@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.protobuf.descriptor import Descriptor
 
-from kvstored.server import admission
+from kvstored.server import admission, session
 from kvstored.server.admission import INLINE_BYTES_MAX
 from kvstored.server.errors import RefusedError, refusal_of
 from kvstored.server.message_parts import message_parts
@@ -155,6 +155,33 @@ async def test_calls_of_a_session_go_on_in_their_order(
             go_on.set()
             await asyncio.gather(large, small)
     assert decoded == received
+
+
+async def test_messages_that_waited_took_all_memory(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: each of 512 calls could keep its message for as long as it waited for a thread."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def held(body: bytes, descriptor: Descriptor) -> Iterator[bytes]:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        yield from message_parts(body, descriptor)
+
+    size = len(store_pb2.MatchRequest(keys=LARGE).SerializeToString())
+    with monkeypatch.context() as patch:
+        patch.setattr(admission, "message_parts", held)
+        patch.setattr(session, "MESSAGE_BYTES_PER_SESSION_MAX", 3 * size)
+        waiting = [asyncio.create_task(match(caller, LARGE)) for _ in range(2)]
+        await until(begun.is_set)
+        try:
+            refused = [match(caller, LARGE) for _ in range(3)]
+            reasons = [await reason_of(one) for one in refused]
+            assert reasons == [Reason.LIMIT_EXCEEDED] * 3
+        finally:
+            go_on.set()
+            await asyncio.gather(*waiting)
+        await match(caller, LARGE)
 
 
 async def test_a_large_body_that_is_no_message_is_refused(caller: Caller) -> None:

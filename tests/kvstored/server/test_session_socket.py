@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,14 @@ from kvstored.io.resident import AbandonedError
 from kvstored.server import session_socket, session_table
 from kvstored.server.access import AccessRules, Credentials
 from kvstored.server.held.arena import Arena
+from kvstored.server.held.places import OPERATOR_SESSIONS_MAX
 from kvstored.server.session_table import SessionLimits
 from kvstored_contract.handshake import HANDSHAKE_BYTES_MAX, HandshakeError, frame
-from kvstored_contract.limits import CLIENT_NAME_BYTES_MAX, PROTOCOL_VERSION
+from kvstored_contract.limits import (
+    ALIGNMENT_BYTES,
+    CLIENT_NAME_BYTES_MAX,
+    PROTOCOL_VERSION,
+)
 from kvstored_contract.reasons import Reason
 from kvstored_contract.session_socket import receive
 from kvstored_protos.v1 import session_pb2, session_pb2_grpc
@@ -109,6 +115,37 @@ async def test_sessions_are_limited_and_come_back(served: Served) -> None:
         client.close()
         assert "sessions_max" in welcome.refusal
     await until_accepted(served, hello())
+
+
+@pytest.mark.parametrize("taken", ["sessions", "arenas"])
+async def test_engines_that_had_all_places_kept_operators_out(served: Served, taken: str) -> None:
+    """Bug: what operators need to find out who has them was refused like any other session."""
+    wanted = hello(arena_bytes=ALIGNMENT_BYTES)
+    wanted.for_administration = True
+    async with AsyncExitStack() as engines:
+        count, arena_bytes = (3, ARENA_BYTES) if taken == "sessions" else (1, 4 * ARENA_BYTES)
+        for _ in range(count):
+            await engines.enter_async_context(served.peer(arena_bytes))
+        refused, _, client = await served.hello(hello(arena_bytes=2 * ARENA_BYTES))
+        client.close()
+        assert refused.refusal
+        held = []
+        for _ in range(OPERATOR_SESSIONS_MAX):
+            welcome, descriptors, client = await served.hello(wanted)
+            assert not welcome.refusal
+            held.append(client)
+            for descriptor in descriptors:
+                os.close(descriptor)
+        welcome, _, client = await served.hello(wanted)
+        client.close()
+        assert "limit of sessions of operators" in welcome.refusal
+        for client in held:
+            client.close()
+        await until_accepted(served, wanted)
+        wanted.arena_bytes = 2 * ARENA_BYTES
+        welcome, _, client = await served.hello(wanted)
+        client.close()
+        assert "server." in welcome.refusal
 
 
 async def until_accepted(served: Served, message: session_pb2.Hello) -> None:

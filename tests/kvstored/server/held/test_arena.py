@@ -3,12 +3,14 @@
 import errno
 import mmap
 import os
+import threading
+from collections.abc import Callable
 
 import pytest
 
 from kvstored.io.resident import AbandonedError
 from kvstored.server.held import arena as arena_module
-from kvstored.server.held.arena import Arena
+from kvstored.server.held.arena import GROUP_SPARE_BYTES, Arena
 from kvstored_contract.limits import HUGE_PAGE_BYTES
 from tests.support.descriptors import open_descriptors
 
@@ -127,3 +129,34 @@ def test_arena_that_nobody_wants_any_more_leaves_nothing(monkeypatch: pytest.Mon
         Arena(8 * PAGE, huge_pages=True, is_abandoned=is_abandoned)
     assert len(asked) == 3
     assert not open_descriptors() - before
+
+
+def test_arenas_made_at_one_moment_passed_the_check_of_memory_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: each saw the memory that the others were about to take, and the kernel killed."""
+    size = 2 * arena_module._POPULATE_BYTES
+    begun, goes_on = threading.Event(), threading.Event()
+    room = [GROUP_SPARE_BYTES + 3 * size // 2]
+    monkeypatch.setattr(arena_module, "group_room_bytes", lambda: room[0])
+
+    def populate(area: mmap.mmap, *, on_resident: Callable[[int], None], **_: object) -> None:
+        begun.set()
+        assert goes_on.wait(10)
+        for _part in range(2):
+            room[0] -= len(area) // 2
+            on_resident(len(area) // 2)
+
+    monkeypatch.setattr(arena_module, "populate", populate)
+    made: list[Arena] = []
+    thread = threading.Thread(target=lambda: made.append(Arena(size, huge_pages=False)))
+    thread.start()
+    assert begun.wait(10)
+    with pytest.raises(OSError, match="limit of the daemon's control group"):
+        Arena(size, huge_pages=False)
+    goes_on.set()
+    thread.join()
+    made.append(Arena(size // 2, huge_pages=False))
+    assert arena_module._MAKING._lacking_bytes == 0
+    for arena in made:
+        arena.close()

@@ -19,6 +19,8 @@ from kvstored_contract.reasons import REASON_METADATA, Reason
 from kvstored_protos.v1 import (
     admin_pb2,
     admin_pb2_grpc,
+    sequence_pb2,
+    sequence_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
     store_pb2,
@@ -171,6 +173,25 @@ async def test_verbs_with_bytes_and_those_of_operators_are_refused(
             with pytest.raises(grpc.aio.AioRpcError, match="not served over TCP") as info:
                 await call
             assert reason_of(info.value) == Reason.ACCESS_REFUSED.name
+
+
+async def test_what_callers_over_tcp_left_open_stayed_for_good(
+    served: Served, remote: RemoteOptions, authority: Authority, router: Pair
+) -> None:
+    """Bug: their session ends with the daemon, so nothing gave their open tails back."""
+    async with channel_of(remote, authority, router) as channel:
+        await matched(channel)
+        stub = sequence_pb2_grpc.SequenceServiceStub(channel)
+        new = sequence_pb2.CreateSequenceRequest(name="a", layout_id=LAYOUT.layout_id)
+        await stub.Create(new)
+        new.ephemeral = True
+        for call in (
+            stub.Create(new),
+            stub.TruncateBack(sequence_pb2.TruncateSequenceRequest(name="a", drop_tokens=1)),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError, match="no session of its own") as info:
+                await call
+            assert reason_of(info.value) == Reason.FIELD_INVALID.name
 
 
 async def test_a_certificate_that_no_tenant_names_is_refused(
