@@ -61,7 +61,12 @@ def run(options: argparse.Namespace) -> int:
         )
     except ProposalError as error:
         raise CommandError(str(error)) from error
-    path.write_text(text_of(proposal, sockets=folder / options.sockets))
+    try:
+        path.write_text(text_of(proposal, sockets=folder / options.sockets))
+    except OSError as error:
+        raise CommandError(
+            f"cannot write {path}: {error.strerror}; name another --config"
+        ) from error
     sys.stdout.write(
         f"{path} is written; look at it, then run kvstored doctor, kvstored format and "
         f"kvstored run, each with --config {path}\n"

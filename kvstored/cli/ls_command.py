@@ -3,9 +3,10 @@
 import argparse
 
 from kvstored.cli.connection import CALL_TIMEOUT_S, connected
-from kvstored.cli.options import add_json_option
+from kvstored.cli.options import add_json_option, whole_number
 from kvstored.cli.output import Cell, Report, write_report
 from kvstored.config import load_config
+from kvstored_contract.limits import LIST_CHUNKS_MAX
 from kvstored_protos.v1 import admin_pb2, admin_pb2_grpc
 
 DEFAULT_LIMIT = 100
@@ -29,7 +30,10 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "key_prefix", nargs="?", default="", help="only keys that begin so (hexadecimal)"
     )
     verb.add_argument(
-        "--limit", type=int, default=DEFAULT_LIMIT, help="most chunks (default: %(default)s)"
+        "--limit",
+        type=whole_number(LIST_CHUNKS_MAX),
+        default=DEFAULT_LIMIT,
+        help="most chunks (default: %(default)s)",
     )
     add_json_option(verb)
 

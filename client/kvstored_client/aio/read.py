@@ -47,10 +47,12 @@ class AsyncRead(ReadBase):
 
         A cancelled task waits too: afterwards the destination is the engine's again.
         """
-        if not self._progress.is_finished():
-            self._progress.board.cancel()
-            await uninterrupted(self._wait(Watch.END, self._progress.is_finished, None))
-        self._progress.board.settle()
+        try:
+            if not self._progress.is_finished():
+                self._progress.board.cancel()
+                await uninterrupted(self._wait(Watch.END, self._progress.is_finished, None))
+        finally:
+            self._progress.board.settle()
 
     async def _wait(
         self, watch: Watch, settled: Callable[[], bool], timeout_s: float | None

@@ -58,7 +58,10 @@ def open_session(options: Options) -> Session:
     DaemonAbsentError when nobody answers, SessionRefusedError when the daemon
     does not want this client, DaemonFaultError when its answer makes no sense.
     """
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        raise DaemonAbsentError(f"no socket to reach the daemon with: {error}") from error
     connection.settimeout(CONNECT_TIMEOUT_S)
     try:
         session_socket.connect(connection, str(options.socket))

@@ -6,14 +6,12 @@ from kvstored_client.testing import checks
 from kvstored_client.testing.memory_session import MemorySession
 from kvstored_client.testing.refusal import refuse
 from kvstored_contract.layout import LayoutError, StateLayout
-from kvstored_contract.limits import KEY_BYTES
+from kvstored_contract.limits import KEY_BYTES, LIST_CHUNKS_MAX
 from kvstored_contract.reasons import Reason
 from kvstored_protos.v1 import admin_pb2, session_pb2
 
 if TYPE_CHECKING:
     from kvstored_client.testing.store import MemoryStore
-
-LIST_CHUNKS_MAX = 10_000
 
 
 def register(

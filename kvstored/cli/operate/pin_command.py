@@ -8,7 +8,7 @@ from kvstored.cli.operate.operator_session import OperatorSession, operator_sess
 from kvstored.cli.operate.selection import add_selection, selected_keys, selection_text
 from kvstored.cli.operate.times import seconds, time_text
 from kvstored.cli.options import add_json_option
-from kvstored.cli.output import Report, write_report
+from kvstored.cli.output import Cell, Report, write_report
 from kvstored_protos.v1 import admin_pb2
 
 PIN_S = 3600.0
@@ -46,13 +46,17 @@ def run(options: argparse.Namespace) -> int:
             metadata=session.metadata,
             timeout=CALL_TIMEOUT_S,
         )
+    what = selection_text(options)
+    kept = f"kept for {time_text(options.duration)}"
+    counts: dict[str, Cell] = {
+        "pinned_chunks": reply.pinned_chunks,
+        "absent_chunks": len(keys) - reply.pinned_chunks,
+    }
+    # Without a chunk there is no pin, and no number that could be ended.
+    is_pinned = reply.pinned_chunks > 0
     report = Report(
-        title=f"{selection_text(options)}: kept for {time_text(options.duration)}",
-        values={
-            "pin_id": reply.pin_id,
-            "pinned_chunks": reply.pinned_chunks,
-            "absent_chunks": len(keys) - reply.pinned_chunks,
-        },
+        title=f"{what}: {kept if is_pinned else 'nothing of it is stored any more'}",
+        values={"pin_id": reply.pin_id, **counts} if is_pinned else counts,
     )
     write_report(report, as_json=options.json)
     return 0 if reply.pinned_chunks == len(keys) else EXIT_FAILED

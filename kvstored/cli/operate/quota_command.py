@@ -12,6 +12,7 @@ from kvstored.cli.quotas_command import OTHERS, report_of
 from kvstored_protos.v1 import admin_pb2
 
 NONE = "none"
+BYTES_MAX = 2**63 - 1
 _QUOTAS = {
     "dram_guaranteed": "DRAM that nobody else takes from it",
     "dram_limit": "DRAM that it may have at most",
@@ -63,8 +64,13 @@ def wanted_bytes(name: str, text: str) -> int:
     """A size, 0 for none; raises CommandError."""
     if text == NONE:
         return 0
+    option = f"--{name.replace('_', '-')}"
     try:
-        return parsed_bytes(text)
+        wanted = parsed_bytes(text)
     except CommandError as error:
-        option = f"--{name.replace('_', '-')}"
         raise CommandError(f"{option} is {text!r}; write a size such as 4GiB, or {NONE}") from error
+    if wanted > BYTES_MAX:
+        raise CommandError(
+            f"{option} is {text!r}, more than any tier has; write {NONE} for no limit"
+        )
+    return wanted

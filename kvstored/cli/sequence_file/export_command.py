@@ -38,7 +38,12 @@ def run(options: argparse.Namespace) -> int:
                 progress(count, header.chunk_count)
                 yield chunk
 
-        file_bytes = write_file(options.file, header, counted())
+        try:
+            file_bytes = write_file(options.file, header, counted())
+        except OSError as error:
+            raise CommandError(
+                f"cannot write {options.file}: {error.strerror}; name another file"
+            ) from error
     report = Report(
         title=f"{options.sequence} is in {options.file}",
         values={

@@ -1,5 +1,6 @@
 """``kvstored init``: a file that the other verbs take, and that is never lost."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,18 @@ def test_refused(
     assert main(["init", "--config", str(path), "--device", device]) == EXIT_REFUSED
     assert words in capsys.readouterr().err
     assert not path.exists()
+
+
+def test_a_file_that_cannot_be_written_was_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: for example in a folder that only root may write to."""
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    (tmp_path / "sockets").mkdir()
+    monkeypatch.setattr(Path, "write_text", refuse)
+    path = tmp_path / "kvstored.toml"
+    assert main(["init", "--config", str(path), *PLACES]) == EXIT_REFUSED
+    assert f"cannot write {path}: Permission denied" in capsys.readouterr().err

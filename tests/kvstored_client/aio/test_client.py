@@ -226,6 +226,24 @@ async def test_a_read_whose_start_is_cancelled_is_closed(
     assert everything is not None
 
 
+async def test_a_read_whose_close_was_cancelled_kept_its_board(
+    async_client: AsyncClient, memory: MemoryStore, layout: StateLayout
+) -> None:
+    """Bug: the cancellation came before the board was given back, and nobody did that later."""
+    await async_client.match(layout, [b"k" * 32])
+    memory.faults.delivery = Delivery.HELD
+    read = await async_client.read(layout, [b"k" * 32], NOWHERE)
+    assert read._progress.board.offset is not None
+    closing = asyncio.create_task(read.close())
+    await asyncio.sleep(0)
+    assert memory.reads[0].is_cancelled
+    closing.cancel()
+    memory.reads[0].finish()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert read._progress.board.offset is None
+
+
 async def test_closing_the_client_under_a_call_is_a_miss(
     async_client: AsyncClient, memory: MemoryStore, layout: StateLayout
 ) -> None:

@@ -1,3 +1,4 @@
+import errno
 import gc
 import os
 import select
@@ -90,6 +91,20 @@ def test_nobody_listens(tmp_path: Path) -> None:
     with pytest.raises(DaemonAbsentError, match=r"no daemon at .*none\.sock"):
         open_session(options(tmp_path / "none.sock"))
     assert not open_descriptors() - before
+
+
+def test_a_process_without_a_descriptor_left_heard_of_it_as_of_no_miss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the error of the system reached the engine, at every call."""
+
+    def refuse(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", refuse)
+        with pytest.raises(DaemonAbsentError, match="Too many open files"):
+            open_session(options(tmp_path / "none.sock"))
 
 
 def test_a_full_queue_of_connections_is_no_absent_daemon(

@@ -43,6 +43,18 @@ def test_a_sequence_comes_back_as_it_was(
         assert list(back.keys) == keys
 
 
+def test_a_file_that_cannot_be_written_was_a_traceback(
+    operated: DaemonProcess, verb: Verb, tmp_path: Path
+) -> None:
+    """Bug: and the status was that of a verb that ran and found something wrong."""
+    with Client(operated.socket_path, strict=True) as client:
+        store_sequence(client, "nowhere", 2)
+    status, sentence = verb("export", "nowhere", str(tmp_path / "no" / "such.kv"))
+    assert (status, sentence.count("\n")) == (2, 1)
+    assert "No such file or directory; name another file" in sentence
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_damaged_file_stores_nothing(operated: DaemonProcess, verb: Verb, tmp_path: Path) -> None:
     file = tmp_path / "hurt.kv"
     with Client(operated.socket_path, strict=True) as client:

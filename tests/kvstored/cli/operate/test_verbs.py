@@ -55,6 +55,35 @@ def test_pins_keep_chunks_and_end(operated: DaemonProcess, verb: Verb) -> None:
     assert (status, "unknown or has ended" in sentence) == (2, True)
 
 
+def test_a_pin_of_nothing_printed_a_number_that_ended_all_pins(
+    operated: DaemonProcess, verb: Verb
+) -> None:
+    """Bug: it was 0, and `kvstored unpin 0` ended those of all operators."""
+    with Client(operated.socket_path, strict=True) as client:
+        store_sequence(client, "stays", 2)
+        client.delete(store_sequence(client, "gone", 2))
+    verb("pin", "--sequence", "stays")
+    status, report = verb("pin", "--sequence", "gone")
+    assert (status, report) == (1, {"pinned_chunks": 0, "absent_chunks": 2})
+    for number in ("0", "-5", "99999999999999999999"):
+        with pytest.raises(SystemExit) as ended:
+            verb("unpin", number)
+        assert ended.value.code == 2
+    assert len(verb("pin")[1]["rows"]) == 1
+    assert verb("unpin", "--all") == (0, {"pins": 1, "chunks": 2})
+
+
+@pytest.mark.parametrize("limit", ["-1", "0", "many", "4294967296"])
+def test_a_limit_that_is_no_number_was_a_traceback(
+    verb: Verb, capsys: pytest.CaptureFixture[str], limit: str
+) -> None:
+    """Bug: the message could not be built."""
+    with pytest.raises(SystemExit) as ended:
+        verb("ls", "--limit", limit)
+    assert ended.value.code == 2
+    assert "no whole number from 1 to 10000" in capsys.readouterr().err
+
+
 def test_a_pin_expires_and_all_end_together(operated: DaemonProcess, verb: Verb) -> None:
     with Client(operated.socket_path, strict=True) as client:
         store_sequence(client, "expires", 2)
@@ -82,6 +111,7 @@ def test_quota_shows_and_changes(verb: Verb) -> None:
         (("elsewhere", "--dram-limit", "1MiB"), "restart"),
         (("elsewhere",), "has no quota of its own"),
         (("default", "--dram-limit", "much"), "--dram-limit"),
+        (("default", "--dram-limit", "99999999PiB"), "more than any tier has"),
         (("default", "--dram-limit", "1MiB", "--dram-guaranteed", "2MiB"), "below"),
         (("default", "--device-guaranteed", "1TiB"), "lower one"),
     ):
