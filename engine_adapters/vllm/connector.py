@@ -57,6 +57,7 @@ from engine_adapters.vllm.settings.support import (
     version_note,
 )
 from engine_adapters.vllm.statistics import KvstoredPromMetrics, KvstoredStats
+from engine_adapters.vllm.worker_side.forward_watch import ForwardWatch
 from engine_adapters.vllm.worker_side.side import CacheShape, WorkerSide
 from engine_adapters.weights_identity import UnknownWeightsError
 from kvstored_client import Client, StateKind, StateLayout
@@ -84,6 +85,7 @@ class KvstoredConnector(KVConnectorBase_V1):
         self._profile = load_profile(Path(path)) if path else None
         self.scheduler_side: SchedulerSide | None = None
         self.worker_side: WorkerSide | None = None
+        self._forward = ForwardWatch()
         self._concerned: WorkerSide | None = None
         """The worker's side in steps that concern it: every token waits for all the others."""
         if role is KVConnectorRole.SCHEDULER:
@@ -144,9 +146,7 @@ class KvstoredConnector(KVConnectorBase_V1):
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         """What the workers said."""
         report = connector_output.kv_connector_worker_meta
-        if report is None or self.scheduler_side is None:
-            return
-        if isinstance(report, ReportMetadata):
+        if self.scheduler_side is not None and isinstance(report, ReportMetadata):
             self.scheduler_side.take_report(report.report)
 
     def request_finished(
@@ -208,6 +208,7 @@ class KvstoredConnector(KVConnectorBase_V1):
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
         """Before every step: what is computed from here on is not loaded any more."""
         super().bind_connector_metadata(connector_metadata)
+        self._forward.begin()
         side, orders = self.worker_side, self._orders
         if side is None or (orders.asks_nothing and side.is_settled):
             self._concerned = None
@@ -232,8 +233,9 @@ class KvstoredConnector(KVConnectorBase_V1):
 
     def wait_for_save(self) -> None:
         """After every forward: copies what is complete."""
-        if self._concerned is not None:
-            self._concerned.end_forward(self._orders)
+        side = self.worker_side if self._forward.has_failed else self._concerned
+        if side is not None:
+            side.end_forward(self._orders, has_failed=self._forward.has_failed)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         """Requests whose load has ended."""
@@ -357,7 +359,7 @@ class KvstoredConnector(KVConnectorBase_V1):
 
     def _make_worker_side(self) -> WorkerSide:
         config, group = self._vllm_config, self._kv_cache_config.kv_cache_groups[0]
-        rank = get_tensor_model_parallel_rank()
+        rank, block_tokens = get_tensor_model_parallel_rank(), group.kv_cache_spec.block_size
         return WorkerSide(
             Client(
                 self._options.socket or None,
@@ -371,9 +373,9 @@ class KvstoredConnector(KVConnectorBase_V1):
             shape=CacheShape(
                 dtype=config.model_config.dtype,
                 block_count=self._kv_cache_config.num_blocks,
-                block_tokens=group.kv_cache_spec.block_size,
+                block_tokens=block_tokens,
                 layer_names=tuple(group.layer_names),
-                open_blocks_max=open_blocks_max(config, group.kv_cache_spec.block_size),
+                open_blocks_max=open_blocks_max(config, self._options, block_tokens),
             ),
             costs=self._choice.step_costs(),
         )

@@ -31,7 +31,7 @@ from kvstored_client import (
     StateKind,
     StateLayout,
 )
-from kvstored_contract.limits import TOKEN_BYTES_MAX
+from kvstored_contract.limits import CHUNKS_PER_CALL_MAX, TOKEN_BYTES_MAX
 
 SLICE_BYTES = 1024 * 1024
 """Of a slice of a chunk: a daemon reads slices of 2 MiB unless told otherwise."""
@@ -99,6 +99,13 @@ class TierStore:
 
         vLLM asks in an order of its own, and for groups of layers that need other chunks.
         """
+        found: list[bool] = []
+        for first in range(0, len(offload_keys), CHUNKS_PER_CALL_MAX):
+            found += self._pinned(offload_keys[first : first + CHUNKS_PER_CALL_MAX])
+        return found
+
+    def _pinned(self, offload_keys: Sequence[bytes]) -> list[bool]:
+        """Which of some chunks that fit a call are stored."""
         absent = [False] * len(offload_keys)
         if not self._breaker.admits():
             return absent

@@ -13,6 +13,7 @@ from engine_adapters.vllm.scheduler_side.breaker import SLOW_LOOKUP_S, Breaker
 from engine_adapters.vllm.scheduler_side.disconnections import Disconnections
 from engine_adapters.vllm.scheduler_side.found import Found, Held, Question
 from kvstored_client import Client, Lease, StateLayout
+from kvstored_contract.limits import CHUNKS_PER_CALL_MAX
 
 LOGGER = logging.getLogger("vllm.kvstored")
 THREADS = 2
@@ -178,7 +179,8 @@ class Lookup:
         return self._client.available() and not self._check.is_refused()
 
     def _match(self, chain: KeyChain, chain_keys: Sequence[bytes]) -> Found:
-        chunk_count = len(chain_keys)
+        # A prefix is worth its tokens, however long the rest of the prompt is.
+        chunk_count = min(len(chain_keys), CHUNKS_PER_CALL_MAX)
         leases: list[Lease] = []
         for layout in self.layouts:
             if chunk_count == 0:

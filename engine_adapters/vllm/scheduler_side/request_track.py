@@ -49,6 +49,12 @@ class RequestTrack:
         """Whether a chunk that was not saved is complete when ``computed_tokens`` are."""
         return self.linking is None and computed_tokens // self.chunk_tokens > self.saved_chunks
 
+    def is_past_loading(self, computed_tokens: int) -> bool:
+        """Whether a load that was overtaken has ended, and cannot be jumped to any more."""
+        if self.load is None or self.load.workers_left or self.overtaking is None:
+            return False
+        return computed_tokens >= self.overtaking.stop_token
+
     def lose(self, chunks: tuple[int, ...]) -> None:
         """Chunks that were found did not come: they are computed, and worth storing again."""
         self.saved_chunks = min(self.saved_chunks, *chunks)

@@ -223,6 +223,8 @@ class SchedulerSide:
             if track is None:
                 continue
             computed = track.request.num_computed_tokens + token_count
+            if track.is_past_loading(computed):
+                self._loads.cancel(track)
             if track.load is not None and track.linking is None:
                 claims[track.load.load_id] = claimed_chunks(
                     computed_tokens=computed, chunk_tokens=track.chunk_tokens

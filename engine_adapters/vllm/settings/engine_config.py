@@ -12,7 +12,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
 
 from engine_adapters.vllm.identity.identity import EngineIdentity
 from engine_adapters.vllm.identity.request_identity import RequestIdentifier
-from engine_adapters.vllm.settings.options import CHUNK_TOKENS_LEAST
+from engine_adapters.vllm.settings.options import AdapterOptions
 from engine_adapters.vllm.settings.state_kinds import StateShape
 from engine_adapters.vllm.settings.support import CAKE_SCHEDULER, HIDDEN_WORKER, EngineFacts
 from engine_adapters.weights_identity import UnknownWeightsError, weights_identity
@@ -181,11 +181,11 @@ def _page_bytes(spec: Any) -> int:
     return page_bytes
 
 
-def open_blocks_max(vllm_config: Any, block_tokens: int) -> int:
+def open_blocks_max(vllm_config: Any, options: AdapterOptions, block_tokens: int) -> int:
     """Blocks whose chunk can be incomplete at once, with room for as many again."""
-    scheduler = vllm_config.scheduler_config
+    scheduler, chunk_tokens = vllm_config.scheduler_config, options.chunk_tokens_for(block_tokens)
     least: int = scheduler.max_num_batched_tokens // block_tokens
-    open_blocks: int = scheduler.max_num_seqs * -(-CHUNK_TOKENS_LEAST // block_tokens)
+    open_blocks: int = scheduler.max_num_seqs * -(-chunk_tokens // block_tokens)
     return 2 * (least + open_blocks)
 
 

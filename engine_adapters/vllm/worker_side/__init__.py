@@ -2,6 +2,6 @@
 
 In reading order: how long a load is waited for, compared with computing (``load_bound``), one load
 while it runs (``load_job``) on its thread (``loader``), saves (``saver``), work between two
-forwards (``between_forwards``), what steps take (``step_timer``), which cores the threads run on
-(``thread_cores``), and the whole (``side``).
+forwards (``between_forwards``), whether one came to its end (``forward_watch``), what steps take
+(``step_timer``), which cores the threads run on (``thread_cores``), and the whole (``side``).
 """

@@ -265,9 +265,12 @@ class LoadJob:
         """The next chunks that lie in the arena, as many as are brought into blocks at once."""
         first, at_once = self._launched_chunks, self._place.filler.chunks_at_once
         chunks = self._ordered_chunks[first : first + at_once]
-        return list(
-            takewhile(lambda chunk: self._state(span, chunk) is SliceState.RESIDENT, chunks)
-        )
+
+        def may_come(chunk: int) -> bool:
+            return self._is_wanted(chunk) and self._state(span, chunk) is SliceState.RESIDENT
+
+        # The first one in any case: it tells whether the load is over.
+        return [*chunks[:1], *takewhile(may_come, chunks[1:])]
 
     def _copy(self, span: Span, chunks: Sequence[int]) -> bool:
         """Begins to bring chunks into their blocks; False when they are not wanted any more."""

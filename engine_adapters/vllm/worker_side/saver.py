@@ -130,6 +130,15 @@ class Saver:
         for first in range(0, len(pieces), self._span_chunks):
             self._snapshot(pieces[first : first + self._span_chunks])
 
+    def stop(self) -> None:
+        """Takes nothing any more; what was taken is still put."""
+        if not self._is_off:
+            self._is_off = True
+            LOGGER.warning(
+                "kvstored: a step of this worker did not end, so nothing that it computes is saved "
+                "any more; start the engine again"
+            )
+
     def take_counts(self) -> dict[str, float]:
         """What was counted since the last call."""
         return self._tally.take()

@@ -77,6 +77,8 @@ class WorkerSide:
         self._told_refusal = ""
         self._loader: Loader | None = None
         self._saver: Saver | None = None
+        self._has_failed = False
+        """Whether a forward did not end."""
         self.is_settled = False
         """After ``take_report``: nothing is under way or untold, so that steps which ask nothing
         need not come here."""
@@ -118,9 +120,17 @@ class WorkerSide:
             self._loader.claim(load_id, chunk_count)
         self._steps.begin()
 
-    def end_forward(self, orders: StepOrders) -> None:
-        """The step is computed: its complete chunks are copied."""
-        self._steps.end(orders)
+    def end_forward(self, orders: StepOrders, *, has_failed: bool = False) -> None:
+        """The step is computed: its complete chunks are copied.
+
+        Where it has failed nothing is saved from here on: its blocks hold anything, and so may
+        what later steps compute from them.
+        """
+        if has_failed:
+            self._steps.forget()
+            self._stop_saving()
+        else:
+            self._steps.end(orders)
         if self._saver is not None and orders.saves:
             self.is_settled = False
             self._saver.save(orders.saves)
@@ -200,6 +210,11 @@ class WorkerSide:
         self._told_refusal = refusal
         return {rank: refusal}
 
+    def _stop_saving(self) -> None:
+        self._has_failed = True
+        if self._saver is not None:
+            self._saver.stop()
+
     def _take_no_inputs(self) -> None:
         if self._hooked is not None:
             self._hooked[1].take = None
@@ -264,6 +279,8 @@ class WorkerSide:
             check=ProjectionCheck(self._blocks, filler, layout) if filler.needs_engine else None,
             give_up=self._take_no_inputs,
         )
+        if self._has_failed:
+            self._saver.stop()
         self._loader = Loader(
             LoadPlace(
                 client=self._client,

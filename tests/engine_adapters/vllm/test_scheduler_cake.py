@@ -184,6 +184,22 @@ def test_jump_waits_for_all_ranks(start: Start) -> None:
     assert bench.position("a") == STORED
 
 
+def test_a_load_without_a_jump_burdened_all_later_steps(start: Start) -> None:
+    """Bug: what was computed was claimed until the request's end, and each step woke the worker."""
+    bench = start(Scheduler)
+    load = begin(bench, in_flight=1)
+    while bench.position("a") < STORED:
+        bench.answer()
+        bench.step()
+    bench.answer(bench.ended(load))
+    for _ in range(3):
+        orders = bench.step()
+        bench.answer()
+    assert orders.asks_nothing
+    bench.run()
+    assert bench.free_blocks == bench.all_blocks
+
+
 def test_claims_grow_with_every_step(start: Start) -> None:
     bench = start(Scheduler)
     begin(bench, in_flight=1)

@@ -11,6 +11,7 @@ from engine_adapters.vllm.scheduler_side.breaker import PAUSE_S, SLOW_LOOKUP_S
 from engine_adapters.vllm.tier_store import TierStore
 from kvstored_client import Client
 from kvstored_client.testing import MemoryClient, MemoryStore
+from kvstored_contract.limits import CHUNKS_PER_CALL_MAX
 from kvstored_protos.v1 import store_pb2
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import PATIENCE_S
@@ -75,6 +76,17 @@ def test_each_chunk_is_known_for_itself(daemon: DaemonProcess) -> None:
         assert store.store([KEYS[0], KEYS[2]], [0, 2])
         assert store.known(KEYS[::-1]) == [False, True, False, True]
         assert client.admin.stats().lease_count == 0
+
+
+def test_no_chunk_of_a_very_long_prompt_was_found() -> None:
+    """Bug: all keys went with one call, which the daemon refuses above a number of them."""
+    host = rows(1, 4096)
+    keys = [number.to_bytes(36, "big") for number in range(CHUNKS_PER_CALL_MAX + 1)]
+    with MemoryClient(MemoryStore(), arena_bytes="16MiB") as client:
+        store = store_of(client, host)
+        assert store.store(keys[-1:], [0])
+        found = store.known(keys)
+        assert found == [False] * CHUNKS_PER_CALL_MAX + [True]
 
 
 def test_a_chunk_of_a_large_model_has_a_layout() -> None:

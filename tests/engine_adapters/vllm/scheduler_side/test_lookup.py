@@ -1,9 +1,9 @@
 """Look-ups of layouts that the daemon refuses, of those that it takes, and of one that hangs."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from google.protobuf.message import Message
@@ -12,8 +12,9 @@ from engine_adapters.vllm.identity.chunk_keys import RequestIdentity
 from engine_adapters.vllm.scheduler_side.breaker import PAUSE_S
 from engine_adapters.vllm.scheduler_side.found import Found
 from engine_adapters.vllm.scheduler_side.lookup import LOGGER, THREADS, Lookup, PendingLookup
-from kvstored_client import Client, LayerState, Match, StateKind, StateLayout
+from kvstored_client import Client, LayerState, Lease, Match, StateKind, StateLayout
 from kvstored_client.testing import MemoryClient, MemoryStore
+from kvstored_contract.limits import CHUNKS_PER_CALL_MAX
 from kvstored_protos.v1 import store_pb2
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -57,6 +58,25 @@ def test_layout_that_is_taken_has_keys(shared_daemon: DaemonProcess) -> None:
     assert found.chain is not None
     assert len(found.chain.extend(())) == 2
     lookup.close()
+
+
+def test_nothing_of_a_very_long_prompt_was_found() -> None:
+    """Bug: all keys went with one call, which the daemon refuses above a number of them."""
+    with MemoryClient(MemoryStore(), arena_bytes="1MiB") as client:
+        asked: list[int] = []
+
+        def match(_: StateLayout, keys: Sequence[bytes], **__: object) -> Match[Lease]:
+            asked.append(len(keys))
+            return Match(chunk_count=len(keys), lease=None)
+
+        lookup = lookup_of(client, 1024)
+        with patch.object(client, "match", match):
+            tokens = range(64 * (CHUNKS_PER_CALL_MAX + 2))
+            found = lookup.ask(RequestIdentity(), tokens).result(PATIENCE_S)
+        assert asked == [CHUNKS_PER_CALL_MAX]
+        assert found is not None
+        assert found.chunk_count == CHUNKS_PER_CALL_MAX
+        lookup.close()
 
 
 def test_chain_of_another_daemon_does_not_save_what_this_one_refuses(

@@ -7,6 +7,7 @@ import pytest
 from engine_adapters.reading.section_reads import CHUNKS_AHEAD
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import LEAST_WAIT_S, ComputeCost, StepCosts, TokenRange
+from engine_adapters.vllm.blocks.block_filler import BlockFiller
 from engine_adapters.vllm.worker_side.load_job import ASK_AHEAD_S
 from kvstored_client import SliceState
 from kvstored_contract.board import BoardWord
@@ -59,6 +60,19 @@ def test_claimed_chunk_is_not_written(client: EngineClient) -> None:
     assert bench.run_to_end().lost_chunks == ()
     assert bench.filled == {8, 9, 10, 11}
     assert bench.reads[0].pointer == 4
+
+
+def test_chunks_beside_a_claimed_one_were_not_written(
+    client: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: where several are brought into blocks at once, one that is computed refused all."""
+    monkeypatch.setattr(BlockFiller, "chunks_at_once", property(lambda _: CHUNKS))
+    bench = Bench(client, overtaken=True)
+    bench.run_until_asked()
+    bench.job.claim(4)
+    bench.bring(*range(CHUNKS))
+    assert bench.run_to_end().lost_chunks == ()
+    assert bench.filled == {8, 9, 10, 11}
 
 
 def test_nothing_is_written_after_a_cancel(client: EngineClient) -> None:

@@ -162,6 +162,28 @@ def test_worker_that_has_a_save_on_its_way_is_not_passed_by() -> None:
     side.close()
 
 
+@pytest.mark.parametrize("fails_first", [False, True])
+def test_nothing_is_saved_after_a_forward_that_failed(fails_first: bool) -> None:
+    """Also where the layout is not known yet: later chunks rest on what was not computed."""
+    client = EngineClient(room_bytes=LARGE_BYTES)
+    side = side_of(client, StateKind.KV)
+    orders = StepOrders(fingerprint="m", saves=(SAVE,))
+    if fails_first:
+        side.begin_step(StepOrders(fingerprint=""))
+        side.end_forward(StepOrders(fingerprint=""), has_failed=True)
+    else:
+        side.begin_step(orders)
+        side.end_forward(orders, has_failed=True)
+        assert side.take_counts() == {"dropped_saves": 1}
+    side.begin_step(orders)
+    side.end_forward(orders)
+    assert side.take_counts() == {"dropped_saves": 1}
+    assert not side.is_saving
+    side.take_report()
+    side.close()
+    assert not client.store.chunks
+
+
 @pytest.mark.parametrize("is_overtaken", [False, True])
 def test_worker_that_has_a_load_on_its_way_is_not_passed_by(is_overtaken: bool) -> None:
     client = EngineClient(room_bytes=LARGE_BYTES)
