@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from engine_adapters.conversation.errors import ConversationError
 from engine_adapters.runner.engine.cache_cuts import make_due_cuts
 from engine_adapters.runner.engine.conversing import Conversing
 from engine_adapters.runner.engine.layer_follower import LayerFollower
@@ -206,7 +205,7 @@ class Engine:
             logits = self._forward(segments, parts, restored, [row for _, row in ready])
         except Exception as error:
             LOGGER.exception("a step failed; its requests end, and the others go on")
-            for request, _ in parts:
+            for request in dict.fromkeys(request for request, _ in parts):
                 self._fail(request, error)
             self._sink.abandon_step()
             return []
@@ -248,7 +247,11 @@ class Engine:
             self._waiting.remove(request.request_id)
             request.slots = slots
             self._running[request.request_id] = request
-            request.begin_restoring(self._restorer, self._cache)
+            try:
+                request.begin_restoring(self._restorer, self._cache)
+            except Exception as error:
+                self._fail(request, error, "a request could not begin")
+                continue
             if request.restoration is None:
                 request.announce(self._sink, 0)
 
@@ -270,8 +273,7 @@ class Engine:
                 try:
                     progress = self._advance(request, left, piece_tokens)
                 except Exception as error:
-                    LOGGER.exception("restoring a request failed; it ends, and the others go on")
-                    self._fail(request, error)
+                    self._fail(request, error, "restoring a request failed")
                     continue
             left -= min(left, progress.wanted_count)
             planned.append(progress)
@@ -282,7 +284,7 @@ class Engine:
         if request.cuts.conversation is not None and not request.is_restoring:
             try:
                 make_due_cuts(request, self._model, self._cache)
-            except ConversationError as error:
+            except Exception as error:
                 self._fail(request, error)
 
     def _rank(self, request: Request) -> int:
@@ -376,8 +378,10 @@ class Engine:
                 completions.append(request.complete(now_s))
         return completions
 
-    def _fail(self, request: Request, error: Exception) -> None:
-        """Ends a request; the next thing that ``step`` returns tells of it."""
+    def _fail(self, request: Request, error: Exception, what: str = "") -> None:
+        """Ends a request; the next thing that ``step`` returns tells of it. Logs ``what``."""
+        if what:
+            LOGGER.exception("%s; it ends, and the others go on", what)
         self._end(request)
         failure = StepError(f"request {request.request_id} ended early: {error}")
         failure.__cause__ = error

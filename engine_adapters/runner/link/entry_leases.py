@@ -77,8 +77,10 @@ class EntryLeases:
         """Called with the lock held."""
         self._orders.append(held)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+            # One that cannot be started is none: the next order tries again.
+            thread.start()
+            self._thread = thread
         self._changed.notify_all()
 
     def _run(self) -> None:

@@ -1,11 +1,14 @@
 """``/v1/context_caches``."""
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from aiohttp import web
 
-from engine_adapters.link.entries import Entry
+from engine_adapters.link.entries import Entries, Entry
+from engine_adapters.link.errors import LostEntryError
 from engine_adapters.server.http.prompts import Prompts
 from engine_adapters.server.http.service import Service
 from engine_adapters.server.http.turn import AbortedError
@@ -65,8 +68,10 @@ class Caches:
         entry_id = request.match_info["entry_id"]
 
         def expire() -> None:
-            # Raises for an entry of another namespace, which this one must not end.
-            namespace.entries.get(entry_id)
+            # Raises for an entry of another namespace, which this one must not end. One of
+            # its own whose text is lost is there all the same.
+            with suppress(LostEntryError):
+                namespace.entries.get(entry_id)
             namespace.entries.expire(entry_id)
 
         await self._service.in_thread(expire)
@@ -79,13 +84,15 @@ class Caches:
                 partial(self._prompts.of_cache, asked.text, asked.messages)
             )
             async with namespace.making:
-                found = await service.in_thread(partial(namespace.entries.find, token_ids))
+                found = await service.in_thread(
+                    partial(_known, namespace.entries, token_ids, ttl_s=asked.ttl_s)
+                )
                 if not await service.in_thread(partial(namespace.has_states, token_ids)):
                     await self._compute(namespace, token_ids, making)
                 entries = namespace.entries
                 if found is None:
                     return await service.in_thread(
-                        partial(entries.add, token_ids, ttl_s=asked.ttl_s)
+                        partial(entries.add, token_ids, ttl_s=asked.ttl_s, has_room=True)
                     )
                 return await service.in_thread(partial(entries.renew, found, ttl_s=asked.ttl_s))
         finally:
@@ -119,6 +126,14 @@ class _Making:
     def __init__(self) -> None:
         self.job: Job | None = None
         self.is_wanted = True
+
+
+def _known(entries: Entries, token_ids: Sequence[int], *, ttl_s: int | None) -> Entry | None:
+    """The entry of these tokens, written once more if its own are lost; None for a new one.
+
+    Raises QuotaError where a new one does not fit, before anything is computed.
+    """
+    return entries.look_up([token_ids], ttl_s=ttl_s)[tuple(token_ids)]
 
 
 def _reply(entry: Entry) -> Reply:

@@ -1,10 +1,11 @@
 """How a request becomes a prompt of tokens. Computes, and waits for the store: on a worker."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine_adapters.conversation.journal import NAME_SUFFIX
+from engine_adapters.link.entries import Entry
 from engine_adapters.link.errors import LinkError
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.runner.conversation.continued import ContinuedConversation
@@ -24,6 +25,8 @@ from engine_adapters.server.running.namespace import Namespace
 from engine_adapters.server.served_model import ServedModel
 
 MARK_BYTES = 16
+CACHE_PARTS_MAX = 1024
+"""Context caches that one request names: the engine plans each of them between two steps."""
 UNMOVABLE = "this model cannot link context caches, because its states hold positions"
 
 
@@ -99,12 +102,21 @@ class Prompts:
     ) -> Prompt:
         if namespace.links is None:
             raise ApiError(UNMOVABLE, parameter="messages")
+        caches = [part.entry_id for part in parts if isinstance(part, CachePart)]
+        if len(caches) > CACHE_PARTS_MAX:
+            raise ApiError(
+                f"messages name {len(caches)} context caches; at most {CACHE_PARTS_MAX} are linked",
+                parameter="messages",
+            )
         # Each once, in order: an error names the first one that is over.
-        named = dict.fromkeys(part.entry_id for part in parts if isinstance(part, CachePart))
+        named = dict.fromkeys(caches)
         entries = {entry_id: namespace.entries.get(entry_id) for entry_id in named}
         method = LinkMethod.named(request.generation.method)
+        named_parts = self._named(parts)
+        # Before the prompt is put together: a body may name one cache many thousand times.
+        self._check_length(sum(_token_count(part, entries) for part in named_parts), "messages")
         try:
-            link = namespace.links.prompt(self._named(parts), entries, method)
+            link = namespace.links.prompt(named_parts, entries, method)
         except (LinkError, ValueError) as error:
             raise ApiError(str(error), parameter="messages") from error
         made = self._bounded(link.token_ids, request.generation.new_tokens_max, "messages", None)
@@ -130,11 +142,8 @@ class Prompts:
         talk: ContinuedConversation | None,
     ) -> Prompt:
         """A prompt that the limits allow, and that fits the window with its answer."""
-        count, limit = len(token_ids), self._limits.prompt_tokens
-        if not count:
-            raise ApiError(f"{parameter} has no tokens", parameter=parameter)
-        if count > limit:
-            raise _too_long(f"{count} prompt tokens exceed the limit of {limit}", parameter)
+        count = len(token_ids)
+        self._check_length(count, parameter)
         room = self._model.window_tokens - count
         if new_tokens_max is None:
             new_tokens_max = min(self._limits.new_tokens, max(1, room))
@@ -146,6 +155,19 @@ class Prompts:
                 parameter,
             )
         return Prompt(token_ids=token_ids, new_tokens_max=new_tokens_max, conversation=talk)
+
+    def _check_length(self, count: int, parameter: str) -> None:
+        limit = self._limits.prompt_tokens
+        if not count:
+            raise ApiError(f"{parameter} has no tokens", parameter=parameter)
+        if count > limit:
+            raise _too_long(f"{count} prompt tokens exceed the limit of {limit}", parameter)
+
+
+def _token_count(part: PromptPart, entries: Mapping[str, Entry]) -> int:
+    if isinstance(part, EntryName):
+        return len(entries[part.entry_id].token_ids)
+    return len(part)
 
 
 def _conversation(namespace: Namespace, name: str | None) -> ContinuedConversation | None:

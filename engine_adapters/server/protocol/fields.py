@@ -19,7 +19,7 @@ class Fields:
             raise ApiError(f"{named} must be a JSON object", parameter=path or None)
         self._values = dict(values)
         self._path = path
-        self._unread = set(self._values)
+        self._unread = {name for name, value in self._values.items() if value is not None}
 
     @classmethod
     def of_body(cls, body: bytes) -> "Fields":
@@ -40,9 +40,12 @@ class Fields:
         return ApiError(f"{path} must be {wanted}", parameter=path)
 
     def value(self, name: str) -> object:
-        """Of any type; None where it is left out."""
+        """Of any type; None where it is left out. Its strings have no half a surrogate pair."""
         self._unread.discard(name)
-        return self._values.get(name)
+        value = self._values.get(name)
+        if not _is_text(value):
+            raise self.refuse(name, "text that can be written as UTF-8")
+        return value
 
     def text(self, name: str) -> str | None:
         """A string of at least one character."""
@@ -93,6 +96,18 @@ class Fields:
                 parameter=path,
                 code="unknown_parameter",
             )
+
+
+def _is_text(value: object) -> bool:
+    """JSON can name half of a surrogate pair, as programs do that cut a text within one."""
+    strings = value if isinstance(value, list) else [value]
+    try:
+        for one in strings:
+            if isinstance(one, str):
+                one.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse(name: str) -> float:

@@ -96,6 +96,10 @@ class EngineThread:
         except RequestError as error:
             job.listener.end(error)
             return
+        except Exception as error:
+            LOGGER.exception("a request was not taken; the others go on")
+            job.listener.end(error)
+            return
         if job.saver is not None:
             self._sink.assign(job.request_id, job.saver)
         self._jobs[job.request_id] = job

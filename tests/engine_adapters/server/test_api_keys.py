@@ -21,7 +21,9 @@ def test_a_key_opens_its_namespace(tmp_path: Path) -> None:
     assert keys.namespace_of("bearer  sk-3") == "a"
 
 
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer sk", "Basic sk-1", "sk-1"])
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer sk", "Basic sk-1", "sk-1", "Bearer \udcff"]
+)
 def test_any_other_key_opens_nothing(header: str | None) -> None:
     with pytest.raises(ApiError) as caught:
         ApiKeys({"sk-1": "b"}).namespace_of(header)

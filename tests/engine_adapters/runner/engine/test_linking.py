@@ -115,3 +115,37 @@ def test_a_linked_prompt_continues_no_conversation(model: Model) -> None:
         Engine(model, cache_tokens=20).add_request(
             [1], new_tokens_max=1, link=AllNew(), conversation=Mock()
         )
+
+
+def test_a_linked_request_of_two_groups_ended_the_engine_with_its_step(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: it was ended once for each group of the step, and the second time was an error."""
+    engine = Engine(model, cache_tokens=40, token_budget=COUNT, requests_max=2)
+    link = AllNew(RowGroup(3, (range(3, 5),)), RowGroup(0, (range(3), range(5, COUNT))))
+    linked = engine.add_request([1] * COUNT, new_tokens_max=3, link=link)
+    plain = engine.add_request([2] * COUNT, new_tokens_max=3)
+    with monkeypatch.context() as patched:
+        patched.setattr(model, "forward", Mock(side_effect=RuntimeError("broken")))
+        failed = engine.step()
+    found = {completion.request_id: completion for completion in [*failed, *engine.run()]}
+    assert found[linked].error is not None
+    assert link.holds == 0
+    assert found[plain].error is None
+    assert engine._pool.free_count == 40
+
+
+def test_a_request_that_cannot_begin_ended_the_engine(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a thread that a restoration could not start was the end of all requests."""
+    engine = Engine(model, cache_tokens=40)
+    link = AllNew(RowGroup(0, (range(COUNT),)))
+    monkeypatch.setattr(link, "begin", Mock(side_effect=RuntimeError("can't start new thread")))
+    linked = engine.add_request([1] * COUNT, new_tokens_max=3, link=link)
+    plain = engine.add_request([2] * COUNT, new_tokens_max=3)
+    found = {completion.request_id: completion for completion in engine.run()}
+    assert "can't start new thread" in str(found[linked].error)
+    assert found[plain].error is None
+    assert link.holds == 0
+    assert engine._pool.free_count == 40

@@ -107,3 +107,23 @@ def test_a_call_that_fails_costs_its_lease_only(leases: EntryLeases) -> None:
     leases.let_go(broken)
     leases.let_go(held)
     wait_until(lambda: bool(pin.lease.released), within_s=SOON_S)
+
+
+def test_a_thread_that_could_not_be_started_ended_all_leases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: it counted as started, so nobody took a lease any more, and the end was an error."""
+    leases, pin = EntryLeases(), Pinning()
+    pin.may_end.set()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            leases.hold(cast("Any", pin))
+    held = leases.hold(cast("Any", pin))
+    wait_until(lambda: held.lease is not None)
+    leases.close()
+    assert pin.lease.released

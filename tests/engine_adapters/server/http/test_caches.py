@@ -151,6 +151,34 @@ async def test_a_cache_that_is_deleted_is_over_for_later_requests_only(lab: Serv
         assert answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
+async def test_a_cache_whose_text_was_lost_was_lost_for_good(lab: ServerLab) -> None:
+    """Bug: who sent the text once more, as the error says, got the same error, for ever."""
+    async with lab.serve() as served:
+        made = await served.ask(CACHES, text=TEXT)
+        lose_text(lab, made["id"])
+        response = await served.client.get(f"{CACHES}/{made['id']}")
+        assert response.status == 410
+        again = await served.ask(CACHES, text=TEXT, ttl_s=60)
+        assert again["id"] == made["id"]
+        messages = asking(part(made["id"]), {"type": "text", "text": "why?"})
+        answer = await served.ask(CHATS, messages=messages, max_tokens=2)
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        lose_text(lab, made["id"])
+        assert (await served.client.delete(f"{CACHES}/{made['id']}")).status == 200
+        assert (await served.client.get(f"{CACHES}/{made['id']}")).status == 404
+        assert (await served.client.delete(f"{CACHES}/{made['id']}")).status == 404
+
+
+def lose_text(lab: ServerLab, entry_id: str) -> None:
+    """The store evicts the token ids of an entry, and keeps its states."""
+    with MemoryClient(lab.store) as client:
+        (name,) = [name for name in client.sequences.list() if name.startswith(entry_id)]
+        info = client.sequences.get(name)
+    assert info is not None
+    for key in (*info.keys, info.tail_key):
+        lab.store.chunks.pop(key, None)
+
+
 async def test_a_cache_has_no_caches_in_it(lab: ServerLab) -> None:
     async with lab.serve() as served:
         made = await served.ask(CACHES, text=TEXT)

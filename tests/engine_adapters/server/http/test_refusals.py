@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from engine_adapters.runner.link.linked_prompt import LinkStore
+from engine_adapters.server.http.prompts import CACHE_PARTS_MAX
 from engine_adapters.server.protocol.limits import Limits
 from tests.engine_adapters.server.lab import TEXT, USER, ServerLab
 
@@ -24,6 +26,37 @@ async def test_bad_requests_name_the_parameter(lab: ServerLab) -> None:
             status, error = await served.refused(path, **fields)
             assert (status, error["param"]) == (400, parameter), error
             assert error["type"] == "invalid_request_error"
+
+
+async def test_half_an_emoji_is_refused(lab: ServerLab) -> None:
+    half = "a\ud83d"
+    talk = {"messages": [USER], "conversation": half}
+    async with lab.serve() as served:
+        for path, fields, parameter in (
+            (COMPLETIONS, {"prompt": half}, "prompt"),
+            (COMPLETIONS, {"prompt": TEXT, "stop": [half]}, "stop"),
+            (CHATS, {"messages": [{"role": "user", "content": half}]}, "messages[0].content"),
+            (CHATS, talk, "conversation"),
+            (CACHES, {"text": half}, "text"),
+        ):
+            status, error = await served.refused(path, **fields)
+            assert (status, error["param"]) == (400, parameter), error
+
+
+async def test_one_cache_named_often_took_all_memory(
+    lab: ServerLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the prompt was put together first, then found to be too long."""
+    async with lab.serve(limits=Limits(prompt_tokens=100)) as served:
+        made = await served.ask(CACHES, text=TEXT)
+        monkeypatch.setattr(LinkStore, "prompt", None)
+        for count, words in ((100, "exceed the limit of 100"), (CACHE_PARTS_MAX + 1, "at most")):
+            content = [{"type": "context_cache", "id": made["id"]}] * count
+            status, error = await served.refused(
+                CHATS, messages=[{"role": "user", "content": content}], max_tokens=2
+            )
+            assert (status, error["param"]) == (400, "messages")
+            assert words in error["message"]
 
 
 async def test_an_unknown_token_is_refused(lab: ServerLab) -> None:

@@ -37,6 +37,21 @@ def test_values_are_read() -> None:
     fields.finish()
 
 
+def test_an_unknown_key_without_a_value_was_refused() -> None:
+    """Bug: clients that name all keys, most of them null, were asked to leave them out."""
+    Fields({"tools": None}).finish()
+
+
+@pytest.mark.parametrize("value", ["a\ud83d", ["b", "\udc00"]])
+def test_half_a_surrogate_pair_was_an_error_of_the_server(value: object) -> None:
+    """Bug: a text that was cut within an emoji was answered with 500, which clients try again."""
+    fields = Fields.of_body(body(it=value))
+    assert refused(lambda: fields.value("it")) == (
+        "it",
+        "it must be text that can be written as UTF-8",
+    )
+
+
 def test_what_is_left_out_has_a_default() -> None:
     fields = Fields.of_body(body(whole=None))
     assert fields.text("text") is None

@@ -80,6 +80,24 @@ def test_a_listener_ends_its_own_job(engine: EngineThread) -> None:
         assert len(completion.generated_ids) == count
 
 
+def test_a_job_that_was_not_taken_never_ended(
+    engine: EngineThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: its client waited for ever, and nobody else was served any more."""
+    one, other = Waiter(), Waiter(2)
+    add_request = Engine.add_request
+
+    def refuse(*_: object, **__: object) -> int:
+        monkeypatch.setattr(Engine, "add_request", add_request)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Engine, "add_request", refuse)
+    engine.submit(job(one))
+    assert isinstance(one.outcome(), RuntimeError)
+    engine.submit(job(other))
+    assert isinstance(other.outcome(), Completion)
+
+
 def test_an_aborted_job_ends_without_an_answer(engine: EngineThread) -> None:
     waiter, after = Waiter(), Waiter()
     aborted = job(waiter)
