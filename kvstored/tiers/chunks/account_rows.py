@@ -15,9 +15,18 @@ def in_namespace(
     table: ChunkTable, segment: int, indices: NDArray[np.int64], namespace_id: bytes
 ) -> NDArray[np.bool_]:
     """Which rows of a segment, by their index in it, are a namespace's; shapes [n], [n]."""
-    own = np.frombuffer(namespace_id, np.uint8)
+    return _are_of(_namespaces(table, segment, indices), namespace_id)
+
+
+def _namespaces(table: ChunkTable, segment: int, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The namespace ids of rows as two numbers each, shape [n, 2]: many bytes compare slowly."""
     ids = table.columns.segments[segment].id_rows()[indices, :NAMESPACE_ID_BYTES]
-    is_own: NDArray[np.bool_] = (ids == own).all(axis=1)
+    return np.ascontiguousarray(ids).view(np.uint64)
+
+
+def _are_of(namespaces: NDArray[np.uint64], namespace_id: bytes) -> NDArray[np.bool_]:
+    first, second = np.frombuffer(namespace_id, np.uint64)
+    is_own: NDArray[np.bool_] = (namespaces[:, 0] == first) & (namespaces[:, 1] == second)
     return is_own
 
 
@@ -54,8 +63,9 @@ class AccountRows:
         is_wanted = self._table.is_of_class(segment, indices, class_bytes)
         if self._account != OTHERS:
             return is_wanted & in_namespace(self._table, segment, indices, self._account)
+        namespaces = _namespaces(self._table, segment, indices)
         for name in self._named:
-            is_wanted &= ~in_namespace(self._table, segment, indices, name)
+            is_wanted &= ~_are_of(namespaces, name)
         return is_wanted
 
     def touch(

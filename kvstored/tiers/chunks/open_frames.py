@@ -18,7 +18,11 @@ Name = Callable[[ChunkId, Extent, bytes, ChunkGeometry], Claim]
 """Gives memory a key, with its layout's id, under the tier's lock; or finds the key's frame."""
 
 
-def _nothing() -> bool:
+Helps = Callable[[bytes], bool]
+"""Whether a frame of a namespace that is closed makes room for who wants one."""
+
+
+def _nothing(_helps: Helps) -> bool:
     return False
 
 
@@ -45,10 +49,11 @@ class OpenFrames:
         self._use = use
         self._take = take
         self._name = name
-        self.let_go: Callable[[], bool] = _nothing
+        self.let_go: Callable[[Helps], bool] = _nothing
         """Has owners close frames whose bytes are stored as well; False when there are none.
 
-        Called without the tier's lock, by those who find no room.
+        Only those of namespaces that help. Called without the tier's lock, by those who find no
+        room.
         """
         self.byte_count = 0
         """Bytes of all of them, with what they strand of their slabs."""
@@ -58,7 +63,7 @@ class OpenFrames:
     def open(self, layout: StateLayout, namespace_id: bytes) -> OpenFrame | None:
         """Reserves a frame for a chunk of a namespace; None when there is no room now."""
         opened = self._opened(layout, namespace_id)
-        while opened is None and self.let_go():
+        while opened is None and self.let_go(self._helps(layout, namespace_id)):
             opened = self._opened(layout, namespace_id)
         return opened
 
@@ -66,8 +71,7 @@ class OpenFrames:
         size = class_bytes(layout)
         share_bytes = self._space.share_bytes(size)
         with self._room:
-            most_bytes = OPEN_SHARE_MAX * self._space.capacity_bytes
-            if self.byte_count + share_bytes > most_bytes - self._kept_bytes(namespace_id):
+            if self._is_bound(namespace_id, share_bytes):
                 return None
             if (extent := self._take(namespace_id, size)) is None:
                 return None
@@ -103,6 +107,25 @@ class OpenFrames:
             if claim.is_new:
                 self._end(opened)
             return claim
+
+    def _is_bound(self, namespace_id: bytes, share_bytes: int) -> bool:
+        """Whether so much more would exceed what open frames may have."""
+        most_bytes = OPEN_SHARE_MAX * self._space.capacity_bytes
+        return self.byte_count + share_bytes > most_bytes - self._kept_bytes(namespace_id)
+
+    def _helps(self, layout: StateLayout, namespace_id: bytes) -> Helps:
+        """Of an account that has no more than what is kept for it a frame makes no room."""
+        share_bytes = self._space.share_bytes(class_bytes(layout))
+        with self._room:
+            is_bound = self._is_bound(namespace_id, share_bytes)
+        taker = self._use.account(namespace_id)
+
+        def helps(giver: bytes) -> bool:
+            account = self._use.account(giver)
+            kept_bytes = OPEN_SHARE_MAX * self._use.quotas.of(account).guaranteed_bytes
+            return not is_bound or account == taker or self._account_bytes[account] > kept_bytes
+
+        return helps
 
     def _kept_bytes(self, namespace_id: bytes) -> float:
         """What others have not taken of their guaranteed shares, as far as it may be open."""

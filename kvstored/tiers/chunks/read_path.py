@@ -290,7 +290,8 @@ def fits_bounce(source: ChunkSource, request: ReadRequest, bounce_bytes: int) ->
 
     Of a complete chunk ``_check_bounce`` says so before. A short one may have neither.
     """
-    slice_bytes = source.geometry.slice_bytes
+    stop = request.first_layer + request.layer_count
+    slice_bytes = source.geometry.slice_bytes[request.first_layer : stop]
     if max(slice_bytes, default=0) <= bounce_bytes:
         return True
     unit_bytes = ALIGNMENT_BYTES * request.placement.fragments_per_slice(len(request.keys))

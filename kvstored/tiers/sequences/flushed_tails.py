@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 
 from kvstored.tiers.sequences.open_sequence import SequenceId
 
@@ -10,9 +11,10 @@ LET_GO_AT_ONCE = 16
 
 
 class FlushedTails:
-    """Names of sequences whose tail is flushed and in a frame, the longest ago first. Thread-safe.
+    """Names of sequences that cost memory and need not, the longest ago first. Thread-safe.
 
-    Some may have been appended to since, or be gone: who takes one looks.
+    Their tail is flushed and in a frame, or they are durable and have a mark that they were
+    stopped. Some may have been appended to since, or be gone: who takes one looks.
     """
 
     def __init__(self) -> None:
@@ -39,7 +41,7 @@ class FlushedTails:
         with self._lock:
             self._names.pop(identity, None)
 
-    def take(self) -> SequenceId | None:
-        """Takes out the first one; None when there is none."""
+    def first(self, is_meant: Callable[[SequenceId], bool]) -> list[SequenceId]:
+        """Those that are meant, as they are now, the first one first."""
         with self._lock:
-            return self._names.popitem(last=False)[0] if self._names else None
+            return [identity for identity in self._names if is_meant(identity)]

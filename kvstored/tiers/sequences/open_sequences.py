@@ -5,10 +5,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 
 from kvstored.store.index.index import IndexFailure
-from kvstored.store.sequences.rules import SequenceBusyError, SequenceUnknownError
+from kvstored.store.sequences.rules import (
+    SequenceBusyError,
+    SequenceLimitError,
+    SequenceUnknownError,
+)
 from kvstored.store.sequences.sequence_state import SequenceState
 from kvstored.store.sequences.sequence_table import SequenceTable
 from kvstored.tiers.chunks.dram import DramTier
@@ -111,13 +116,25 @@ class OpenSequences:
     def own(self, sequence: OpenSequence, session_id: int, chunk_count: int) -> None:
         """Makes a session the owner of a held sequence that is to have so many chunks.
 
-        Raises SequenceLimitError, and nothing is changed.
+        Where it has too many, those that are durable as they are leave memory first. Raises
+        SequenceLimitError, and nothing is changed.
         """
+        while not self._may_own(session_id, sequence.identity, chunk_count):
+            with self._lock:
+                owned = self._owned.of(session_id)
+            if not forget_durable(self, owned):
+                break
         with self._lock:
             self._owned.check(session_id, sequence.identity, chunk_count)
             self._disown(sequence)
             sequence.owner = session_id
             self._owned.add(session_id, sequence.identity, chunk_count)
+
+    def _may_own(self, session_id: int, identity: SequenceId, chunk_count: int) -> bool:
+        with self._lock, suppress(SequenceLimitError):
+            self._owned.check(session_id, identity, chunk_count)
+            return True
+        return False
 
     def make_ephemeral(self, sequence: OpenSequence) -> None:
         """Lets its session find a held ephemeral sequence by its name, until ``forget``."""
@@ -199,30 +216,29 @@ class OpenSequences:
                     del self._sequences[identity]
 
     def _leave(self, sequence: OpenSequence) -> None:
-        """What is left of a sequence that was held: what is durable as it is has a cheaper place.
+        """What is left of a sequence that was held. One that is durable as it is leaves memory.
 
-        Others may have the frame of its tail, and without one it is in memory no longer. A mark
-        that it was stopped would go as well, so that keeps it.
+        Not while its tail has a frame, or it has a mark that it was stopped: those are among the
+        ``flushed``, for others to have the frame, and for its session to have other sequences.
         """
-        identity, state = sequence.identity, sequence.state
-        if state is None:
+        if sequence.frame is not None and sequence.known.is_flushed:
+            self.flushed.keep(sequence.identity)
+        if sequence.frame is not None or not self._is_durable(sequence):
             return
-        if sequence.frame is not None and state.is_flushed:
-            self.flushed.keep(identity)
-        is_durable = state.durable_tokens == state.length_tokens and not sequence.pending
-        if identity.is_ephemeral or state.is_stopped or not is_durable:
-            return
-        is_known = self._knows_layout(state)
-        with self._lock:
-            if sequence.frame is None and is_known:
+        if sequence.known.is_stopped:
+            self.flushed.keep(sequence.identity)
+        else:
+            with self._lock:
                 self._disown(sequence)
-            else:
-                self._owned.uncount(sequence.owner, identity)
 
-    def _knows_layout(self, state: SequenceState) -> bool:
-        """Whether the next look at the sequence will tell its length."""
+    def _is_durable(self, sequence: OpenSequence) -> bool:
+        """Whether the next look at a sequence finds in the index all that is known of it now."""
+        state = sequence.state
+        if state is None or sequence.identity.is_ephemeral or sequence.pending:
+            return False
         with suppress(IndexFailure):
-            return self._layout_of(state.layout_id) is not None
+            is_known = self._layout_of(state.layout_id) is not None
+            return is_known and state.durable_tokens == state.length_tokens
         return False
 
     def _disown(self, sequence: OpenSequence) -> None:
@@ -230,30 +246,42 @@ class OpenSequences:
         sequence.owner = 0
 
 
-def let_go_of_tails(opened: OpenSequences) -> bool:
+def let_go_of_tails(opened: OpenSequences, helps: Callable[[bytes], bool]) -> bool:
     """Closes frames of a few flushed tails that nobody uses now; False when there are none.
 
-    The next append to such a sequence loads its short chunk, as after a start. Without this the
-    conversations that wait for their next turn would fill DRAM. Waits for nobody, so a holder of
-    other sequences may call it.
+    ``helps`` tells of which namespaces. The next append to such a sequence loads its short chunk,
+    as after a start. Without this the conversations that wait for their next turn would fill
+    DRAM. Waits for nobody, so a holder of other sequences may call it.
     """
-    closed_count = 0
-    for _ in range(len(opened.flushed)):
-        identity = opened.flushed.take()
-        if identity is None:
-            break
-        closed_count += _let_go(opened, identity)
-        if closed_count == LET_GO_AT_ONCE:
-            break
-    return closed_count > 0
+    return _let_go(opened, lambda identity: helps(identity.namespace_id), forgets=False)
 
 
-def _let_go(opened: OpenSequences, identity: SequenceId) -> bool:
-    with opened.held_if_free([identity]) as held:
-        if not held:
-            opened.flushed.add(identity)
-        # Somebody may have appended since.
-        may_go = [each for each in held if each.frame is not None and each.known.is_flushed]
-        for sequence in may_go:
-            opened.close_frame(sequence)
-    return bool(may_go)
+def forget_durable(opened: OpenSequences, identities: Iterable[SequenceId]) -> bool:
+    """Takes a few of some sequences out of memory that are durable as they are.
+
+    False when there are none. As ``let_go_of_tails``; what goes as well is the mark that one was
+    stopped.
+    """
+    return _let_go(opened, frozenset(identities).__contains__, forgets=True)
+
+
+def _let_go(
+    opened: OpenSequences, is_meant: Callable[[SequenceId], bool], *, forgets: bool
+) -> bool:
+    gone_count = 0
+    for identity in opened.flushed.first(is_meant):
+        opened.flushed.discard(identity)
+        with opened.held_if_free([identity]) as held:
+            if not held:
+                opened.flushed.add(identity)
+            for sequence in held:
+                # Somebody may have appended since.
+                has_tail = sequence.frame is not None and sequence.known.is_flushed
+                if has_tail:
+                    opened.close_frame(sequence)
+                if forgets and sequence.frame is None and sequence.state is not None:
+                    sequence.state = replace(sequence.state, is_stopped=False)
+                gone_count += has_tail or forgets
+        if gone_count >= LET_GO_AT_ONCE:
+            break
+    return gone_count > 0

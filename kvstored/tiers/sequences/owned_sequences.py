@@ -15,19 +15,14 @@ Their open tails are bounded by OPEN_SHARE_MAX besides.
 
 @dataclass(slots=True)
 class _Owned:
-    """Of one session: its sequences, with the chunks that count; None where nothing does."""
+    """Of one session: its sequences with their chunks, and the sum of these."""
 
-    chunks: dict[SequenceId, int | None] = field(default_factory=dict)
-    sequence_count: int = 0
+    chunks: dict[SequenceId, int] = field(default_factory=dict)
     chunk_count: int = 0
 
 
 class OwnedSequences:
-    """Not thread-safe: ``OpenSequences`` serialises the calls.
-
-    A sequence that is durable as it is costs the daemon no more than a frame that others may
-    have, so it does not count: conversations that wait for their next turn may be any number.
-    """
+    """Not thread-safe: ``OpenSequences`` serialises the calls."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, _Owned] = {}
@@ -44,14 +39,15 @@ class OwnedSequences:
     def check(self, session_id: int, identity: SequenceId, chunk_count: int) -> None:
         """Raises SequenceLimitError unless a session may have the sequence, with so many chunks."""
         owned = self._sessions.get(session_id) or _Owned()
-        counted = owned.chunks.get(identity)
-        if counted is None and owned.sequence_count >= OPEN_SEQUENCES_PER_SESSION_MAX:
+        is_new = identity not in owned.chunks
+        if is_new and len(owned.chunks) >= OPEN_SEQUENCES_PER_SESSION_MAX:
             raise SequenceLimitError(
                 f"a session appends to at most {OPEN_SEQUENCES_PER_SESSION_MAX} sequences that "
                 "are not flushed; flush some, delete the ephemeral ones that are done, or open "
                 "another session"
             )
-        if owned.chunk_count - (counted or 0) + chunk_count > OPEN_CHUNKS_PER_SESSION_MAX:
+        others = owned.chunk_count - owned.chunks.get(identity, 0)
+        if others + chunk_count > OPEN_CHUNKS_PER_SESSION_MAX:
             raise SequenceLimitError(
                 f"the sequences that a session appends to, and has not flushed, have at most "
                 f"{OPEN_CHUNKS_PER_SESSION_MAX} chunks; flush, delete or truncate some, or open "
@@ -59,26 +55,15 @@ class OwnedSequences:
             )
 
     def add(self, session_id: int, identity: SequenceId, chunk_count: int) -> None:
-        """Makes a sequence that nobody has a session's own; it counts."""
+        """Makes a sequence that nobody has a session's own."""
         owned = self._sessions.setdefault(session_id, _Owned())
         owned.chunks[identity] = chunk_count
-        owned.sequence_count += 1
         owned.chunk_count += chunk_count
-
-    def uncount(self, session_id: int, identity: SequenceId) -> None:
-        """One of a session's own, or not, counts no more until it is added again."""
-        owned = self._sessions.get(session_id)
-        counted = owned.chunks.get(identity) if owned else None
-        if owned is not None and counted is not None:
-            owned.chunks[identity] = None
-            owned.sequence_count -= 1
-            owned.chunk_count -= counted
 
     def remove(self, session_id: int, identity: SequenceId) -> None:
         """It is not the session's any more, if it was."""
-        self.uncount(session_id, identity)
         owned = self._sessions.get(session_id)
         if owned is not None:
-            owned.chunks.pop(identity, None)
+            owned.chunk_count -= owned.chunks.pop(identity, 0)
             if not owned.chunks:
                 del self._sessions[session_id]

@@ -107,7 +107,7 @@ class TailFrames:
             chunk=chunk, new=new, layout=layout, deadline=deadline, frame_deadline=now
         )
         ticket = self._stager.put(wanted, fill)
-        while ticket.reason is Reason.DRAM_FULL and self._dram.open_frames.let_go():
+        while ticket.reason is Reason.DRAM_FULL and self._dram.open_frames.let_go(lambda _: True):
             ticket = self._stager.put(wanted, fill)
         return ticket
 

@@ -108,6 +108,21 @@ def test_slice_larger_than_the_bounce_buffer_is_verified_in_the_arena(
         assert bytes(opened.arena[BASE : BASE + len(payload)]) == payload
 
 
+def test_a_layer_that_is_not_asked_for_does_not_matter(opened: StoreUnderTest) -> None:
+    """It is larger than the bounce buffer, and has no whole pages."""
+    layers = (LayerState(StateKind.HIDDEN, 1024), LayerState(StateKind.KV, 6150))
+    wide = StateLayout(model="wide", dtype="float32", layers=layers, chunk_tokens=16)
+    payload = opened.fill(1, layout=wide)
+    (ticket,) = opened.put([0], layout=wide)
+    assert ticket.durable is not None
+    assert ticket.durable.result() is Reason.UNSPECIFIED
+    forget_dram(opened, [0])
+    board = new_board(1, 1)
+    assert opened.read([0], base=BASE, board=board, layout=wide, layer_count=1).wait()
+    assert board.states[0, 0] == SliceState.RESIDENT
+    assert bytes(opened.arena[BASE : BASE + 16 * 1024]) == payload[: 16 * 1024]
+
+
 @pytest.mark.parametrize("from_dram", [True, False])
 def test_a_tail_larger_than_the_bounce_buffer_counted_as_an_error_of_its_device(
     opened: StoreUnderTest, from_dram: bool

@@ -9,6 +9,7 @@ from kvstored.format.geometry import class_bytes
 from kvstored.format.identity import ChunkId, namespace_id
 from kvstored.tiers.chunks import nvme_room
 from kvstored.tiers.chunks.frame import OpenFrame
+from kvstored.tiers.chunks.open_frames import Helps
 from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored.tiers.namespaces import NamespaceLimits
 from kvstored.tiers.policy.shares import OTHERS, Quota
@@ -216,12 +217,21 @@ def test_open_tails_of_others_took_a_guaranteed_share(tmp_path: Path) -> None:
     with open_store(tmp_path, namespaces=(limits,)) as opened:
         frames = opened.store._dram.open_frames
         taken: list[OpenFrame] = []
+        helped: list[tuple[bool, bool]] = []
+
+        def asked(helps: Helps) -> bool:
+            helped.append((helps(ANY), helps(TEAM)))
+            return False
+
+        frames.let_go = asked
         for namespace in (ANY, TEAM):
             before = len(taken)
             while (frame := frames.open(LAYOUT, namespace)) is not None:
                 taken.append(frame)
         # As many as half the share has, with what each strands of its slab.
         assert len(taken) - before in {4, 5}
+        # What has no more than is kept for it makes no room for others.
+        assert helped == [(True, False), (True, True)]
         for frame in taken:
             frames.close(frame)
         assert frames.byte_count == 0

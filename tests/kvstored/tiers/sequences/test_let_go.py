@@ -12,6 +12,7 @@ from kvstored.store.sequences.rules import SequenceConflictError
 from kvstored.store.sequences.sequence_table import SequenceStorageError
 from kvstored.tiers.chunks.requests import AppendOutcome, PutOutcome, PutTicket
 from kvstored.tiers.chunks.stager import Stager
+from kvstored.tiers.sequences import owned_sequences
 from kvstored.tiers.sequences.open_sequences import let_go_of_tails
 from kvstored_contract.reasons import Reason
 from tests.support.appends import BIG, ME, OTHER, append, open_bytes
@@ -98,6 +99,23 @@ def test_a_fork_for_nobody_has_what_is_flushed(opened_rows: StoreUnderTest) -> N
     assert sequences.fork(ME, "a", "c", 0).length_tokens == 3
 
 
+def test_sequences_that_were_stopped_counted_for_ever(
+    two: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: one whose user never came back took a place of its session to that's end."""
+    monkeypatch.setattr(owned_sequences, "OPEN_SEQUENCES_PER_SESSION_MAX", 3)
+    sequences = two.store.sequences
+    two.store.layouts.register(BIG)
+    assert add(two, "c", range(1)) == FULL
+    assert sequences.get(ME, "c").is_stopped
+    sequences.delete(ME, "a")
+    assert add(two, "d", range(1)) == AppendOutcome(1)
+    sequences.create(ME, "a", BIG)
+    # It has a place, and finds no frame.
+    assert add(two, "a", range(1)) == FULL
+    assert not sequences.get(ME, "c").is_stopped
+
+
 def test_a_tail_that_goes_on_after_its_flush_stays(two: StoreUnderTest) -> None:
     flush(two, "a", 1)
     assert add(two, "a", range(1, 2)) == AppendOutcome(2)
@@ -116,7 +134,7 @@ def test_a_flushed_tail_that_is_deleted_is_forgotten(two: StoreUnderTest) -> Non
     for name in "ab":
         flush(two, name, 1)
         two.store.sequences.delete(ME, name)
-    assert not let_go_of_tails(two.store.open_sequences)
+    assert not let_go_of_tails(two.store.open_sequences, lambda _: True)
     assert open_bytes(two) == 0
 
 
@@ -125,7 +143,7 @@ def test_a_flushed_tail_that_became_a_chunk_is_forgotten(two: StoreUnderTest) ->
     assert add(two, "a", range(1, 4)) == AppendOutcome(4)
     wait_until(lambda: two.store.sequences.get(ME, "a").durable_tokens == 4)
     two.store.open_sequences.end_session(ME.session_id)
-    assert not let_go_of_tails(two.store.open_sequences)
+    assert not let_go_of_tails(two.store.open_sequences, lambda _: True)
     assert open_bytes(two) == 0
     assert len(two.store.open_sequences.flushed) == 0
 
