@@ -37,7 +37,7 @@ class SessionKind(Enum):
 
     CLIENT = "client"
     OPERATOR = "operator"
-    """It has one of the places that are kept for operators."""
+    """Some places are kept for these."""
     REMOTE = "remote"
     """It ends with the daemon, so nothing may be kept for it that waits for its end."""
 

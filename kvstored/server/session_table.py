@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kvstored.format.identity import ChunkId
 from kvstored.server.access import Grant
-from kvstored.server.errors import refuse
+from kvstored.server.errors import RefusedError, refuse
 from kvstored.server.held.arena import Arena
 from kvstored.server.held.bell import Bell
 from kvstored.server.held.leases import Lease
@@ -87,6 +87,8 @@ class SessionTable:
             arenas_limit="server.arenas_bytes_max",
         )
         self._operators_places = operators_places()
+        self._taken: dict[int, Places] = {}
+        """By session, where it counts until its memory is free."""
         self._draining = False
         # An end waits for those who hold its sequences: it must not keep others from a thread.
         sessions_max = limits.sessions_max + OPERATOR_SESSIONS_MAX
@@ -128,15 +130,14 @@ class SessionTable:
     ) -> Session:
         """Creates a session with an arena of at least ``arena_bytes``.
 
-        An operator's has the smallest arena, and a place where engines have taken all others.
+        An operator's has the smallest arena, and a place also where engines have taken all.
         Sessions that are being closed still count against the limits, because their
         memory does. Raises RefusedError. One that is cancelled stops to make the arena, which
         counts until it is given back.
         """
         arena_bytes = align_up(arena_bytes)
-        places = self._places_of(kind)
         self._check_limits(arena_bytes)
-        places.take(arena_bytes)
+        places = self._take_place(kind, arena_bytes)
         abandoned = threading.Event()
         making = asyncio.ensure_future(
             asyncio.to_thread(
@@ -170,6 +171,7 @@ class SessionTable:
             kind=kind,
         )
         self._next_id += 1
+        self._taken[identity.session_id] = places
         session = Session(identity, arena=arena, bell=bell, cancel=self._cancel)
         self._by_token[identity.token] = session
         return session
@@ -209,7 +211,7 @@ class SessionTable:
         finally:
             # Whatever went wrong there, nothing uses the memory any more.
             session.release()
-            self._places_of(session.identity.kind).give_back(session.arena.byte_count)
+            self._taken.pop(session.identity.session_id).give_back(session.arena.byte_count)
 
     def drain(self) -> None:
         """Refuses new sessions and calls from now on."""
@@ -257,8 +259,16 @@ class SessionTable:
         for part in TURNSTILE.parts(chunks):
             self._unpin(part)
 
-    def _places_of(self, kind: SessionKind) -> Places:
-        return self._operators_places if kind is SessionKind.OPERATOR else self._places
+    def _take_place(self, kind: SessionKind, arena_bytes: int) -> Places:
+        """Where a session counts; raises RefusedError. Operators have places of their own last."""
+        try:
+            self._places.take(arena_bytes)
+        except RefusedError:
+            if kind is not SessionKind.OPERATOR:
+                raise
+            self._operators_places.take(arena_bytes)
+            return self._operators_places
+        return self._places
 
     def _check_limits(self, arena_bytes: int) -> None:
         limits = self._limits

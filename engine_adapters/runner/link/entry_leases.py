@@ -47,8 +47,8 @@ class EntryLeases:
         """Has the thread call ``pin``; what that gives is kept until ``let_go``."""
         held = EntryHold(pin)
         with self._changed:
-            self._holds.add(held)
             self._order(held)
+            self._holds.add(held)
         return held
 
     def let_go(self, held: EntryHold) -> None:
@@ -75,12 +75,12 @@ class EntryLeases:
 
     def _order(self, held: EntryHold) -> None:
         """Called with the lock held."""
-        self._orders.append(held)
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
-            # One that cannot be started is none: the next order tries again.
+            # One that cannot be started is none, and has no order: the next one tries again.
             thread.start()
             self._thread = thread
+        self._orders.append(held)
         self._changed.notify_all()
 
     def _run(self) -> None:

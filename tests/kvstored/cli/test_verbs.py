@@ -85,7 +85,7 @@ def test_ping_stats_ls_inspect(daemon: DaemonProcess) -> None:
         # The daemon hears of the end of a session when it reads it.
         stats = answer(daemon, "stats")
     assert (stats["epoch"], stats["chunk_count"], stats["session_count"]) == (1, 0, 1)
-    assert (stats["arenas_used_bytes"], stats["arenas_capacity_bytes"]) == (0, 16 << 30)
+    assert (stats["arenas_used_bytes"], stats["arenas_capacity_bytes"]) == (4096, 16 << 30)
     assert (stats["lease_count"], stats["pinned_chunk_count"]) == (0, 0)
     assert (stats["reads_in_flight_count"], stats["index_failed"]) == (0, False)
     assert [row["path"] for row in stats["rows"]] == [str(path) for path in daemon.devices]

@@ -123,9 +123,9 @@ async def test_engines_that_had_all_places_kept_operators_out(served: Served, ta
     wanted = hello(arena_bytes=ALIGNMENT_BYTES)
     wanted.for_administration = True
     async with AsyncExitStack() as engines:
-        count, arena_bytes = (3, ARENA_BYTES) if taken == "sessions" else (1, 4 * ARENA_BYTES)
-        for _ in range(count):
-            await engines.enter_async_context(served.peer(arena_bytes))
+        sizes = {"sessions": (1, 1, 1), "arenas": (4, 1)}[taken]
+        for size in sizes:
+            await engines.enter_async_context(served.peer(size * ARENA_BYTES))
         refused, _, client = await served.hello(hello(arena_bytes=2 * ARENA_BYTES))
         client.close()
         assert refused.refusal
