@@ -96,6 +96,25 @@ class BreakableChild(EngineChild):
         )
         return [rank_key(key, layout.layout_id).hex() for key in chain.extend(prompt)]
 
+    def fail_forward(self, prompt: list[int]) -> str:
+        """Has the next forward fail before its second layer; what the engine raises then."""
+        from vllm import SamplingParams
+
+        def fail(*_: object) -> None:
+            handle.remove()
+            raise RuntimeError("a layer failed")
+
+        def hook(model: Any) -> Any:
+            return model.model.layers[1].register_forward_pre_hook(fail)
+
+        (handle,) = self.llm.apply_model(hook)
+        sampling = SamplingParams(temperature=0, max_tokens=1)
+        try:
+            self.answers([{"prompt_token_ids": prompt}], sampling)
+        except Exception as error:
+            return str(error)
+        return ""
+
     def after_match(self, socket: str, delete: str) -> bool:
         """Between the next match and its load a chunk is deleted."""
         from kvstored_client import Client

@@ -4,7 +4,11 @@ from unittest.mock import Mock
 import pytest
 
 from engine_adapters.vllm.identity.chunk_keys import RequestIdentity
+from engine_adapters.vllm.scheduler_side.found import Found
+from engine_adapters.vllm.scheduler_side.overtaking import Overtaking
+from engine_adapters.vllm.scheduler_side.pace import Pace
 from engine_adapters.vllm.scheduler_side.request_track import RequestTrack
+from engine_adapters.vllm.scheduler_side.running_load import RunningLoad
 
 
 def track(saved_chunks: int = 0) -> RequestTrack:
@@ -41,3 +45,25 @@ def test_lost_chunks_are_worth_saving_again(lost: tuple[int, ...], saved_chunks:
     found = track(4)
     found.lose(lost)
     assert found.saved_chunks == saved_chunks
+
+
+@pytest.mark.parametrize(
+    ("workers_left", "stop_token", "computed_tokens", "is_past"),
+    [(0, 128, 128, True), (0, 128, 127, False), (1, 128, 128, False), (0, None, 128, False)],
+)
+def test_a_load_that_has_ended_matters_until_computing_is_past_it(
+    workers_left: int, stop_token: int | None, computed_tokens: int, is_past: bool
+) -> None:
+    one = track()
+    assert not one.is_past_loading(computed_tokens)
+    one.load = RunningLoad(
+        load_id=1,
+        request_id="a",
+        found=Found(),
+        worker_count=1,
+        workers_left=workers_left,
+        is_overtaken=True,
+    )
+    if stop_token is not None:
+        one.overtaking = Overtaking(stop_token=stop_token, chunk_tokens=64, pace=Pace())
+    assert one.is_past_loading(computed_tokens) is is_past
