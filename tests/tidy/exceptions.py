@@ -61,8 +61,6 @@ LONG_SENTENCES: dict[str, int] = {}
 
 WITHOUT_PROVENANCE = {
     "cake.json",
-    "index_scale.json",
     "storage.json",
-    "vllm.json",
 }
 """Results that do not say all of where they come from."""
