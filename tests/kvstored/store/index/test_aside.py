@@ -22,6 +22,10 @@ from kvstored.store.index.failure import IndexDamagedError, IndexFailure
 ERROR = IndexDamagedError("the index is damaged")
 
 
+def no_medium(_: Path) -> None:
+    raise OSError(5, "no medium")
+
+
 def test_damaged_indexes_filled_the_file_system(tmp_path: Path) -> None:
     """Every start behind a faulty medium left one more."""
     directory = tmp_path / "index"
@@ -101,11 +105,8 @@ def test_a_removal_that_is_cut_short_leaves_the_mark(
     directory = tmp_path / "index"
     unfinished(directory)
 
-    def fail(path: Path) -> None:
-        raise OSError(5, "no medium")
-
     with monkeypatch.context() as patched:
-        patched.setattr(index_aside, "sync_directory", fail)
+        patched.setattr(index_aside, "sync_directory", no_medium)
         with pytest.raises(IndexFailure, match=r"cannot be removed: .* remove it and start again"):
             clear_away(directory, ERROR)
     assert [path.name for path in directory.iterdir()] == [UNFINISHED_FILE]
@@ -120,10 +121,7 @@ def test_what_the_file_system_refuses_is_told(
         begin_build(tmp_path / "file" / "index")
     begin_build(tmp_path / "index")
 
-    def fail(path: Path) -> None:
-        raise OSError(5, "no medium")
-
-    monkeypatch.setattr(index_aside, "sync_directory", fail)
+    monkeypatch.setattr(index_aside, "sync_directory", no_medium)
     with pytest.raises(IndexFailure, match="cannot finish the index in"):
         end_build(tmp_path / "index")
 
@@ -166,17 +164,14 @@ def test_a_folder_in_which_nothing_can_be_kept_is_named(
     directory = tmp_path / "index"
     begin_build(directory)
 
-    def fail(path: Path) -> None:
-        raise OSError(5, "no medium")
-
     with monkeypatch.context() as patched:
-        patched.setattr(index_aside, "sync_directory", fail)
+        patched.setattr(index_aside, "sync_directory", no_medium)
         with pytest.raises(
             IndexFailure, match=r"cannot be kept as .*/index\.damaged-1: .* no medium"
         ):
             set_aside(directory)
     begin_build(directory)
     refuse_its_rename(monkeypatch, directory)
-    monkeypatch.setattr(index_aside, "sync_directory", fail)
+    monkeypatch.setattr(index_aside, "sync_directory", no_medium)
     with pytest.raises(IndexFailure, match=r"cannot be kept as .*/index/damaged-1: .* no medium"):
         set_aside(directory)
