@@ -279,9 +279,11 @@ def _let_go(
                 has_tail = sequence.frame is not None and sequence.known.is_flushed
                 if has_tail:
                     opened.close_frame(sequence)
-                if forgets and sequence.frame is None and sequence.state is not None:
-                    sequence.state = replace(sequence.state, is_stopped=False)
-                gone_count += has_tail or forgets
+                state = sequence.state
+                is_marked = state is not None and state.is_stopped and sequence.frame is None
+                if forgets and is_marked:
+                    sequence.state = replace(sequence.known, is_stopped=False)
+                gone_count += has_tail or (forgets and is_marked)
         if gone_count >= LET_GO_AT_ONCE:
             break
     return gone_count > 0
