@@ -122,7 +122,10 @@ def test_a_thread_that_could_not_be_started_ended_all_leases(
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError):
-            leases.hold(cast("Any", pin))
+            leases.hold(cast("Any", Pinning()))
+    # What nobody has a hold of is not served later.
+    assert not leases._orders
+    assert not leases._holds
     held = leases.hold(cast("Any", pin))
     wait_until(lambda: held.lease is not None)
     leases.close()

@@ -37,9 +37,10 @@ from engine_adapters.vllm.settings.engine_config import (
     facts_of,
     identifier_of,
     identity_of,
+    open_blocks_max,
     state_shape,
 )
-from engine_adapters.vllm.settings.options import RestoreMode
+from engine_adapters.vllm.settings.options import AdapterOptions, RestoreMode
 from engine_adapters.vllm.settings.support import HIDDEN_WORKER, supported
 from engine_adapters.weights_identity import UnknownWeightsError
 
@@ -150,6 +151,15 @@ def test_window_that_vllm_keeps_as_full_attention_is_a_prefix(config: VllmConfig
     mode, reason = mode_of(config, cache, RestoreMode.CAKE)
     assert mode == "prefix"
     assert "sliding window" in reason
+
+
+@pytest.mark.parametrize("chunk_tokens", [0, 512])
+def test_open_chunks_of_a_full_batch_had_no_room_for_their_rows(
+    config: VllmConfig, chunk_tokens: int
+) -> None:
+    """Bug: the buffer had room for the smallest chunks, and larger ones lost rows to each other."""
+    open_blocks = 16 * (chunk_tokens or 64) // 16
+    assert open_blocks_max(config, AdapterOptions(chunk_tokens=chunk_tokens), 16) >= open_blocks
 
 
 def test_hidden_states_need_the_worker_class(config: VllmConfig) -> None:

@@ -1,16 +1,19 @@
 """What waits is in DRAM before it is asked for."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
+from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
 from kvstored.io.engine import Background, IoRequest
 from kvstored.io.memory import AlignedMemory
 from kvstored.store.index.index import IndexFailure
-from kvstored.tiers.hints.prefetcher import watermarks
+from kvstored.tiers.hints.prefetcher import Prefetcher, watermarks
+from kvstored.tiers.policy.prefetch_plan import WaitingSequence
 from tests.kvstored.tiers.hints.test_hints import hint, in_dram
 from tests.support.devices import FailingDevice
 from tests.support.stores import (
@@ -182,3 +185,26 @@ def test_a_device_that_fails_ends_no_plan(tmp_path: Path) -> None:
         devices[0].broken.clear()
         hint(opened, {"a": [0, 1]}, versions=(2, 0))
         wait_until(lambda: in_dram(opened, range(2)) == [0, 1])
+
+
+def test_a_plan_for_a_queue_that_has_changed_went_on_to_its_end(opened: StoreUnderTest) -> None:
+    """Bug: it looks through all that DRAM has, and a new queue waited for that."""
+    settled(opened)
+    store = opened.store
+    looked: list[int] = []
+
+    def waiting() -> Iterator[WaitingSequence[ChunkId]]:
+        for number in range(10):
+            looked.append(number)
+            yield WaitingSequence(chunks=(ChunkId(NAMESPACE, key(number)),), chunk_bytes=1)
+
+    prefetcher = Prefetcher(
+        waiting=list,
+        store=store._store,
+        dram=store._dram,
+        engine=Mock(),
+        counters=Counters(),
+    )
+    prefetcher.close()
+    assert list(prefetcher._until_stale(waiting())) == []
+    assert looked == [0]
