@@ -99,7 +99,9 @@ class TieredStore:
         self.put_path = PutPath(stager=stager, counters=counters)
         self.read_path = self._make_read_path(limits, counters, reader, damage)
         self.open_sequences = self._make_open_sequences()
-        earlier_uses = EarlierUses(index=store.index, room=room, counters=counters)
+        earlier_uses = EarlierUses(
+            index=store.index, room=room, counters=counters, clock=recovered.table.clock
+        )
         recorder = SequenceRecorder(self.open_sequences)
         self.append_path = AppendPath(
             sequences=self.open_sequences,

@@ -130,11 +130,14 @@ class ChunkTable:
             else:
                 self._use(row)
 
-    def put_together(self, identities: Sequence[bytes]) -> None:
-        """Makes the chunks of a sequence one bundle, without a use; ignores those not there."""
+    def put_together(self, identities: Sequence[bytes], *, before: int) -> None:
+        """Makes chunks of a sequence one bundle, those not used since the clock was ``before``.
+
+        That is no use. Ignores those not there.
+        """
         rows = [row for row in self.rows(identities) if row != ABSENT]
         if rows:
-            self.times.put_together(list(dict.fromkeys(rows)))
+            self.times.put_together(list(dict.fromkeys(rows)), before=before)
 
     def rows(self, identities: Sequence[bytes]) -> list[int]:
         """The row of each chunk, by its encoded identity; ABSENT for those that are not here."""

@@ -3,6 +3,8 @@
 The owner serialises the calls.
 """
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,15 +93,19 @@ class SlabCensus:
             for class_bytes in np.unique(self._class_bytes[counts > 0])
         }
 
-    def stranded(self, class_bytes: int, share_max: float) -> list[tuple[int, int]]:
+    def stranded(
+        self, class_bytes: int, share_max: float, *, without: Collection[int] = ()
+    ) -> list[tuple[int, int]]:
         """Device and slab index of the slabs with the most room for other classes only.
 
-        Empty unless their free extents add up to more than ``share_max`` of all slabs.
+        Empty unless their free extents add up to more than ``share_max`` of all slabs. Nothing on
+        the devices ``without`` is room.
         """
         geometry = self.geometry
         owners = self._class_bytes.astype(np.int64)
         extent_counts = geometry.class_bytes_max // np.maximum(owners, 1)
         is_other = (self._counts > 0) & (owners != class_bytes)
+        is_other &= ~np.isin(self._devices, list(without))
         free_bytes = np.where(is_other, (extent_counts - self._counts) * owners, 0)
         if free_bytes.sum() <= share_max * geometry.slab_bytes * geometry.slab_count:
             return []

@@ -161,17 +161,18 @@ class UseTimes:
             self._join(rows)
         self.use(rows[0], time)
 
-    def put_together(self, rows: Sequence[int]) -> None:
-        """Makes a bundle of what a sequence has, without a use.
+    def put_together(self, rows: Sequence[int], *, before: int) -> None:
+        """Makes a bundle of what a sequence has and nobody has used since ``before``; is no use.
 
         Its last row tells when that was: what was used long after it, somebody else used. Does
-        nothing where that one is held, or was used together with others already.
+        nothing where that one was used since, is held, or was used together with others already.
         """
         segment, index = self._place(rows[-1])
         last = self.of(rows[-1])
-        if last < HELD and segment.bundles[index] == ALONE:
+        if last < before and segment.bundles[index] == ALONE:
             # As ``single`` has it, what a sequence begins with was used a little later.
-            together = [row for row in rows if self.of(row) <= last + POSITION_MAX]
+            end = min(last + POSITION_MAX + 1, before)
+            together = [row for row in rows if self.of(row) < end]
             self.use_together(together, max(map(self.of, together)))
             self.version += 1
 

@@ -11,6 +11,7 @@ from kvstored.store.space.chunk_columns import ROW_BITS, ROW_MASK, UNUSED
 from kvstored.store.space.chunk_table import ABSENT, ChunkTable
 from kvstored.tiers.chunks.account_rows import in_namespace
 from kvstored.tiers.policy.lifetimes import Lifetimes, UseMarks
+from kvstored.turnstile import TURNSTILE
 
 
 class DeviceAges:
@@ -39,13 +40,14 @@ class DeviceAges:
         """Those of some chunks that are here and have expired, and those that are not here."""
         expired: set[ChunkId] = set()
         absent: list[ChunkId] = []
-        with self._lock:
-            rows = self._table.rows([chunk.encode() for chunk in chunks])
-            for chunk, row in zip(chunks, rows, strict=True):
-                if row == ABSENT:
-                    absent.append(chunk)
-                elif self._table.times.of(row) < self._marks.of(chunk.namespace_id):
-                    expired.add(chunk)
+        for part in TURNSTILE.parts(chunks):
+            with self._lock:
+                rows = self._table.rows([chunk.encode() for chunk in part])
+                for chunk, row in zip(part, rows, strict=True):
+                    if row == ABSENT:
+                        absent.append(chunk)
+                    elif self._table.times.of(row) < self._marks.of(chunk.namespace_id):
+                        expired.add(chunk)
         return expired, absent
 
     @property

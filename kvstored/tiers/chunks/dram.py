@@ -20,10 +20,13 @@ from kvstored.tiers.chunks.frame_victims import FrameVictims
 from kvstored.tiers.chunks.open_frames import OpenFrames
 from kvstored.tiers.policy.lifetimes import Lifetimes
 from kvstored.tiers.policy.shares import NOBODY, TierShares
+from kvstored.turnstile import PART_ITEMS, TURNSTILE
 from kvstored_contract.reasons import Reason
 
 LOOK_INTERVAL_S = 0.1
 """How often one that waits for room looks whether anybody still wants it to."""
+LIMIT_PARTS_MAX = 4
+"""Times that a namespace whose limit was lowered gives up frames for one that comes."""
 
 
 def _always(_: ChunkId) -> bool:
@@ -101,8 +104,11 @@ class DramTier:
 
     def which_are_here(self, chunks: Iterable[ChunkId]) -> set[ChunkId]:
         """Those that could be read from here now; an eviction has ended or has not begun."""
-        with self._room:
-            return set(filter(self.contains, chunks))
+        here: set[ChunkId] = set()
+        for part in TURNSTILE.parts(list(chunks)):
+            with self._room:
+                here.update(filter(self.contains, part))
+        return here
 
     def claim(
         self,
@@ -202,11 +208,13 @@ class DramTier:
 
     def unpin(self, frames: Iterable[Frame]) -> None:
         """Takes back one pin of each frame."""
-        with self._room:
-            for frame in frames:
-                frame.pins -= 1
-                self._note(frame)
-            self._room.notify_all()
+        pinned = list(frames)
+        for start in range(0, len(pinned), PART_ITEMS):
+            with self._room:
+                for frame in pinned[start : start + PART_ITEMS]:
+                    frame.pins -= 1
+                    self._note(frame)
+                self._room.notify_all()
 
     def drop(self, chunk: ChunkId) -> None:
         """Makes the chunk unreadable here; its frame is reused when nobody needs it."""
@@ -231,10 +239,19 @@ class DramTier:
         may_evict: Callable[[ChunkId], bool] = _always,
     ) -> Extent | None:
         """Allocates, evicting what that needs; None when all the rest is in use."""
-        own = self._victims.above_limit(namespace_id, class_bytes, may_evict)
-        if own is None:
+        if class_bytes > self.space.class_bytes_max:
+            # A layout of before the slabs were made smaller: all slabs would be emptied in vain.
             return None
-        self._evict(own)
+        for _ in range(LIMIT_PARTS_MAX):
+            own = self._victims.above_limit(namespace_id, class_bytes, may_evict)
+            if own is None:
+                return None
+            self._evict(own)
+            if not self.shares.use.excess_bytes(namespace_id, class_bytes):
+                break
+        else:
+            # The limit was lowered by more than goes at once: the next try goes on.
+            return None
         extent = self.space.allocate(class_bytes)
         if extent is not None:
             return extent

@@ -69,7 +69,8 @@ class Claim:
 
     ``is_filling``: somebody else is filling the frame, and may give it up. ``is_kept``: the frame
     is all that is left of a chunk and may not be given up now, so that nothing makes the chunk
-    durable. ``has_waited``: it is new after a wait for another put of the key.
+    durable. ``has_waited``: it is new after a wait for another put of the key. ``room``: the extent
+    that it got before the only copy of its chunk was given up.
     """
 
     frame: Frame
@@ -77,6 +78,7 @@ class Claim:
     is_filling: bool = False
     is_kept: bool = False
     has_waited: bool = False
+    room: Extent | None = None
 
     @classmethod
     def existing(cls, frame: Frame) -> Self:

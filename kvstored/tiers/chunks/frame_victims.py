@@ -54,12 +54,15 @@ class FrameVictims:
     ) -> list[Frame] | None:
         """What a namespace has to give up before it gets a frame; None when that cannot go.
 
-        Frames of the same class first: then the new one has their memory.
+        Frames of the same class first: then the new one has their memory. After its limit was
+        lowered by much it is a part of that, as many frames as are looked at at once.
         """
-        excess_bytes = self._shares.use.excess_bytes(namespace_id, class_bytes)
+        use = self._shares.use
+        excess_bytes = use.excess_bytes(namespace_id, class_bytes)
         going: dict[ChunkId, Frame] = {}
         if excess_bytes == 0:
             return []
+        limit_bytes = use.quotas.of(use.account(namespace_id)).limit_bytes or 0
         for group in (class_bytes, None):
             for order in self._shares.orders(namespace_id, group, class_bytes):
                 for frame in self._loose(order):
@@ -68,7 +71,9 @@ class FrameVictims:
                         excess_bytes -= frame.extent.byte_count
                     if excess_bytes <= 0:
                         return list(going.values())
-        return None
+        is_part = class_bytes <= limit_bytes and self._is_cut(namespace_id, class_bytes)
+        # Else all that may go is not enough.
+        return list(going.values()) if going and is_part else None
 
     def ways_to_make_room(self, namespace_id: bytes, class_bytes: int) -> Iterator[list[Frame]]:
         """What could be evicted for a frame of a class, the best first; each is enough alone."""
@@ -125,6 +130,11 @@ class FrameVictims:
         frames = self._slab_frames[slab].values()
         sizes = [(frame.chunk.namespace_id, frame.extent.byte_count) for frame in frames]
         return all(self._shares.use.may_go(namespace_id, sizes))
+
+    def _is_cut(self, namespace_id: bytes, class_bytes: int) -> bool:
+        """Whether there are more frames that go for a namespace than are looked at."""
+        orders = self._shares.orders(namespace_id, None, class_bytes)
+        return any(next(islice(order, VICTIMS_LOOKED_AT_MAX, None), None) for order in orders)
 
     def _loose(self, order: Iterable[ChunkId]) -> Iterator[Frame]:
         """Those of the first of some chunks that may go."""

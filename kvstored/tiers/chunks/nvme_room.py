@@ -89,18 +89,20 @@ class NvmeRoom:
             with self._table_lock:
                 self._policy.touch(used[start : start + TOUCHED_AT_ONCE])
 
-    def used_together(self, chunks: Sequence[ChunkId], *, is_now: bool = True) -> None:
+    def used_together(self, chunks: Sequence[ChunkId], *, before: int | None = None) -> None:
         """Hears that a sequence uses chunks, in its order: they go together from now on.
 
-        With ``is_now`` false it did so before the start, and that is no use.
+        With ``before`` it did so when the table's clock was not so far: that is no use, and says
+        nothing of what was used since.
         """
         for part in parts(chunks, TOUCHED_AT_ONCE):
             with self._table_lock:
-                if is_now:
+                if before is None:
                     self._policy.touch(part, together=True)
                 else:
-                    self._table.put_together([chunk.encode() for chunk in part])
-            if not is_now:
+                    identities = [chunk.encode() for chunk in part]
+                    self._table.put_together(identities, before=before)
+            if before is not None:
                 # Else a read ends here, whose thread has others to serve.
                 TURNSTILE.give_way()
 
@@ -123,12 +125,15 @@ class NvmeRoom:
 
         Asks neither the index nor a device.
         """
-        identities = [chunk.encode() for chunk in chunks]
-        with self._table_lock:
-            rows = self._table.rows(identities)
-            if without:
-                return [row != ABSENT and self._table.device(row) not in without for row in rows]
-        return [row != ABSENT for row in rows]
+        found: list[bool] = []
+        for part in TURNSTILE.parts(chunks, TOUCHED_AT_ONCE):
+            identities = [chunk.encode() for chunk in part]
+            with self._table_lock:
+                found += [
+                    row != ABSENT and (not without or self._table.device(row) not in without)
+                    for row in self._table.rows(identities)
+                ]
+        return found
 
     @property
     def chunk_count(self) -> int:
@@ -171,7 +176,8 @@ class NvmeRoom:
         It counts for the namespace until ``give_back``. Waits until the evictions are committed,
         and at most until ``deadline``: then it answers DEADLINE, and what was evicted makes room
         for others. STORE_FULL says that everything that could make room is pinned or another's, or
-        the remaining devices have failed. Raises IndexFailure.
+        the remaining devices have failed, or that the namespace may never have so much. Raises
+        IndexFailure.
         """
         own_rounds = 0
         while True:
@@ -207,6 +213,14 @@ class NvmeRoom:
             if not current.wait(deadline):
                 return Reason.DEADLINE
 
+    def _may_find_room(self, store: ChunkStore, namespace_id: bytes, class_bytes: int) -> bool:
+        """Whether any evictions could make room: in vain everything would go."""
+        if len(store.failures.devices) == len(store.device_set.devices):
+            return False
+        use = self.shares.use
+        limit_bytes = use.quotas.of(use.account(namespace_id)).limit_bytes
+        return limit_bytes is None or class_bytes <= limit_bytes
+
     def _group(self, store: ChunkStore, namespace_id: bytes, class_bytes: int) -> tuple[int, bytes]:
         """Whose rounds make the room that is wanted now."""
         with self._table_lock:
@@ -226,6 +240,8 @@ class NvmeRoom:
         self, store: ChunkStore, class_bytes: int, namespace_id: bytes, group: tuple[int, bytes]
     ) -> _Round | None:
         """Evicts what makes room; a round that others began where nothing is left to evict."""
+        if not self._may_find_room(store, namespace_id, class_bytes):
+            return None
         self._rounds = {key: one for key, one in self._rounds.items() if not one.is_over}
         if group == (class_bytes, OTHERS) or group[0] == 0:
             victims = self._victims.for_room(store, class_bytes, namespace_id)

@@ -159,7 +159,8 @@ class DeviceVictims:
         oldest = self._first_unpinned(store, givers, None, OLDEST_LOOKED_AT)
         with self._table_lock:
             table_slabs = self._table.slabs
-            stranded_slabs = table_slabs.stranded(class_bytes, STRANDED_MAX)
+            failed = store.failures.devices
+            stranded_slabs = table_slabs.stranded(class_bytes, STRANDED_MAX, without=failed)
             places = [
                 (chunk, slab) for chunk in oldest if (slab := self._table.slab(chunk)) is not None
             ]

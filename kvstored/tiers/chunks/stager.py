@@ -111,23 +111,35 @@ class Stager:
         One that somebody else is filling may still be given up, and is claimed then: that is
         waited for until the deadline, as long as ``is_wanted``. A chunk that only DRAM still has,
         because its extent was evicted or its device failed, is claimed again: what was
-        acknowledged for it before is true no more. While somebody has it pinned it stays as it
-        is, and is not durable.
+        acknowledged for it before is true no more. While somebody has it pinned, or the devices
+        have no room for it, it stays as it is, and is not durable.
         """
         has_waited = False
-        while True:
-            claim = self._taken(wanted, opened)
-            if claim is not None and claim.is_filling:
-                if not self._dram.wait_filled(claim.frame, wanted.deadline, wanted.is_wanted):
+        room: Extent | None = None
+        try:
+            while True:
+                claim = self._taken(wanted, opened)
+                if claim is not None and claim.is_filling:
+                    if not self._dram.wait_filled(claim.frame, wanted.deadline, wanted.is_wanted):
+                        return claim
+                    has_waited = True
+                    continue
+                if claim is not None and claim.is_new:
+                    if has_waited or room is not None:
+                        claim, room = replace(claim, has_waited=has_waited, room=room), None
                     return claim
-                has_waited = True
-                continue
-            if claim is not None and claim.is_new and has_waited:
-                return replace(claim, has_waited=True)
-            if claim is None or claim.is_new or not self._is_in_dram_only(claim.frame):
-                return claim
-            if not self._dram.drop_unless_kept(claim.frame):
-                return replace(claim, is_kept=True)
+                if claim is None or not self._is_in_dram_only(claim.frame):
+                    return claim
+                if room is None:
+                    taken = self._take_extent(wanted, _frame_bytes(wanted, opened))
+                    if isinstance(taken, Reason):
+                        return replace(claim, is_kept=True)
+                    room = taken
+                if not self._dram.drop_unless_kept(claim.frame):
+                    return replace(claim, is_kept=True)
+        finally:
+            if room is not None:
+                self._free(wanted, room)
 
     def _taken(self, wanted: WantedChunk, opened: OpenFrame | None) -> Claim | None:
         if opened is not None:
@@ -153,32 +165,25 @@ class Stager:
         slab to be opened, and for a deletion or a write under the same key; where one of these
         is not over by the deadline the chunk is rejected with DEADLINE.
         """
-        frame, deadline = claim.frame, wanted.deadline
-        extent: Extent | None = None
+        frame, extent = claim.frame, claim.room
         try:
-            refusal = self._refusal(claim, deadline)
+            refusal = self._refusal(claim, wanted.deadline)
             if refusal is not None:
+                if extent is not None:
+                    self._free(wanted, extent)
                 self._dram.abandon(frame, refusal.reason)
                 return refusal
-            device_count = len(self._store.device_set.devices)
-            device = device_for(stripe=wanted.new.stripe, device_count=device_count)
-            taken = self._room.take_extent(
-                self._store,
-                frame.extent.byte_count,
-                device,
-                namespace_id=frame.chunk.namespace_id,
-                deadline=deadline,
-            )
-            if isinstance(taken, Reason):
-                self._dram.abandon(frame, taken)
-                return PutTicket(outcome=PutOutcome.REJECTED, reason=taken)
-            extent = taken
+            if extent is None:
+                taken = self._take_extent(wanted, frame.extent.byte_count)
+                if isinstance(taken, Reason):
+                    self._dram.abandon(frame, taken)
+                    return PutTicket(outcome=PutOutcome.REJECTED, reason=taken)
+                extent = taken
             sealed = sealed_chunk(frame, wanted.new, wanted.layout, fill(frame))
         except BaseException:
             # Whatever went wrong, nobody may wait for this frame.
             if extent is not None:
-                self._store.extents.free(extent)
-                self._give_back(frame)
+                self._free(wanted, extent)
             self._dram.abandon(frame, Reason.INTERNAL)
             raise
         self._feed.stored(frame.chunk, wanted.new.note)
@@ -193,6 +198,21 @@ class Stager:
     def _count(self, change: int) -> None:
         with self._lock:
             self._staged_count += change
+
+    def _take_extent(self, wanted: WantedChunk, byte_count: int) -> Extent | Reason:
+        device_count = len(self._store.device_set.devices)
+        return self._room.take_extent(
+            self._store,
+            byte_count,
+            device_for(stripe=wanted.new.stripe, device_count=device_count),
+            namespace_id=wanted.chunk.namespace_id,
+            deadline=wanted.deadline,
+        )
+
+    def _free(self, wanted: WantedChunk, extent: Extent) -> None:
+        """Gives an extent back in which nothing was written."""
+        self._store.extents.free(extent)
+        self._room.give_back(wanted.chunk.namespace_id, extent.byte_count)
 
     def _give_back(self, frame: Frame) -> None:
         self._room.give_back(frame.chunk.namespace_id, frame.extent.byte_count)
@@ -221,6 +241,10 @@ class Stager:
         if not has_waited or self._store.find([chunk]) == [None]:
             return None
         return STORED_BEFORE
+
+
+def _frame_bytes(wanted: WantedChunk, opened: OpenFrame | None) -> int:
+    return wanted.class_bytes if opened is None else opened.extent.byte_count
 
 
 def found(claim: Claim) -> PutTicket:

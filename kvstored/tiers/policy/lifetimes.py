@@ -3,6 +3,7 @@
 The owner passes the time in: seconds that never fall. It serialises the calls.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,6 +17,8 @@ LOOKS_PER_TTL = 64
 """An owner looks so often while a time to live passes: nothing stays longer by more than that."""
 LOOK_S_MAX = 30.0
 """The longest time from one look to the next."""
+MARKS_PER_TTL = 4096
+"""Marks that are kept while a time to live passes, beside shorter ones that ask for more looks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,16 +92,17 @@ class UseMarks:
         self._lifetimes = lifetimes
         self._marks: dict[float, Expiry[int]] = {ttl_s: Expiry(ttl_s) for ttl_s in lifetimes.all_s}
         self._before = dict.fromkeys(lifetimes.all_s, 0)
-        self._marked = 0
+        self._marked = dict.fromkeys(lifetimes.all_s, (0, -math.inf))
+        """The last mark, and when it was made."""
 
     def look(self, clock: int, now_s: float) -> None:
         """Marks that the uses before ``clock``, the next one's count, were before now."""
-        is_new = clock > self._marked
-        self._marked = max(self._marked, clock)
         for ttl_s, marks in self._marks.items():
+            marked, marked_s = self._marked[ttl_s]
             # A mark is as old as its first look: no use came since.
-            if is_new:
+            if clock > marked and now_s - marked_s >= ttl_s / MARKS_PER_TTL:
                 marks.use(clock, now_s)
+                self._marked[ttl_s] = clock, now_s
             for mark in tuple(marks.expired(now_s)):
                 marks.remove(mark)
                 self._before[ttl_s] = mark

@@ -17,13 +17,15 @@ class EarlierUses:
     """One thread that walks over all sequences once, and ends. Until then chunks go by themselves.
 
     Chunks that no sequence names go by themselves after it, too, until they are used together.
+    ``clock`` is the table's at the start: what was used since is left alone.
     Counts ``sequences_put_together``.
     """
 
-    def __init__(self, *, index: Index, room: NvmeRoom, counters: Counters) -> None:
+    def __init__(self, *, index: Index, room: NvmeRoom, counters: Counters, clock: int) -> None:
         self._index = index
         self._room = room
         self._counters = counters
+        self._clock = clock
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="kvstored-earlier", daemon=True)
         self._thread.start()
@@ -51,5 +53,6 @@ class EarlierUses:
     def _put_together(self, namespace_id: bytes, record: SequenceRecord) -> None:
         keys = (*record.keys, record.tail.key) if record.tail else record.keys
         if len(keys) > 1:
-            self._room.used_together([ChunkId(namespace_id, key) for key in keys], is_now=False)
+            chunks = [ChunkId(namespace_id, key) for key in keys]
+            self._room.used_together(chunks, before=self._clock)
         self._counters.add("sequences_put_together")

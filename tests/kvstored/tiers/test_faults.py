@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kvstored.format.geometry import HEADER_BYTES, Extent
-from kvstored.io.device import Device
+from kvstored.io.device import Device, DeviceError
 from kvstored.io.passing import PassingDevice
 from kvstored.store.index.index import IndexFailure
 from kvstored.store.read.placement import PlacementError
@@ -244,6 +244,20 @@ def test_durable_put_of_a_chunk_that_only_dram_still_has_writes_it_again(
         forget_dram(opened, [0])
         assert opened.store.match(NAMESPACE, [key(0)]) == 1
         assert opened.store.inspection.list_chunks(key(0).hex(), 2)[0][0].device_index == 1
+
+
+def test_a_put_that_found_no_room_took_the_only_copy(tmp_path: Path) -> None:
+    """Bug: DRAM alone had the chunk, gave it up for the same one, and then the put was refused."""
+    with open_store(tmp_path, device_count=1) as opened:
+        put_durable(opened, [0])
+        error = DeviceError("device0", "flush", "gone", sticky=True)
+        opened.store._store.failures.report(0, error)
+        for _ in range(2):
+            (again,) = opened.put([0])
+            assert again.outcome is PutOutcome.EXISTED
+            assert again.durable is not None
+            assert again.durable.result() is not Reason.UNSPECIFIED
+            assert opened.store.match(NAMESPACE, [key(0)]) == 1
 
 
 def test_second_write_of_a_key_is_refused_and_leaks_nothing(

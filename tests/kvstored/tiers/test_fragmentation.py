@@ -13,6 +13,7 @@ them take no time. Slabs are 1 % of a device: each class has one that is partly 
 import random
 from collections.abc import Sequence
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -84,6 +85,8 @@ class InstantStore:
             table=table, shares=TierShares.undivided(TableLru(table)), counters=Counters()
         )
         self.fragmentation: list[float] = []
+        self.failures = SimpleNamespace(devices=frozenset[int]())
+        self.device_set = SimpleNamespace(devices=range(DEVICES))
         self._put_count = 0
 
     @property

@@ -300,6 +300,15 @@ def test_a_limit_that_was_lowered_is_reached_again(tmp_path: Path) -> None:
         assert device_use(opened) == 10 * SIZE
 
 
+def test_for_a_chunk_above_the_limit_everything_went_in_vain(tmp_path: Path) -> None:
+    """Bug: all that the namespace had was evicted, and the chunk was refused."""
+    with open_store(tmp_path, namespaces=(team(most=10),)) as opened:
+        put(opened, TEAM, range(10))
+        (ticket,) = opened.put([1000], namespace_id=TEAM, layout=BROAD)
+        assert ticket.reason is Reason.STORE_FULL
+        assert stored(opened, TEAM, range(10)) == list(range(10))
+
+
 def test_where_guaranteed_chunks_lie_in_every_slab_another_size_class_finds_no_room(
     tmp_path: Path,
 ) -> None:

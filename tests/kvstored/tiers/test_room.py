@@ -9,7 +9,7 @@ import pytest
 
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.format.identity import ChunkId
-from kvstored.io.device import Device
+from kvstored.io.device import Device, DeviceError
 from kvstored.store.index.index import IndexFailure
 from kvstored.store.index.usage import IndexUsage
 from kvstored.tiers.chunks import nvme_room, nvme_victims
@@ -209,6 +209,37 @@ def test_chunks_of_a_failed_device_do_not_stand_in_the_way_of_eviction(tmp_path:
         for number in range(5000, 5000 + PER_SLAB):
             put_durable(opened, [number])
         assert opened.store.match(NAMESPACE, [key(5000 + PER_SLAB - 1)]) == 1
+
+
+def test_without_a_device_a_put_walked_over_all_chunks(tmp_path: Path) -> None:
+    """Bug: each left the table, and none of them could make room. The put waited for all."""
+    with full_store_with_a_failed_device(tmp_path) as opened:
+        store = opened.store._store
+        for number in range(2):
+            store.failures.report(number, DeviceError("device", "flush", "gone", sticky=True))
+        room = opened.store._room
+        count = room.chunk_count
+        (ticket,) = opened.put([9000])
+        assert ticket.reason is Reason.STORE_FULL
+        assert room.chunk_count == count
+
+
+def test_slabs_of_a_failed_device_were_emptied_in_vain(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: what deletions had left there counted as room, and its chunks left the index."""
+    monkeypatch.setattr(nvme_victims, "OLDEST_LOOKED_AT", 4)
+    opened.fill(8)
+    for number in range(0, PER_SLAB * 8, 2):
+        put_durable(opened, [number, number + 1])
+    store = opened.store._store
+    chunks, _ = opened.store.inspection.list_chunks("", PER_SLAB * 8)
+    there = [each.chunk for each in chunks if each.device_index == 0]
+    assert opened.store.delete(NAMESPACE, [each.key for each in there[::2]]).result() > PER_SLAB
+    store.failures.report(0, DeviceError("device0", "flush", "gone", sticky=True))
+    for number in range(1000, 1004):
+        put_wide(opened, number)
+    assert None not in map(store.index.get, there[1::2])
 
 
 def test_slab_with_a_pinned_chunk_is_not_taken_over(opened: StoreUnderTest) -> None:

@@ -187,11 +187,18 @@ def make_records(opened: StoreUnderTest) -> None:
         table.create(NAMESPACE, one, record)
 
 
-def look_back(opened: StoreUnderTest) -> Counters:
-    """As after a start; what it counted."""
+def clock(opened: StoreUnderTest) -> int:
+    return opened.store._room._table.clock
+
+
+def look_back(opened: StoreUnderTest, *, start: int | None = None) -> Counters:
+    """As after a start, when the clock was ``start``, now unless given; what it counted."""
     counters = Counters()
     earlier = EarlierUses(
-        index=opened.store._store.index, room=opened.store._room, counters=counters
+        index=opened.store._store.index,
+        room=opened.store._room,
+        counters=counters,
+        clock=clock(opened) if start is None else start,
     )
     earlier.wait()
     earlier.close()
@@ -208,9 +215,22 @@ def test_after_a_start_sequences_go_as_a_whole(opened: StoreUnderTest) -> None:
 
 def test_what_was_used_since_the_start_is_left_alone(opened: StoreUnderTest) -> None:
     make_records(opened)
+    start = clock(opened)
     read(opened, [1, 2])
-    look_back(opened)
+    look_back(opened, start=start)
     assert order(opened) == [0, 12, 11, 10, 2, 1]
+
+
+def test_an_idle_sequence_took_what_another_one_had_used(opened: StoreUnderTest) -> None:
+    """Bug: with a common first chunk it counted as used just now, and left the other without."""
+    keys = put(opened, [0, 1, 2])
+    for name, its_keys in {"idle": keys[:2], "used": keys[::2]}.items():
+        record = SequenceRecord(layout_id=LAYOUT.layout_id, keys=tuple(its_keys), tail=None)
+        opened.store.open_sequences.table.create(NAMESPACE, name, record)
+    start = clock(opened)
+    read(opened, [0, 2])
+    look_back(opened, start=start)
+    assert order(opened) == [1, 2, 0]
 
 
 @pytest.mark.parametrize(

@@ -263,8 +263,8 @@ def test_chunks_of_a_sequence_are_put_together_without_a_use() -> None:
     for number in range(3):
         table.insert(chunk_id(number), extent_of(number))
     before, identities = table.clock, [chunk_id(number).encode() for number in (0, 1, 9)]
-    table.put_together([chunk_id(9).encode()])
-    table.put_together(identities)
+    table.put_together([chunk_id(9).encode()], before=before)
+    table.put_together(identities, before=before)
     assert table.clock == before
     table.touch(identities[:1])
     rows = table.rows([chunk_id(number).encode() for number in range(3)])

@@ -49,3 +49,5 @@ def test_slabs_with_the_most_room_for_other_classes_are_stranded(census: SlabCen
     assert census.stranded(4 * KIB, 0.3) == [(0, 0), (0, 1)]
     assert census.stranded(4 * KIB, 0.4) == []
     assert census.stranded(8 * KIB, 0.1) == [(0, 1)]
+    assert census.stranded(4 * KIB, 0.1, without={0}) == []
+    assert census.stranded(4 * KIB, 0.3, without={1}) == [(0, 0), (0, 1)]

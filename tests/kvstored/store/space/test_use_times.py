@@ -59,7 +59,7 @@ def test_what_was_together_before_the_start_is_used_when_its_last_row_was() -> N
     times = times_of(6)
     later = POSITION_MAX + 5
     times.use(1, later)
-    times.put_together([0, 1, 2, 3])
+    times.put_together([0, 1, 2, 3], before=HELD)
     assert all_of(times, 6) == [4, later, 4, 4, 5, 6]
     assert positions(times, 4) == [0, 0, 1, 2]
     assert times.version == 1
@@ -74,7 +74,7 @@ def test_times_alone_keep_the_order_of_a_bundle_and_bring_it_back() -> None:
     identities = np.zeros((6, 48), np.uint8)
     columns.append(identities, np.zeros(6, np.uint64), times.single(0)[:6])
     loaded = UseTimes(columns)
-    loaded.put_together([4, 0, 2])
+    loaded.put_together([4, 0, 2], before=HELD)
     assert all_of(loaded, 6) == [9, 2, 9, 10, 9, 6]
     assert positions(loaded, 6) == [1, 0, 2, 0, 0, 0]
 
@@ -83,11 +83,11 @@ def test_what_was_used_together_since_the_start_stays_so() -> None:
     """A record names chunks that no turn reads again, too."""
     times = times_of(4)
     times.use_together([2, 3], 8)
-    times.put_together([0, 1, 2, 3])
+    times.put_together([0, 1, 2, 3], before=HELD)
     assert all_of(times, 4) == [1, 2, 8, 8]
     times.leave(3)
     times.hold(3, 9)
-    times.put_together([0, 1, 3])
+    times.put_together([0, 1, 3], before=HELD)
     assert all_of(times, 4) == [1, 2, 8, 9 | HELD]
     assert times.version == 0
 

@@ -3,8 +3,11 @@
 import threading
 import time
 
+import pytest
+
 from kvstored.format.geometry import ChunkGeometry
 from kvstored.format.identity import ChunkId, namespace_id
+from kvstored.tiers.chunks import dram, frame_victims
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.chunks.frame import Frame, FrameState
 from kvstored.tiers.policy.lru import LruPolicy
@@ -86,6 +89,33 @@ def test_at_its_limit_nothing_goes_in_vain() -> None:
     assert tier.here(TEAM, range(12)) == [0, 1, 2, 3]
     assert tier.put(TEAM, 12)
     assert tier.here(TEAM, range(13)) == [0, 1, 2, 12]
+
+
+@pytest.mark.parametrize("parts", [4, 1])
+def test_after_its_limit_was_lowered_by_much_it_got_no_frame(
+    monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    """Bug: what could go was looked at only up to a number, was not enough, and so did not go."""
+    monkeypatch.setattr(frame_victims, "VICTIMS_LOOKED_AT_MAX", 3)
+    monkeypatch.setattr(dram, "LIMIT_PARTS_MAX", parts)
+    tier = SharedTier(1, most=20)
+    for number in range(14):
+        assert tier.put(TEAM, number)
+    use = tier.dram.shares.use
+    use.quotas = type(use.quotas)({TEAM: Quota(limit_bytes=4 * UNIT_BYTES)})
+    puts = [tier.put(TEAM, number) is not None for number in range(20, 25)]
+    assert puts == ([True] * 5 if parts == 4 else [False] * 3 + [True] * 2)
+    assert tier.used(TEAM) == 4
+    assert tier.here(TEAM, range(20)) == ([] if parts == 4 else [12, 13])
+
+
+def test_a_chunk_of_larger_slabs_emptied_all_of_them() -> None:
+    """Bug: a layout of before the slabs were made smaller fits into none."""
+    tier = SharedTier(2)
+    for number in range(2 * PER_SLAB):
+        assert tier.put(ANY, number)
+    assert tier.put(ANY, 1000, units=PER_SLAB + 1) is None
+    assert len(tier.here(ANY, range(2 * PER_SLAB))) == 2 * PER_SLAB
 
 
 def test_a_guaranteed_share_stays() -> None:

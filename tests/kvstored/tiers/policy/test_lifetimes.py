@@ -59,6 +59,21 @@ def test_looks_without_uses_do_not_put_expiry_off() -> None:
     assert marks.default == 7
 
 
+def test_marks_of_a_long_time_grew_with_the_looks_of_a_short_one() -> None:
+    """Bug: up to one for each look while the longest time passed, which are hundreds of MB."""
+    long_s = 4096.0
+    marks = UseMarks(Lifetimes(default_s=long_s, by_namespace={b"a": 1}))
+    looks = 4000
+    for look in range(looks):
+        marks.look(2 + look, look / 4)
+    assert len(marks._marks[long_s]) == looks // 4
+    assert len(marks._marks[1]) == 4
+    marks.look(10_000, looks / 4)
+    assert marks.of(b"a") == 2 + looks - 4
+    marks.look(10_000, long_s + 10)
+    assert marks.default == 2 + 10 * 4
+
+
 def test_without_a_time_nothing_expires() -> None:
     marks = UseMarks(Lifetimes(by_namespace={b"a": 1}))
     marks.look(3, 0)
