@@ -4,13 +4,13 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kvstored.cli.errors import EXIT_FAILED
+from kvstored.cli.errors import EXIT_FAILED, CommandError
 from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Report, progress_bar, write_report
 from kvstored.config import Config, load_config
 from kvstored.store.check.check_report import CheckReport
 from kvstored.store.check.offline_check import check_store
-from kvstored.store.index.index import Index
+from kvstored.store.index.index import DATA_FILE, Index
 from kvstored.store.index.probe import probe_in_child
 from kvstored.store.space.device_set import DeviceSet, open_device_set
 
@@ -34,6 +34,11 @@ def opened(config: Config) -> Iterator[tuple[Index, DeviceSet]]:
     """Devices and index for reading; the devices' locks keep a daemon out meanwhile."""
     device_set = open_device_set(config.store.devices, readonly=True)
     try:
+        if not (config.store.index / DATA_FILE).exists():
+            raise CommandError(
+                f"there is no index in {config.store.index} yet; the next start builds it from the "
+                "devices"
+            )
         # A damaged index can end the process that opens it.
         probe_in_child(config.store.index)
         index = Index.open(

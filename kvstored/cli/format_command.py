@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from kvstored.cli.errors import CommandError
@@ -11,6 +12,7 @@ from kvstored.config import load_config
 from kvstored.store.index.aside import UNFINISHED_FILE
 from kvstored.store.index.damage_mark import DAMAGE_FILE
 from kvstored.store.index.environment import DATA_FILE, LOCK_FILE
+from kvstored.store.index.index_lock import IndexLock
 from kvstored.store.index.service import CLEAN_FILE
 from kvstored.store.index.snapshot import SNAPSHOT_FILE
 from kvstored.store.space.device_set import format_device_set
@@ -38,7 +40,7 @@ def check_folders(devices: Sequence[Path], config: Path) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Formats every device of ``[store]``; a daemon that uses one of them keeps it busy."""
+    """Formats every device of ``[store]``; a daemon that uses one, or the index, keeps it busy."""
     store = load_config(options.config).store
     check_folders(store.devices, options.config)
     if not options.force and (store.index / DATA_FILE).exists():
@@ -46,17 +48,22 @@ def run(options: argparse.Namespace) -> int:
             f"{store.index} holds the index of a store; format with --force to lose it, or name "
             "another place in store.index"
         )
-    with progress_bar("reserving", unit_bytes=True) as progress:
-        set_id = format_device_set(
-            store.devices,
-            device_bytes=store.device_bytes,
-            slab_bytes=store.slab_bytes,
-            force=options.force,
-            progress=progress,
-        )
-    # Only now: had a daemon been running, its devices would have been busy.
-    for name in INDEX_FILES:
-        (store.index / name).unlink(missing_ok=True)
+    # What comes there meanwhile is another daemon's.
+    has_index = store.index.is_dir()
+    with ExitStack() as locked:
+        if has_index:
+            locked.enter_context(IndexLock(store.index))
+        with progress_bar("reserving", unit_bytes=True) as progress:
+            set_id = format_device_set(
+                store.devices,
+                device_bytes=store.device_bytes,
+                slab_bytes=store.slab_bytes,
+                force=options.force,
+                progress=progress,
+            )
+        # Only now: had a daemon been running, its devices would have been busy.
+        for name in INDEX_FILES if has_index else ():
+            (store.index / name).unlink(missing_ok=True)
     report = Report(
         title=f"device set {set_id.hex()}",
         columns=("device", "bytes"),

@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+READS_MAX = 2
+"""So many reads must find bytes damaged before they count as that: a transfer may go wrong once."""
+
 
 class DeviceError(OSError):
     """A device could not read, write or flush. Short transfers are errors too.

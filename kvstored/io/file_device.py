@@ -7,7 +7,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from kvstored.io.device import DeviceError, DeviceFacts, KernelFile
 from kvstored.io.direct_io import direct_alignment
@@ -19,10 +19,14 @@ _FILE_MODE = 0o600
 LOCK_PATIENCE_S = 2.0
 """How long a device that another process has locked is waited for."""
 _LOCK_POLL_S = 0.01
+_LOCKED = "another process uses it; stop the other daemon or name another device"
+_TAKEN = "another process uses it, or it is mounted, or part of md or LVM; free it or name another"
+
+Result = TypeVar("Result")
 
 
 class DeviceBusyError(DeviceError):
-    """Another process, most likely a second daemon, holds the device."""
+    """Another process holds the device, most likely a second daemon, or the system uses it."""
 
 
 class FileDevice:
@@ -49,7 +53,7 @@ class FileDevice:
         """Opens and locks ``path``: alone for writing, together with others ``readonly``.
 
         ``capacity_bytes`` may be less than the size of the file (default: all of it).
-        Raises DeviceBusyError when the lock is held, DeviceError for all else.
+        Raises DeviceBusyError when another has it, DeviceError for all else.
         """
         name = os.fspath(path)
         descriptor = _open(name, os.O_DIRECT | (os.O_RDONLY if readonly else os.O_RDWR))
@@ -170,8 +174,21 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _open(name: str, flags: int) -> int:
-    try:
+    """Opens it; a block device that is written is this descriptor's alone.
+
+    File systems, md and LVM take theirs in the same way, so none of them has it meanwhile.
+    """
+    if flags & os.O_RDWR and _is_block_device(name):
+        # With O_CREAT it would have to be new.
+        flags = (flags & ~os.O_CREAT) | os.O_EXCL
+
+    def attempt() -> int:
         return os.open(name, flags | os.O_CLOEXEC, _FILE_MODE)
+
+    try:
+        return _when_free(attempt, name, errno.EBUSY, _TAKEN)
+    except DeviceError:
+        raise
     except OSError as error:
         cause = str(error.strerror)
         if error.errno == errno.EINVAL and flags & os.O_DIRECT:
@@ -179,19 +196,33 @@ def _open(name: str, flags: int) -> int:
         raise DeviceError(name, "open", cause) from error
 
 
+def _is_block_device(name: str) -> bool:
+    try:
+        return stat.S_ISBLK(Path(name).stat().st_mode)
+    except OSError:
+        # Opening it says better what is wrong, or makes it a file.
+        return False
+
+
 def _lock(name: str, descriptor: int, kind: int) -> None:
-    """Waits a while: what a killed process had in flight on io_uring keeps its lock until then."""
+    _when_free(lambda: fcntl.flock(descriptor, kind | fcntl.LOCK_NB), name, errno.EAGAIN, _LOCKED)
+
+
+def _when_free(attempt: Callable[[], Result], name: str, busy: int, cause: str) -> Result:
+    """Waits a while where an attempt fails with ``busy``; then raises DeviceBusyError.
+
+    What a killed process had in flight on io_uring keeps its lock, and its device, until then.
+    """
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while True:
         try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            return attempt()
+        except OSError as error:
+            if error.errno != busy:
+                raise
             if time.monotonic() >= deadline:
-                cause = "another process uses it; stop the other daemon or name another device"
                 raise DeviceBusyError(name, "open", cause) from error
-            time.sleep(_LOCK_POLL_S)
-        else:
-            return
+        time.sleep(_LOCK_POLL_S)
 
 
 def _capacity(name: str, descriptor: int, wanted_bytes: int | None) -> int:

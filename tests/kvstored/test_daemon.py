@@ -132,6 +132,19 @@ def test_a_second_daemon_on_the_same_devices_is_refused(daemon: DaemonProcess) -
     assert ping(daemon)["epoch"] == 1
 
 
+def test_a_second_daemon_renamed_the_index_of_one_that_serves(
+    daemon: DaemonProcess, fresh: DaemonProcess
+) -> None:
+    """Bug: it had devices of its own, and only those are locked; it took the index for damaged."""
+    fresh.format()
+    fresh.configure({"store": {"index": str(daemon.index)}})
+    assert f"another process serves from the index in {daemon.index};" in refusal(fresh)
+    assert not list(daemon.folder.glob("index.damaged-*"))
+    assert ping(daemon)["epoch"] == 1
+    assert daemon.terminate() == 0
+    assert "belongs to device set" in refusal(fresh)
+
+
 def test_a_second_daemon_on_the_same_socket_is_refused(
     daemon: DaemonProcess, fresh: DaemonProcess
 ) -> None:

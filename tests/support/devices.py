@@ -90,3 +90,20 @@ class HeaderRefusingDevice(FailingDevice):
         if sum(map(len, buffers)) == HEADER_BYTES:
             self._check("header")
         super().writev(buffers, offset)
+
+
+class OnceWrongDevice(PassingDevice):
+    """While ``is_wrong`` the first read of every place is wrong, but for those in ``seen``."""
+
+    def __init__(self, inner: Device) -> None:
+        super().__init__(inner)
+        self.seen: set[tuple[int, int]] = set()
+        """Offset and length of what was read."""
+        self.is_wrong = False
+
+    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
+        super().readv(buffers, offset)
+        place = offset, sum(map(len, buffers))
+        if self.is_wrong and place not in self.seen:
+            self.seen.add(place)
+            buffers[0][7] ^= 1

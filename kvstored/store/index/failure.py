@@ -1,10 +1,19 @@
 """How the index fails: for good, because it is damaged, or because of the circumstances."""
 
+import errno
+import os
 from pathlib import Path
 
 import lmdb
 
 from kvstored.store.index.entry import Table
+
+MEDIUM_ERRORS = frozenset((errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EREMOTEIO))
+"""What reads fail with where the medium has lost the bytes."""
+_EMPTY_FILE_ERROR = errno.EBADF
+"""What LMDB fails with where it only reads a file of no bytes: it wants to write its first page."""
+_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+"""Of the system's errors, by what LMDB says of them."""
 
 
 class IndexFailure(RuntimeError):  # noqa: N818 - a state that lasts, not the error of one call
@@ -51,10 +60,27 @@ def write_failure_of(message: str, error: lmdb.Error | OSError) -> IndexFailure:
 
 
 def failure_of(message: str, error: lmdb.Error | OSError) -> IndexFailure:
-    """Damage, unless the error speaks of the circumstances."""
+    """Damage, unless the error speaks of the circumstances.
+
+    An error of the system is one of them, but where the medium has lost bytes, or the file all.
+    """
     if isinstance(error, CIRCUMSTANCES):
         return IndexFailure(message)
-    return IndexDamagedError(message)
+    number = _system_number(error)
+    if number is None or number in MEDIUM_ERRORS or number == _EMPTY_FILE_ERROR:
+        return IndexDamagedError(message)
+    return IndexFailure(message)
+
+
+def _system_number(error: Exception) -> int | None:
+    """The number of an error of the system that LMDB has passed on; None for one of its own.
+
+    Older bindings have no ``code``: what they say ends with the system's words.
+    """
+    code = getattr(error, "code", None)
+    if code is None:
+        return _NUMBERS.get(str(error).rpartition(": ")[2])
+    return int(code) if code > 0 else None
 
 
 def out_of_order(path: Path, table: Table) -> IndexDamagedError:

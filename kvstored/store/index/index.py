@@ -28,6 +28,7 @@ from kvstored.store.index.failure import (
     IndexFullError,
     failure_of,
 )
+from kvstored.store.index.index_lock import IndexLock
 from kvstored.store.index.meta import IndexMeta
 from kvstored.store.index.tables import IndexTables
 from kvstored.store.index.transaction import EncodedChange
@@ -64,6 +65,8 @@ class Index:
         self.usage = IndexUsage(self._tables)
         self._decoding = self._tables.decoding
         self._write_lock = threading.Lock()
+        self.lock: IndexLock | None = None
+        """That of its directory, which a service takes before it opens it; goes with ``close``."""
 
     @classmethod
     def open(cls, path: Path | str, *, map_bytes: int, readonly: bool = False) -> Self:
@@ -175,6 +178,8 @@ class Index:
         self._tables.pages.close()
         with self._write_lock:
             self._tables.environment.close()
+        if self.lock is not None:
+            self.lock.release()
 
     def _write(self, run: Callable[["lmdb.Transaction[bytes]"], None]) -> None:
         tables = self._tables

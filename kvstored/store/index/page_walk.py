@@ -5,7 +5,6 @@ it names a page that is in use, costs what lies there. So are the room on a page
 of a tree. A walk through the entries sees none of that; this sees nothing of their content.
 """
 
-import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kvstored.format.errors import FormatError
-from kvstored.store.index.failure import IndexDamagedError, IndexFailure
+from kvstored.store.index.failure import MEDIUM_ERRORS, IndexDamagedError, IndexFailure
 from kvstored.store.index.page_format import (
     BIG_DATA,
     INTEGER_KEYS,
@@ -36,10 +35,6 @@ from kvstored.store.index.page_format import (
 _PAGES_AT_ONCE = 1024
 _GAP_PAGES_MAX = 8
 """So many pages that nobody wants are read with those around them."""
-_MEDIUM_ERRORS = frozenset(
-    (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EREMOTEIO)
-)
-"""What reads fail with where the medium has lost the bytes."""
 _FREE_PAGE_BYTES = 8
 """What a list says of one free page."""
 
@@ -57,7 +52,7 @@ def check_pages(file: Path) -> None:
     try:
         _check(_PageFile(descriptor))
     except (FormatError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in _MEDIUM_ERRORS:
+        if isinstance(error, OSError) and error.errno not in MEDIUM_ERRORS:
             raise IndexFailure(f"cannot read {file}: {error}") from error
         raise IndexDamagedError(
             f"the pages of {file} are damaged: {error}; rebuild the index"

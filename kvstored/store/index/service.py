@@ -71,7 +71,7 @@ def open_for_service(
     *,
     verify: Callable[[Index], None] = accept,
 ) -> OpenedIndex:
-    """Opens or creates the index in directory ``path``.
+    """Opens or creates the index in directory ``path``, which the caller has locked.
 
     One that was found damaged while it was served is not opened (``damage_mark``). After
     an unclean stop a child process looks through it first; ``on_scanned`` gets what it
@@ -114,6 +114,8 @@ def close_cleanly(index: Index, table: ChunkTable, next_stamp: int) -> None:
         return
     _mark(index, clean=True)
     _leave_snapshot(index, table, next_stamp)
+    # Nobody may serve from it before the marker lies there.
+    lock, index.lock = index.lock, None
     index.close()
     try:
         _leave_seal(index.path)
@@ -123,6 +125,9 @@ def close_cleanly(index: Index, table: ChunkTable, next_stamp: int) -> None:
             index.path,
             error,
         )
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def _leave_seal(directory: Path) -> None:

@@ -10,7 +10,11 @@ from kvstored.format.errors import FormatError
 from kvstored.format.superblock import DATA_OFFSET, SUPERBLOCK_BYTES, Superblock
 from kvstored.io.device import Device, DeviceError
 from kvstored.io.file_device import DeviceBusyError, FileDevice, reserve
-from kvstored.store.space.superblock_copies import read_end_pages, read_superblock, write_superblock
+from kvstored.store.space.superblock_copies import (
+    find_superblock,
+    has_blank_ends,
+    write_superblock,
+)
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
 ID_BYTES = 16
@@ -110,8 +114,8 @@ def format_device_set(
     """Reserves ``device_bytes`` on each of ``paths`` and makes them a new device set.
 
     A block device must have at least these bytes and is used whole. Returns the set's
-    id. Refuses a path that holds anything but zeroes where the superblocks go, unless
-    ``force``. ``progress`` gets the bytes reserved so far and those wanted in all.
+    id. Refuses a path that holds anything but zeros before the first slab or in as much at its end,
+    unless ``force``. ``progress`` gets the bytes reserved so far and those wanted in all.
     Raises DeviceSetError; files made until then are removed.
     """
     names = _distinct(paths)
@@ -188,11 +192,11 @@ def _check_sizes(device_bytes: int, slab_bytes: int) -> None:
 def _refuse_used(name: str) -> None:
     device = FileDevice.open(name, readonly=True)
     try:
-        pages = read_end_pages(device)
+        is_blank = has_blank_ends(device)
         unaligned = device.facts.capacity_bytes % SUPERBLOCK_BYTES
     finally:
         device.close()
-    if unaligned or any(map(any, pages)):
+    if unaligned or not is_blank:
         raise DeviceSetError(
             f"{name} holds a device of a set or other data; format it with force to lose that"
         )
@@ -200,7 +204,7 @@ def _refuse_used(name: str) -> None:
 
 def _superblock_of(device: Device) -> Superblock:
     try:
-        superblock = read_superblock(device)
+        superblock = find_superblock(device)
     except FormatError as error:
         raise DeviceSetError(
             f"{device.facts.name} is no device of this version of kvstored ({error}); "

@@ -1,5 +1,6 @@
 """Finding the extents of a slab without the index, by the headers on the device."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,10 +10,12 @@ from kvstored.format.extent_header import ExtentHeader, page_checksum
 from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry, Extent
 from kvstored.format.slab_header import SLAB_HEADER_BYTES, SlabHeader
 from kvstored.format.slice_lengths import SliceLengths
-from kvstored.io.device import Device, DeviceError
+from kvstored.io.device import READS_MAX, Device, DeviceError
 from kvstored.store.space.device_set import DeviceSet
 from kvstored.store.space.scanned_slab import ScannedSlab
 from kvstored_contract.limits import ALIGNMENT_BYTES
+
+LOGGER = logging.getLogger(__name__)
 
 SCAN_BYTES = 1024 * 1024
 """Memory that a scan needs, and its longest read."""
@@ -77,10 +80,7 @@ def scan_slab(place: SlabPlace, scratch: memoryview) -> ScannedSlab:
     is read a second time, header by header. Raises DeviceError where the slab's own
     header cannot be read. ``scratch`` is aligned memory of ``SCAN_BYTES``.
     """
-    try:
-        slab_header = read_slab_header(place, scratch)
-    except DeviceError:
-        slab_header = read_slab_header(place, scratch)
+    slab_header = _confirmed_slab_header(place, scratch)
     if slab_header is None:
         return ScannedSlab()
     found, lengths, unread_count = [], [], 0
@@ -96,6 +96,32 @@ def scan_slab(place: SlabPlace, scratch: memoryview) -> ScannedSlab:
             known = SliceLengths(lengths=header.slice_bytes, header_checksum=page_checksum(page))
             lengths.append((header.chunk, known))
     return ScannedSlab(chunks=tuple(found), lengths=tuple(lengths), unread_count=unread_count)
+
+
+def _confirmed_slab_header(place: SlabPlace, scratch: memoryview) -> SlabHeader | None:
+    """As ``read_slab_header``; None only where READS_MAX reads find none.
+
+    A transfer may go wrong once, and without its header a slab would lose all of its chunks.
+    """
+    for reads_before in range(READS_MAX):
+        header = _reread_slab_header(place, scratch)
+        if header is not None:
+            if reads_before:
+                LOGGER.warning(
+                    "the header of slab %d of %s was read wrong once",
+                    place.slab_index,
+                    place.device.facts.name,
+                )
+            return header
+    return None
+
+
+def _reread_slab_header(place: SlabPlace, scratch: memoryview) -> SlabHeader | None:
+    """As ``read_slab_header``, with a second read where the first one fails."""
+    try:
+        return read_slab_header(place, scratch)
+    except DeviceError:
+        return read_slab_header(place, scratch)
 
 
 def header_reads(*, offset: int, byte_count: int, class_bytes: int) -> Iterator[tuple[int, int]]:

@@ -1,14 +1,28 @@
-"""Reading and writing the two copies of a device's superblock."""
+"""Reading and writing the two copies of a device's superblock.
+
+The second copy lies where the device ended when it was formatted. On a larger one that it was
+copied to since, only the first copy tells where that is. Where the first page is lost as well the
+second copy is looked for.
+"""
 
 import logging
 from contextlib import closing
 
+from kvstored.format import extent_header, slab_header
 from kvstored.format.errors import FormatError
-from kvstored.format.superblock import SUPERBLOCK_BYTES, Superblock
+from kvstored.format.superblock import DATA_OFFSET, MAGIC, SUPERBLOCK_BYTES, Superblock
 from kvstored.io.device import Device, DeviceError
 from kvstored.io.memory import AlignedMemory
 
 LOGGER = logging.getLogger(__name__)
+
+SEARCH_BYTES_MAX = 1024**4
+"""So far from the end of a device its second copy is looked for: minutes on a fast drive."""
+SEARCH_STEP_BYTES = 1024 * 1024
+SEARCH_ERRORS_MAX = 8
+"""Steps in a row that cannot be read before a search is given up: each may take a drive long."""
+_FIRST_PAGES = 2
+"""Pages of the first slab that tell whether it was ever used: its header and that of an extent."""
 
 
 def write_superblock(device: Device, superblock: Superblock) -> None:
@@ -37,7 +51,7 @@ def read_superblock(device: Device) -> Superblock:
     copies: list[Superblock] = []
     for offset in _end_offsets(device):
         try:
-            copies.append(Superblock.decode(_read_page(device, offset)))
+            copies.append(Superblock.decode(_read(device, offset, SUPERBLOCK_BYTES)))
         except DeviceError as error:
             unread[offset] = error.without_frames()
         except FormatError as error:
@@ -54,20 +68,118 @@ def read_superblock(device: Device) -> Superblock:
     return max(copies, key=lambda copy: copy.epoch)
 
 
-def read_end_pages(device: Device) -> list[bytes]:
-    """The first and the last whole page of a device, fewer where it is that small.
+def find_superblock(device: Device) -> Superblock:
+    """As ``read_superblock``; where that finds none, the second copy of a smaller device.
 
+    For a set that is opened: of a device that was never formatted nothing is searched.
+    """
+    try:
+        return read_superblock(device)
+    except (DeviceError, FormatError) as error:
+        if not _may_have_grown(device, error):
+            raise
+        LOGGER.warning(
+            "%s has no superblock at its ends (%s); the copy of a smaller device is looked for, "
+            "which can take minutes",
+            device.facts.name,
+            error,
+        )
+        found = _searched(device)
+        if found is None:
+            raise
+    LOGGER.warning(
+        "%s: the superblock copy at byte %d stands in for the first one, which a start of the "
+        "daemon rewrites",
+        device.facts.name,
+        found.copy_offsets[1],
+    )
+    return found
+
+
+def has_blank_ends(device: Device) -> bool:
+    """Whether there are zeros only before the first slab, and in as much at the end.
+
+    There lies what tells of a device of a set, of a file system, or of a part of md or LVM.
     Raises DeviceError.
     """
-    return [_read_page(device, offset) for offset in _end_offsets(device)]
+    end = _whole_bytes(device)
+    byte_count = min(end, DATA_OFFSET)
+    starts = sorted({0, end - byte_count}) if byte_count else []
+    return all(_read(device, start, byte_count) == bytes(byte_count) for start in starts)
+
+
+def _may_have_grown(device: Device, error: DeviceError | FormatError) -> bool:
+    """Whether a superblock may lie elsewhere than at the ends.
+
+    That is so where an end cannot be read, or the first slab was used. It is not where the last
+    page is a copy, even if that is damaged or of another version.
+    """
+    end = _whole_bytes(device)
+    if end < DATA_OFFSET + _FIRST_PAGES * SUPERBLOCK_BYTES:
+        return False
+    if isinstance(error, DeviceError):
+        return True
+    try:
+        if _read(device, end - SUPERBLOCK_BYTES, SUPERBLOCK_BYTES).startswith(MAGIC):
+            return False
+        first = _read(device, DATA_OFFSET, _FIRST_PAGES * SUPERBLOCK_BYTES)
+    except DeviceError:
+        return True
+    headers = slab_header.MAGIC, extent_header.MAGIC
+    return any(first.startswith(headers, page * SUPERBLOCK_BYTES) for page in range(_FIRST_PAGES))
+
+
+def _searched(device: Device) -> Superblock | None:
+    """The last second copy that lies where it says; what cannot be read is passed over."""
+    end = _whole_bytes(device)
+    least = max(DATA_OFFSET, end - SEARCH_BYTES_MAX)
+    errors_in_a_row = 0
+    with closing(AlignedMemory(SEARCH_STEP_BYTES)) as memory:
+        while end > least and errors_in_a_row < SEARCH_ERRORS_MAX:
+            start = max(end - SEARCH_STEP_BYTES, least)
+            try:
+                device.readv([memory.view[: end - start]], start)
+            except DeviceError:
+                errors_in_a_row += 1
+            else:
+                errors_in_a_row = 0
+                found = _second_copy(bytes(memory.view[: end - start]), start)
+                if found is not None:
+                    return found
+            end = start
+    return None
+
+
+def _second_copy(stretch: bytes, start: int) -> Superblock | None:
+    """The last page of a stretch, which begins at ``start``, that is a copy in its own place."""
+    place = stretch.rfind(MAGIC)
+    while place >= 0:
+        if place % SUPERBLOCK_BYTES == 0:
+            copy = _decoded(stretch[place : place + SUPERBLOCK_BYTES])
+            if copy is not None and copy.copy_offsets[1] == start + place:
+                return copy
+        place = stretch.rfind(MAGIC, 0, place)
+    return None
+
+
+def _decoded(page: bytes) -> Superblock | None:
+    try:
+        return Superblock.decode(page)
+    except FormatError:
+        return None
 
 
 def _end_offsets(device: Device) -> list[int]:
-    last_offset = (device.facts.capacity_bytes // SUPERBLOCK_BYTES - 1) * SUPERBLOCK_BYTES
+    last_offset = _whole_bytes(device) - SUPERBLOCK_BYTES
     return sorted({0, last_offset}) if last_offset >= 0 else []
 
 
-def _read_page(device: Device, offset: int) -> bytes:
-    with closing(AlignedMemory(SUPERBLOCK_BYTES)) as memory:
+def _whole_bytes(device: Device) -> int:
+    """What the device has of whole pages."""
+    return device.facts.capacity_bytes // SUPERBLOCK_BYTES * SUPERBLOCK_BYTES
+
+
+def _read(device: Device, offset: int, byte_count: int) -> bytes:
+    with closing(AlignedMemory(byte_count)) as memory:
         device.readv([memory.view], offset)
         return bytes(memory.view)

@@ -9,6 +9,7 @@ from typing import TypeVar
 from kvstored.format.errors import FormatError
 from kvstored.store.index.aside import clear_away, end_build
 from kvstored.store.index.index import Index, IndexChange, IndexDamagedError
+from kvstored.store.index.index_lock import IndexLock
 from kvstored.store.index.meta import IndexMeta
 from kvstored.store.index.scan import Scanned
 from kvstored.store.index.service import OpenedIndex, Snapshot, open_for_service
@@ -33,7 +34,7 @@ class Started:
 def start(
     path: Path, map_bytes: int, device_set: DeviceSet, progress: Callable[[int, int], None]
 ) -> Started:
-    """Opens the index, recovers from it and begins the next epoch.
+    """Locks and opens the index, recovers from it and begins the next epoch.
 
     After a clean stop from its snapshot, after any other from the one walk of the child
     process that looks through it. An index that is new, was cut short, is unsound or older
@@ -42,16 +43,17 @@ def start(
     are. Raises IndexFailure, RecoverError and DeviceError.
     """
 
-    def attempt() -> Started:
+    def attempt() -> tuple[Index, tuple[Recovered, int]]:
         index, recovered = _open(path, map_bytes, device_set, progress)
         try:
             epoch = begin_epoch(index, device_set)
         except BaseException:
             index.close()
             raise
-        return Started(index=index, recovered=recovered, epoch=epoch)
+        return index, (recovered, epoch)
 
-    return _twice(path, attempt)
+    index, (recovered, epoch) = _twice(path, attempt)
+    return Started(index=index, recovered=recovered, epoch=epoch)
 
 
 def open_recovered(
@@ -61,13 +63,24 @@ def open_recovered(
     return _twice(path, lambda: _open(path, map_bytes, device_set, progress))
 
 
-def _twice(path: Path, attempt: Callable[[], Result]) -> Result:
-    """Attempts it again without the index if that is damaged."""
+def _twice(path: Path, attempt: Callable[[], tuple[Index, Result]]) -> tuple[Index, Result]:
+    """Attempts it with the index locked, and again without the index if that is damaged.
+
+    The lock goes to the index that was opened.
+    """
+    lock = IndexLock(path)
     try:
-        return attempt()
-    except IndexDamagedError as error:
-        clear_away(path, error)
-        return attempt()
+        try:
+            index, result = attempt()
+        except IndexDamagedError as error:
+            clear_away(path, error)
+            lock.renew()
+            index, result = attempt()
+    except BaseException:
+        lock.release()
+        raise
+    index.lock = lock
+    return index, result
 
 
 def _open(

@@ -1,16 +1,18 @@
 """Whole extents read into memory that no client can write, or into frames, and verified there."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import islice
 
+from kvstored.counters import Counters
 from kvstored.format.checksum import checksum
 from kvstored.format.errors import FormatError
 from kvstored.format.extent_header import ExtentHeader
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.format.identity import ChunkId
-from kvstored.io.device import DeviceError
+from kvstored.io.device import READS_MAX, DeviceError
 from kvstored.io.engine import Background, IoEngine, IoRequest, Operation
 from kvstored.io.transfer import submit_split
 from kvstored.store.read.chunk_source import StoredChunk, is_header_of
@@ -71,6 +73,28 @@ def is_intact(source: StoredChunk, memory: memoryview) -> bool:
     )
 
 
+def outcome_of(
+    source: StoredChunk,
+    memory: memoryview,
+    reads: Iterator[DeviceError | None],
+    counters: Counters,
+) -> Reason:
+    """UNSPECIFIED where ``memory`` has the chunk that the index vouches for, else why not.
+
+    What is taken from ``reads`` is how one more read into ``memory`` ended. A transfer may go wrong
+    once, so only READS_MAX reads that do not match are CHECKSUM. A match after a mismatch counts as
+    ``unconfirmed_chunks``.
+    """
+    for reads_before, error in enumerate(islice(reads, READS_MAX)):
+        if error is not None:
+            return Reason.DEVICE_FAILED
+        if is_intact(source, memory):
+            if reads_before:
+                counters.add("unconfirmed_chunks")
+            return Reason.UNSPECIFIED
+    return Reason.CHECKSUM
+
+
 @dataclass(frozen=True, slots=True)
 class FrameLoad:
     """A chunk on its way into a claimed frame; ``end`` must follow."""
@@ -121,7 +145,7 @@ class FrameLoader:
         """Waits for a load and publishes the chunk; False when it is not intact or not read."""
         frame, source = load.frame, load.source
         try:
-            reason = self._outcome(load)
+            reason = outcome_of(source, frame.view, self._reads(load), self._store.counters)
         except BaseException:
             self._dram.abandon(frame, Reason.INTERNAL)
             raise
@@ -134,8 +158,11 @@ class FrameLoader:
             self._store.quarantine(source.chunk, source.record)
         return False
 
-    def _outcome(self, load: FrameLoad) -> Reason:
-        if load.landed.result() is not None:
-            return Reason.DEVICE_FAILED
-        is_whole = is_intact(load.source, load.frame.view)
-        return Reason.UNSPECIFIED if is_whole else Reason.CHECKSUM
+    def _reads(self, load: FrameLoad) -> Iterator[DeviceError | None]:
+        """How the read under way ended, and each further one that is asked for."""
+        landed = load.landed
+        while True:
+            yield landed.result()
+            landed = load_extent(
+                self._engine, load.source, load.frame.view, background=self._background
+            )

@@ -15,7 +15,7 @@ from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.errors import FormatError
 from kvstored.format.identity import ChunkId
 from kvstored.format.superblock import SUPERBLOCK_BYTES, Superblock
-from kvstored.io.device import DeviceError
+from kvstored.io.device import READS_MAX, DeviceError
 from kvstored.store.check.check_report import ProblemKind
 from kvstored.store.check.chunk_check import check_chunk
 from kvstored.store.space.slab_scan import SlabPlace, read_slab_header
@@ -26,8 +26,6 @@ from kvstored.tiers.scrub.scrub_pace import looks
 
 LOGGER = logging.getLogger(__name__)
 
-READS_MAX = 2
-"""Damage must be read so many times: a transfer may go wrong once."""
 ERRORS_IN_A_ROW_MAX = 8
 """A pass leaves a device alone that could not be read so many times, one after the other."""
 

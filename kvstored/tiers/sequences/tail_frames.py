@@ -1,6 +1,7 @@
 """Frames of open tails: filled from stored chunks, copied, and flushed as short chunks."""
 
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 
 from kvstored.deadlines import remaining_s
@@ -9,11 +10,12 @@ from kvstored.format.geometry import ChunkGeometry
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import IoEngine
+from kvstored.store.read.chunk_source import StoredChunk
 from kvstored.store.read.fragments import copy
 from kvstored.store.write.append_rows import head_moves
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.dram import DramTier
-from kvstored.tiers.chunks.extent_load import is_intact, load_extent
+from kvstored.tiers.chunks.extent_load import load_extent, outcome_of
 from kvstored.tiers.chunks.frame import Frame, OpenFrame
 from kvstored.tiers.chunks.requests import ROOM_WAIT_S, NewChunk, PutTicket
 from kvstored.tiers.chunks.stager import STORED_BEFORE, Stager, WantedChunk, slice_sums
@@ -149,12 +151,12 @@ class TailFrames:
             if time.monotonic() >= deadline:
                 return Reason.DEADLINE
             source = self._store.source(chunk, record, geometry)
-            landed = load_extent(self._engine, source, opened.view, background=None)
-            if _error_by(landed, deadline) is not None:
-                return Reason.DEVICE_FAILED
-            if not is_intact(source, opened.view):
+            reads = self._reads(source, opened.view, deadline)
+            reason = outcome_of(source, opened.view, reads, self._store.counters)
+            if reason is Reason.CHECKSUM:
                 self._store.quarantine(chunk, record)
-                return Reason.CHECKSUM
+            if reason is not Reason.UNSPECIFIED:
+                return reason
         finally:
             self._store.pins.unpin([chunk])
         move_head(
@@ -166,6 +168,14 @@ class TailFrames:
             token_count=token_count,
         )
         return Reason.UNSPECIFIED
+
+    def _reads(
+        self, source: StoredChunk, memory: memoryview, deadline: float
+    ) -> Iterator[DeviceError | None]:
+        """How each read that is asked for ended; raises _LateError."""
+        while True:
+            landed = load_extent(self._engine, source, memory, background=None)
+            yield _error_by(landed, deadline)
 
     def _is_on_failed_device(self, chunk: ChunkId) -> bool:
         """Whether a chunk that is not visible will be so again with its device."""

@@ -1,11 +1,14 @@
 """A daemon that is started again at once waits for the last transfers of the killed one.
 
-Seen without the wait in ``file_device._lock``: after a SIGKILL at ``io_uring_enter`` the next
+Seen without the wait in ``file_device._when_free``: after a SIGKILL at ``io_uring_enter`` the next
 start ended with DeviceBusyError, because the kernel keeps the file of a transfer in flight,
 and with it the lock, until the transfer is over.
 """
 
+import errno
 import fcntl
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -68,3 +71,20 @@ def test_lock_of_a_living_daemon_is_refused(path: Path, clock: Clock) -> None:
         with pytest.raises(DeviceBusyError, match="another process uses it"):
             FileDevice.open(path)
     assert clock.now_s == pytest.approx(file_device.LOCK_PATIENCE_S, abs=0.05)
+
+
+def test_block_device_of_a_killed_daemon_is_waited_for(
+    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the lock of a file, the claim to a block device ends with the last transfer."""
+    real = os.open
+
+    def claimed(name: str, flags: int, *rest: int) -> int:
+        if flags & os.O_EXCL and clock.sleeps < LOOKS:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        return real(name, flags, *rest)
+
+    monkeypatch.setattr(os, "open", claimed)
+    monkeypatch.setattr(stat, "S_ISBLK", lambda _: True)
+    FileDevice.open(path).close()
+    assert clock.sleeps == LOOKS

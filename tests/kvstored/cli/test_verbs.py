@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kvstored.cli.main import main
+from kvstored.store.index.index_lock import IndexLock
 from kvstored_client import (
     Ack,
     Client,
@@ -77,6 +78,19 @@ def test_format_leaves_a_running_daemon_alone(daemon: DaemonProcess) -> None:
     assert answer(daemon, "ping")["epoch"] == 1
 
 
+def test_format_removed_the_index_of_a_daemon_with_other_devices(fresh: DaemonProcess) -> None:
+    """Bug: what kept a second daemon, or ``format``, out were locks of the devices alone."""
+    fresh.format()
+    with IndexLock(fresh.index):
+        mark = fresh.index / "UNFINISHED"
+        mark.touch()
+        sentence = refusal(fresh, "format", "--force")
+        assert f"another process serves from the index in {fresh.index};" in sentence
+        assert mark.exists()
+    answer(fresh, "format", "--force")
+    assert not mark.exists()
+
+
 def test_ping_stats_ls_inspect(daemon: DaemonProcess) -> None:
     ping = answer(daemon, "ping")
     assert (ping["epoch"], ping["namespace"], ping["admin"]) == (1, "default", True)
@@ -126,6 +140,12 @@ def test_check(daemon: DaemonProcess) -> None:
     assert daemon.terminate() == 0
     document = answer(daemon, "check")
     assert (document["sound"], document["problem_count"]) == (True, 0)
+
+
+def test_check_called_a_store_damaged_that_had_never_started(fresh: DaemonProcess) -> None:
+    """Bug: there is no index before the first start, and none was an unsound one."""
+    fresh.format()
+    assert f"there is no index in {fresh.index} yet; the next start" in refusal(fresh, "check")
 
 
 def test_check_finds_a_damaged_superblock(daemon: DaemonProcess) -> None:

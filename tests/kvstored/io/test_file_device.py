@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -229,3 +230,55 @@ def test_reserve_takes_a_block_device_as_it_is(path: Path, monkeypatch: pytest.M
     assert path.stat().st_size == CAPACITY_BYTES
     with pytest.raises(DeviceError, match=f"it has {CAPACITY_BYTES} bytes"):
         reserve(path, 2 * CAPACITY_BYTES, ignore)
+
+
+def watch_opens(monkeypatch: pytest.MonkeyPatch, error_number: int | None = None) -> list[int]:
+    """Flags of what is opened, which all counts as block devices.
+
+    With an error number the system has them: what is opened exclusively fails with it.
+    """
+    real = os.open
+    seen: list[int] = []
+
+    def noted(name: str, flags: int, *rest: int) -> int:
+        seen.append(flags)
+        if error_number is not None and flags & os.O_EXCL:
+            raise OSError(error_number, os.strerror(error_number))
+        return real(name, flags, *rest)
+
+    monkeypatch.setattr(os, "open", noted)
+    monkeypatch.setattr(stat, "S_ISBLK", lambda _: True)
+    return seen
+
+
+def test_a_block_device_that_the_system_uses_was_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a mounted file system or a part of md was formatted, because only kvstored locks."""
+    watch_opens(monkeypatch, errno.EBUSY)
+    with pytest.raises(DeviceBusyError, match=r"open failed: .* mounted, or part of md or LVM;"):
+        FileDevice.open(path)
+    with pytest.raises(DeviceBusyError, match="mounted"):
+        reserve(path, PAGE_BYTES, ignore)
+    FileDevice.open(path, readonly=True).close()
+
+
+def test_only_what_is_written_is_taken_from_the_system(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = watch_opens(monkeypatch)
+    reserve(path, PAGE_BYTES, ignore)
+    FileDevice.open(path).close()
+    FileDevice.open(path, readonly=True).close()
+    assert [bool(flags & os.O_EXCL) for flags in seen] == [True, True, False]
+    # With both flags the device would have to be new.
+    assert not any(flags & os.O_CREAT for flags in seen)
+
+
+def test_what_else_is_wrong_with_a_block_device_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch_opens(monkeypatch, errno.EROFS)
+    with pytest.raises(DeviceError, match="open failed: Read-only file system") as caught:
+        FileDevice.open(path)
+    assert not isinstance(caught.value, DeviceBusyError)

@@ -15,6 +15,7 @@ from kvstored.store.index.failure import IndexFailure
 from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored_contract.board import SliceState
 from kvstored_contract.reasons import Reason
+from tests.support.memory_folder import memory_folder
 from tests.support.stores import (
     BASE,
     LAYOUT,
@@ -82,7 +83,7 @@ def put_on(opened: StoreUnderTest, device_index: int, place: Place) -> None:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreUnderTest]:
+def scene() -> Iterator[StoreUnderTest]:
     """A store with three chunks in every place."""
     devices: list[HeldWrites] = []
 
@@ -90,8 +91,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreUnderTest]:
         devices.append(HeldWrites(device))
         return devices[-1]
 
-    path: Path = tmp_path_factory.mktemp("pins")
-    with open_store(path, wrap=wrap, dram_bytes=4 * MIB) as opened:
+    with memory_folder() as path, open_store(path, wrap=wrap, dram_bytes=4 * MIB) as opened:
         opened.fill(2)
         put_on(opened, 0, Place.ONLY_DRAM_DEVICE_FAILED)
         put_on(opened, 0, Place.FAILED_DEVICE)

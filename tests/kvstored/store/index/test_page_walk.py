@@ -12,7 +12,7 @@ import os
 import random
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from kvstored.store.index.index import DATA_FILE, Index, IndexChange
 from kvstored.store.index.page_format import INTEGER_KEYS, Meta, Tree, newest
 from kvstored.store.index.page_walk import check_pages
 from tests.kvstored.store.index_stores import LAYOUT_ID, NAMESPACE_ID, meta, record_at
+from tests.support.memory_folder import memory_folder
 from tests.support.seeds import seed
 
 MAP_BYTES = 64 * 1024 * 1024
@@ -134,16 +135,16 @@ class IndexFile:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template() -> Iterator[Path]:
     """An index with free pages, and branches and overflow pages in its trees."""
-    path = tmp_path_factory.mktemp("index")
-    index = Index.open(path, map_bytes=MAP_BYTES)
-    choice = random.Random(1)
-    for _ in range(12):
-        index.apply(some_change(choice))
-    index.apply(IndexChange(sequence_puts=((NAMESPACE_ID, "large", sequence_of(2000)),)))
-    index.close()
-    return path / DATA_FILE
+    with memory_folder() as path:
+        index = Index.open(path, map_bytes=MAP_BYTES)
+        choice = random.Random(1)
+        for _ in range(12):
+            index.apply(some_change(choice))
+        index.apply(IndexChange(sequence_puts=((NAMESPACE_ID, "large", sequence_of(2000)),)))
+        index.close()
+        yield path / DATA_FILE
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from kvstored.format.chunk_record import RECORD_BYTES
 from kvstored.store.index import probe as index_probe
 from kvstored.store.index.entry import Table
-from kvstored.store.index.index import Index, IndexDamagedError, IndexFailure
+from kvstored.store.index.index import DATA_FILE, Index, IndexDamagedError, IndexFailure
 from kvstored.store.index.probe import EXIT_DAMAGED, main, probe, probe_in_child
 from kvstored.store.index.scan import Scanned
 from kvstored.store.space.claim_block import ClaimBlock
@@ -107,6 +107,14 @@ def test_a_receiver_that_fails_ends_the_child(unclean: Path, monkeypatch) -> Non
     assert children[0].returncode is not None
 
 
+def cut_index(folder: Path) -> Path:
+    """An index of which nearly nothing is left."""
+    path = folder / "cut"
+    path.mkdir()
+    (path / DATA_FILE).write_bytes(b"cut")
+    return path
+
+
 def test_command_line_of_the_probe(
     unclean: Path,
     tmp_path: Path,
@@ -121,8 +129,8 @@ def test_command_line_of_the_probe(
     assert [kind for kind, _ in parts] == [PartKind.CLAIMS]
     assert len(ClaimBlock.decode(parts[0][1])) == COUNT
     with pytest.raises(SystemExit, match=str(EXIT_DAMAGED)):
-        main([str(tmp_path / "nowhere")])
-    assert "cannot open the index" in capsys.readouterr().err
+        main([str(cut_index(tmp_path))])
+    assert "are damaged" in capsys.readouterr().err
 
     def refuse(*_: object, **__: object) -> Index:
         raise IndexFailure("no memory")
@@ -135,7 +143,16 @@ def test_command_line_of_the_probe(
 
 
 def test_probe_runs_as_a_module(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "kvstored.store.index.probe", str(tmp_path / "nowhere")]
+    command = [sys.executable, "-m", "kvstored.store.index.probe", str(cut_index(tmp_path))]
     child = subprocess.run(command, capture_output=True, text=True, check=False)
     assert child.returncode == EXIT_DAMAGED
-    assert "cannot open the index" in child.stderr
+    assert "are damaged" in child.stderr
+
+
+def test_an_index_that_is_not_there_was_called_damaged(tmp_path: Path) -> None:
+    """Bug: what LMDB does not know by name was damage, an absent file included."""
+    with pytest.raises(IndexFailure, match=r"cannot open the index in .*nowhere") as caught:
+        probe(tmp_path / "nowhere")
+    assert type(caught.value) is IndexFailure
+    with pytest.raises(SystemExit, match="cannot open the index in"):
+        main([str(tmp_path / "nowhere")])

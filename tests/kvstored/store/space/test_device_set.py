@@ -302,3 +302,25 @@ def test_files_of_a_failed_format_are_removed(
     with pytest.raises(KeyboardInterrupt):
         format_quietly(paths)
     assert [path.exists() for path in paths] == [True, False, False]
+
+
+SIGNATURES = {
+    "btrfs": 64 * 1024,
+    "md 1.2": 4096,
+    "md 1.0": DEVICE_BYTES - 8 * 1024,
+    "md 0.90": DEVICE_BYTES - 64 * 1024,
+}
+"""Where others have theirs, neither in the first page nor in the last."""
+
+
+@pytest.mark.parametrize("kind", SIGNATURES)
+def test_a_device_of_btrfs_or_md_was_formatted_without_force(
+    device_folder: Path, kind: str
+) -> None:
+    """Bug: only the first and the last page were looked at."""
+    path = device_folder / "drive"
+    path.write_bytes(bytes(DEVICE_BYTES))
+    overwrite(path, SIGNATURES[kind], b"signature")
+    with pytest.raises(DeviceSetError, match="other data; format it with force"):
+        format_quietly([path])
+    format_quietly([path], force=True)

@@ -35,7 +35,7 @@ from tests.kvstored.store.index_stores import (
     write_chunk,
     write_slab_header,
 )
-from tests.support.devices import BadPlacesDevice
+from tests.support.devices import BadPlacesDevice, OnceWrongDevice
 
 WIDE_BYTES = 100 * 1024
 """A class whose headers are read one by one; a slab here has two extents of it."""
@@ -182,3 +182,21 @@ def test_a_slab_without_a_readable_header_of_its_own_cannot_be_scanned(scratch) 
     bad = BadPlacesDevice(place.device, [place.offset])
     with pytest.raises(DeviceError):
         scan_slab(replace(place, device=bad), scratch)
+
+
+def test_a_slab_header_that_was_read_wrong_once_cost_all_of_its_chunks(
+    scratch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bug: the slab counted as one that was never used, and a rebuild left its chunks out."""
+    device_set = memory_device_set()
+    write_slab_header(device_set, device=0, slab=0)
+    written = chunk_id(1), write_chunk(device_set, chunk_id(1), extent_at(0), stamp=1)
+    place = first_place(device_set)
+    device = OnceWrongDevice(place.device)
+    device.is_wrong = True
+    for start, count in header_reads(
+        offset=place.offset, byte_count=place.byte_count, class_bytes=CLASS_BYTES
+    ):
+        device.seen.add((start, (count - 1) * CLASS_BYTES + 4096))
+    assert scan_slab(replace(place, device=device), scratch) == ScannedSlab(chunks=(written,))
+    assert "the header of slab 0 of memory-0 was read wrong once" in caplog.text

@@ -6,22 +6,36 @@ error of the first damaged copy where another could not be read (seen: "is no de
 version", with the advice to format).
 """
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from kvstored.format.superblock import Superblock
+from kvstored.format.errors import FormatError
+from kvstored.format.slab_header import SlabHeader
+from kvstored.format.superblock import DATA_OFFSET, Superblock
 from kvstored.io.device import DeviceError
+from kvstored.io.memory_device import MemoryDevice
+from kvstored.io.monitored import MonitoredDevice
+from kvstored.store.space import superblock_copies
 from kvstored.store.space.device_set import DeviceSetError, open_device_set
-from kvstored.store.space.superblock_copies import read_superblock
-from tests.kvstored.store.index_stores import media, memory_device_set
+from kvstored.store.space.superblock_copies import (
+    SEARCH_ERRORS_MAX,
+    find_superblock,
+    read_superblock,
+)
+from tests.kvstored.store.index_stores import media, memory_device_set, write_slab_header
 from tests.kvstored.store.space.test_device_set import (
     COPY_OFFSETS,
+    DEVICE_BYTES,
     format_quietly,
+    overwrite,
     stored_superblock,
 )
 from tests.support.devices import BadPlacesDevice, Wrapping
+from tests.support.stores import MIB
 
 
 def flawed(*bad_copies: int) -> tuple[BadPlacesDevice, Superblock]:
@@ -91,3 +105,95 @@ def test_a_set_with_a_device_that_cannot_be_read_is_refused(device_folder: Path)
     devices = Wrapping(lambda device: BadPlacesDevice(device, COPY_OFFSETS))
     with pytest.raises(DeviceSetError, match=r"device-0: read failed.*attach that device again"):
         open_device_set(paths, wrap=devices)
+
+
+MORE_BYTES = (4096, 5 * MIB + 3 * 4096)
+"""By so much the device is larger that another one was copied to."""
+
+
+def copied(more_bytes: int, *, is_used: bool = True) -> tuple[MemoryDevice, Superblock]:
+    """A device that a smaller one was copied to, of which the first page is lost."""
+    device_set = memory_device_set()
+    if is_used:
+        write_slab_header(device_set, device=0, slab=0)
+    content = media(device_set, 0)
+    device = MemoryDevice("larger", len(content) + more_bytes)
+    device.media[4096 : len(content)] = content[4096:]
+    return device, device_set.superblocks[0]
+
+
+@pytest.mark.parametrize("is_readable", [False, True])
+@pytest.mark.parametrize("more_bytes", MORE_BYTES)
+def test_a_copy_on_a_larger_device_was_lost_with_its_first_page(
+    more_bytes: int, is_readable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bug: the second copy was looked for at the end of the larger device only."""
+    larger, superblock = copied(more_bytes)
+    bad_places: list[int] = [] if is_readable else [0]
+    assert find_superblock(BadPlacesDevice(larger, bad_places)) == superblock
+    assert f"copy at byte {superblock.copy_offsets[1]} stands in for the first" in caplog.text
+
+
+def test_a_set_on_larger_devices_opens_without_its_first_pages(device_folder: Path) -> None:
+    paths = [device_folder / f"device-{number}" for number in range(2)]
+    set_id = format_quietly(paths)
+    for path in paths:
+        superblock = stored_superblock(path)
+        header = SlabHeader(device_id=superblock.device_id, slab_index=0, class_bytes=8192, epoch=0)
+        overwrite(path, DATA_OFFSET, header.encode())
+        overwrite(path, 0, bytes(4096))
+        os.truncate(path, 2 * DEVICE_BYTES)
+    device_set = open_device_set(paths)
+    assert (device_set.set_id, device_set.advance_epoch()) == (set_id, 1)
+    device_set.close()
+    assert {stored_superblock(path).epoch for path in paths} == {1}
+
+
+def test_steps_that_cannot_be_read_are_passed_over() -> None:
+    device, superblock = copied(MORE_BYTES[1])
+    end = device.facts.capacity_bytes
+    assert find_superblock(BadPlacesDevice(device, [0, end - 1, end - 2 * MIB])) == superblock
+
+
+def test_a_search_in_what_cannot_be_read_at_all_is_given_up() -> None:
+    device, _ = copied(20 * MIB)
+    counted = MonitoredDevice(BadPlacesDevice(device, range(0, device.facts.capacity_bytes, 4096)))
+    with pytest.raises(DeviceError, match="read failed"):
+        find_superblock(counted)
+    assert counted.counters().errors == 2 + SEARCH_ERRORS_MAX
+
+
+def test_a_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, superblock = copied(5 * MIB)
+    monkeypatch.setattr(superblock_copies, "SEARCH_BYTES_MAX", 5 * MIB)
+    with pytest.raises(FormatError, match="no superblock"):
+        find_superblock(device)
+    monkeypatch.setattr(superblock_copies, "SEARCH_BYTES_MAX", 5 * MIB + 4096)
+    assert find_superblock(device) == superblock
+
+
+def test_only_a_copy_in_its_own_place_counts() -> None:
+    """Chunks may hold the superblocks of others, whole or not."""
+    device, superblock = copied(5 * MIB)
+    page = np.frombuffer(superblock.encode(), np.uint8)
+    second = superblock.copy_offsets[1]
+    device.media[second + 4096 :][: len(page)] = page
+    device.media[second + MIB : second + MIB + 8] = page[:8]
+    device.media[second + MIB + 4096 + 1 :][: len(page)] = page
+    assert find_superblock(device) == superblock
+    device.media[second] ^= 1
+    with pytest.raises(FormatError, match="no superblock"):
+        find_superblock(device)
+
+
+@pytest.mark.parametrize("is_used", [False, True], ids=["blank", "another version"])
+def test_nothing_is_searched_where_no_set_can_have_been(is_used: bool) -> None:
+    """A device of hundreds of GB that was never formatted is refused at once."""
+    device, superblock = copied(64 * MIB, is_used=is_used)
+    device.media[superblock.copy_offsets[1] :] = 0
+    if is_used:
+        device.media[-4096:-4088] = np.frombuffer(superblock.encode()[:8], np.uint8)
+    counted = MonitoredDevice(device)
+    with pytest.raises(FormatError, match="no superblock"):
+        find_superblock(counted)
+    assert counted.counters().read_bytes <= 8 * 4096

@@ -1,9 +1,10 @@
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvstored.format.chunk_record import RECORD_BYTES
@@ -25,6 +26,7 @@ from tests.kvstored.store.index_stores import (
     meta,
     record_at,
 )
+from tests.support.memory_folder import memory_folder
 from tests.support.raw_index import raw_write
 
 
@@ -196,14 +198,9 @@ EXTENTS = st.builds(
 
 
 @given(extents=st.lists(st.tuples(EXTENTS, st.booleans()), max_size=25), data=st.data())
-@settings(
-    max_examples=80,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=80)
 def test_contradictions_end_as_one_by_one(
-    tmp_path_factory: pytest.TempPathFactory,
-    extents: list[tuple[Extent, bool]],
-    data: st.DataObject,
+    extents: list[tuple[Extent, bool]], data: st.DataObject
 ) -> None:
     stamps = data.draw(st.permutations(range(1, len(extents) + 1)))
     claims = [
@@ -222,8 +219,7 @@ def test_contradictions_end_as_one_by_one(
         if not claim.is_quarantined
         or starts[claim.extent.device_index, claim.extent.offset] == claim.number
     ]
-    index = Index.open(tmp_path_factory.mktemp("index"), map_bytes=MAP_BYTES)
-    try:
+    with memory_folder() as folder, closing(Index.open(folder, map_bytes=MAP_BYTES)) as index:
         index.apply(IndexChange(meta=meta()))
         for claim in claims:
             record = record_at(claim.extent, stamp=claim.stamp)
@@ -246,8 +242,6 @@ def test_contradictions_end_as_one_by_one(
             assert recovered.allocator.used_bytes(device) == sum(e.byte_count for e in used)
         for extent in (*chunks.values(), *quarantined):
             recovered.allocator.free(extent)
-    finally:
-        index.close()
 
 
 @pytest.mark.parametrize("stamp", [2**63, 2**64 - 1])

@@ -1,10 +1,11 @@
 import queue
 import threading
+from pathlib import Path
 from unittest.mock import Mock
 
 from kvstored.counters import Counters
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.geometry import ChunkGeometry, Extent
+from kvstored.format.geometry import HEADER_BYTES, ChunkGeometry, Extent
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
 from kvstored.io.engine import Background, IoRequest
@@ -12,7 +13,9 @@ from kvstored.io.transfer import REQUEST_BYTES_MAX
 from kvstored.store.read.chunk_source import StoredChunk
 from kvstored.tiers.chunks.damage import DamageControl
 from kvstored.tiers.chunks.extent_load import load_extent
-from tests.support.stores import NAMESPACE, key
+from tests.support.devices import OnceWrongDevice, Wrapping
+from tests.support.scrubs import flip, quarantined, stored
+from tests.support.stores import LAYOUT, NAMESPACE, StoreUnderTest, key, open_store
 from tests.support.waiting import PATIENCE_S, wait_until
 
 GEOMETRY = ChunkGeometry.of_slices((REQUEST_BYTES_MAX,))
@@ -107,3 +110,38 @@ def test_the_end_of_the_daemon_waited_for_every_suspicion_to_be_confirmed() -> N
     assert not closing.is_alive()
     assert engine.count == len(parts)
     assert store.failures.report.call_count == 1
+
+
+def comes_to_dram(opened: StoreUnderTest) -> bool:
+    """Whether chunk 1 is brought from its device."""
+    store, loader = opened.store._store, opened.store._promoter._loader
+    (record,) = store.find([SOURCE.chunk])
+    assert record is not None
+    store.pins.pin([SOURCE.chunk])
+    try:
+        geometry = ChunkGeometry.of(LAYOUT, record.token_count)
+        load = loader.begin(store.source(SOURCE.chunk, record, geometry), may_evict=lambda _: False)
+        assert load is not None
+        return loader.end(load)
+    finally:
+        store.pins.unpin([SOURCE.chunk])
+
+
+def test_one_wrong_transfer_quarantined_a_sound_chunk(tmp_path: Path) -> None:
+    """Bug: what was brought to DRAM was read once, and that read decided."""
+    devices = Wrapping(OnceWrongDevice)
+    with open_store(tmp_path, wrap=devices) as opened:
+        stored(opened, [1])
+        for device in devices:
+            device.is_wrong = True
+        assert comes_to_dram(opened)
+        counters = opened.stats().counters
+        assert (counters["unconfirmed_chunks"], counters.get("quarantined_chunks")) == (1, None)
+
+
+def test_what_two_reads_find_damaged_is_quarantined(opened: StoreUnderTest) -> None:
+    stored(opened, [1])
+    flip(opened, 1, HEADER_BYTES)
+    assert not comes_to_dram(opened)
+    wait_until(lambda: quarantined(opened) == {key(1)})
+    assert "unconfirmed_chunks" not in opened.stats().counters

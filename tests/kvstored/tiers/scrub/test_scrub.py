@@ -42,7 +42,7 @@ from kvstored.tiers.policy.shares import TierShares
 from kvstored.tiers.policy.table_lru import TableLru
 from kvstored.tiers.scrub.scrub_pace import ROWS_PER_LOOK, looks
 from kvstored_contract.board import SliceState
-from tests.support.devices import Wrapping
+from tests.support.devices import OnceWrongDevice, Wrapping
 from tests.support.raw_index import raw_write
 from tests.support.scrubs import (
     NUMBERS,
@@ -125,22 +125,6 @@ def test_a_stale_chunk_is_found(opened: StoreUnderTest) -> None:
     media[target.offset :][:length] = media[source.offset :][:length]
     assert findings(one_pass(opened)) == {"scrub_damaged_chunks": 1, "quarantined_chunks": 1}
     wait_until(lambda: quarantined(opened) == {key(2)})
-
-
-class OnceWrongDevice(PassingDevice):
-    """The first read of every place is wrong."""
-
-    def __init__(self, inner: Device) -> None:
-        super().__init__(inner)
-        self.seen: set[tuple[int, int]] = set()
-        self.is_wrong = False
-
-    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
-        super().readv(buffers, offset)
-        place = offset, sum(map(len, buffers))
-        if self.is_wrong and place not in self.seen:
-            self.seen.add(place)
-            buffers[0][7] ^= 1
 
 
 def test_transfers_that_go_wrong_once_are_no_damage(tmp_path: Path) -> None:

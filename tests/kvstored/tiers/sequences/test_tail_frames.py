@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kvstored.format.geometry import HEADER_BYTES
 from kvstored.format.identity import ChunkId
 from kvstored.store.sequences.sequence_table import SequenceStorageError
 from kvstored.tiers.chunks.requests import AppendOutcome
@@ -27,7 +28,7 @@ from tests.support.appends import (
     flush,
     open_bytes,
 )
-from tests.support.devices import GatedDevice, Wrapping
+from tests.support.devices import GatedDevice, OnceWrongDevice, Wrapping
 from tests.support.rows import MIXED
 from tests.support.scale import Scale, at
 from tests.support.stores import MIB, NAMESPACE, StoreUnderTest, open_store
@@ -36,19 +37,24 @@ from tests.support.waiting import SOON_S, soon, wait_until
 SHORT_S = 0.05
 
 
+def left_to_devices(opened: StoreUnderTest) -> None:
+    """A sequence of 23 tokens whose chunks lie on the devices only, and that nobody has open."""
+    create(opened, "a")
+    append(opened, {"a": range(23)})
+    flush(opened, "a", 23)
+    opened.store.open_sequences.end_session(1)
+    for key in (*ROWS.keys(TOKENS[:23]), ROWS.tail_key(TOKENS[:23])):
+        opened.store._dram.drop(ChunkId(NAMESPACE, key))
+
+
 class Scene:
-    """A sequence of 23 tokens whose chunks lie on the devices only, which do not answer."""
+    """Such a sequence on devices that do not answer."""
 
     def __init__(self, opened: StoreUnderTest, devices: Wrapping[GatedDevice]) -> None:
         self.opened = opened
         self._devices = devices
         self.answer()
-        create(opened, "a")
-        append(opened, {"a": range(23)})
-        flush(opened, "a", 23)
-        opened.store.open_sequences.end_session(1)
-        for key in (*ROWS.keys(TOKENS[:23]), ROWS.tail_key(TOKENS[:23])):
-            opened.store._dram.drop(ChunkId(NAMESPACE, key))
+        left_to_devices(opened)
         for device in devices:
             device.gate.clear()
 
@@ -174,3 +180,30 @@ def test_truncation_that_waits_for_a_chunk_until_its_deadline_changes_nothing(
         assert scene.opened.store.sequences.get(OTHER, "a").length_tokens == 23
         scene.check_late_frame()
         assert scene.opened.store.sequences.truncate_tokens(OTHER, "a", 3).length_tokens == 20
+
+
+def test_one_wrong_transfer_cut_a_durable_sequence(tmp_path: Path) -> None:
+    """Bug: its tail was read once, the sound chunk quarantined, and the record cut before it."""
+    devices = Wrapping(OnceWrongDevice)
+    with open_store(tmp_path, dram_bytes=4 * MIB, wrap=devices) as opened:
+        opened.store.layouts.register(MIXED)
+        left_to_devices(opened)
+        for device in devices:
+            device.is_wrong = True
+        assert append(opened, {"a": range(23, 40)}, caller=OTHER) == [AppendOutcome(40)]
+        for device in devices:
+            device.is_wrong = False
+        check_bytes(opened, 40)
+        counters = opened.stats().counters
+        assert (counters["unconfirmed_chunks"], counters.get("quarantined_chunks")) == (1, None)
+
+
+def test_a_tail_that_two_reads_find_damaged_is_lost(tmp_path: Path) -> None:
+    with open_store(tmp_path, dram_bytes=4 * MIB) as opened:
+        opened.store.layouts.register(MIXED)
+        left_to_devices(opened)
+        (status,), _ = opened.store.inspection.list_chunks(ROWS.tail_key(TOKENS[:23]).hex(), 1)
+        opened.devices[status.device_index].media[status.offset + HEADER_BYTES] ^= 1
+        outcomes = append(opened, {"a": range(23, 40)}, caller=OTHER)
+        assert outcomes == [AppendOutcome(16, Reason.CHECKSUM)]
+        assert "unconfirmed_chunks" not in opened.stats().counters
