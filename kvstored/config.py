@@ -220,6 +220,8 @@ class MetricsSection(Section):
 
     listen: str | None = None
     """``HOST:PORT``, or the path of a Unix socket; unset listens nowhere."""
+    socket_group: Account | None = None
+    """Group that may use the Unix socket; unset leaves it to the daemon's own user and root."""
 
     @field_validator("listen")
     @classmethod

@@ -70,6 +70,7 @@ event loop. Another tenant's small call meets that about ten times."""
 COLLECT_OBJECTS = (20_000, 10, 1000)
 """So many new objects are looked through for cycles at once, in some milliseconds; those that
 last, of which there are as many as chunks, next to never."""
+METRICS_MODE, METRICS_GROUP_MODE = 0o600, 0o660
 _GIB = 1024 * 1024 * 1024
 
 
@@ -98,7 +99,7 @@ def run_daemon(config: Config, *, limit: Limit = throttled, reload: Reload | Non
     )
     remote = remote_options(config.remote)
     view = DaemonView()
-    with monitored(config, permissions, view), open_store(config, limit=limit) as (store, epoch):
+    with monitored(config, view), open_store(config, limit=limit) as (store, epoch):
         options = ServerOptions(
             socket=config.server.socket,
             grpc_socket=config.server.grpc_socket,
@@ -120,8 +121,11 @@ def run_daemon(config: Config, *, limit: Limit = throttled, reload: Reload | Non
 
 
 @contextmanager
-def monitored(config: Config, permissions: SocketPermissions, view: DaemonView) -> Iterator[None]:
-    """Answers monitoring while the body runs, where that is configured; raises ListenError."""
+def monitored(config: Config, view: DaemonView) -> Iterator[None]:
+    """Answers monitoring while the body runs, where that is configured; raises ListenError.
+
+    Names of all namespaces' sequences are on its page: tenants have no part in it.
+    """
     address = config.metrics.address()
     if address is None:
         yield
@@ -129,7 +133,9 @@ def monitored(config: Config, permissions: SocketPermissions, view: DaemonView) 
     # Only here: it takes memory, and time to import.
     from kvstored.metrics.endpoint import endpoint
 
-    listener = listener_of(address, permissions)
+    gid = socket_group(config.metrics.socket_group)
+    mode = METRICS_MODE if gid is None else METRICS_GROUP_MODE
+    listener = listener_of(address, SocketPermissions(mode=mode, gid=gid))
     try:
         with endpoint(listener, view):
             yield

@@ -187,7 +187,7 @@ def _obstacle(subject: str, device: DevicePlace, needs: Needs, new_count: int) -
         return wrong(
             subject,
             "cannot be read and written",
-            "give it to the daemon's user, or add a drop-in for the service (docs/install.md)",
+            "give it to the daemon's user, or this user to its group (docs/install.md)",
         )
     if device.alignment_bytes is None or ALIGNMENT_BYTES % device.alignment_bytes:
         return wrong(

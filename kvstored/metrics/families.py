@@ -21,6 +21,8 @@ from kvstored.tiers.chunks.status import DeviceStatus, NamespaceStatus, StoreSta
 
 OTHERS = "(others)"
 """The label of all namespaces without a quota."""
+AT_ZERO = ("device_errors", "evicted_chunks", "quarantined_chunks", "scrub_lost_records")
+"""Counters with alert rules. Without a 0 before it, a first event would be no increase."""
 _MS_PER_S = 1000
 
 
@@ -150,7 +152,7 @@ def _namespaces(namespaces: Iterable[NamespaceStatus]) -> Iterator[Metric]:
 
 def _counters(counters: Mapping[str, int]) -> Iterator[Metric]:
     """Every counter of the store; docs/operations.md says what they mean."""
-    for name, value in sorted(counters.items()):
+    for name, value in sorted({**dict.fromkeys(AT_ZERO, 0), **counters}.items()):
         yield CounterMetricFamily(
             f"kvstored_{name}",
             f"{name.replace('_', ' ').capitalize()} since the start",

@@ -1,5 +1,7 @@
 """An exported file as it is written and read: one chunk in memory at a time."""
 
+import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +17,7 @@ from kvstored.cli.sequence_file.contents import (
     header_of,
 )
 from kvstored.cli.sequence_file.frames import (
+    FRAME_BYTES_MAX,
     HEAD,
     START,
     FileDamagedError,
@@ -30,16 +33,18 @@ from kvstored.cli.sequence_file.frames import (
 def write_file(path: Path, header: FileHeader, chunks: Iterable[FileChunk]) -> int:
     """Writes a whole file beside ``path`` and renames it; returns its bytes.
 
-    Nothing is at ``path`` unless all of it is. Raises what ``chunks`` raises, and OSError.
+    Nothing is at ``path`` unless all of it is, and only its owner may read it: states are as secret
+    as the text. Raises what ``chunks`` raises, OSError, and CommandError for too large a chunk.
     """
-    part = path.with_name(f"{path.name}.part")
+    descriptor, name = tempfile.mkstemp(".part", f"{path.name}.", path.parent)
+    part = Path(name)
     checksums: list[int] = []
     try:
-        with part.open("wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(START)
             file.write(packed_frame(0, FrameKind.HEADER, header_bytes(header)))
             for number, chunk in enumerate(chunks, start=1):
-                frame = packed_frame(number, FrameKind.CHUNK, chunk_bytes(chunk))
+                frame = packed_frame(number, FrameKind.CHUNK, _sized(chunk_bytes(chunk)))
                 checksums.append(parsed_head(frame[: HEAD.size]).checksum)
                 file.write(frame)
             number = len(checksums) + 1
@@ -77,6 +82,14 @@ def read_chunks(path: Path) -> Iterator[FileChunk]:
             _check_end(end, checksums, file.read(1))
         except FileDamagedError as error:
             raise _refusal(path, error) from error
+
+
+def _sized(raw: bytes) -> bytes:
+    if len(raw) > FRAME_BYTES_MAX:
+        raise CommandError(
+            f"a chunk of {len(raw)} bytes fits into no file, which takes {FRAME_BYTES_MAX} for each"
+        )
+    return raw
 
 
 def _opened(path: Path) -> BinaryIO:

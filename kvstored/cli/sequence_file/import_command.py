@@ -11,6 +11,8 @@ from kvstored.cli.sequence_file.contents import FileHeader
 from kvstored.cli.sequence_file.file import read_chunks, read_header
 from kvstored.cli.sequence_file.transfer import store_chunks, store_client
 from kvstored.config import load_config
+from kvstored_client import Client
+from kvstored_contract.layout import StateLayout
 from kvstored_contract.limits import CHUNKS_PER_CALL_MAX
 
 
@@ -59,8 +61,31 @@ def stored(socket: Path, file: Path, header: FileHeader, *, name: str, keys: lis
         for count, new in store_chunks(client, header.layout, read_chunks(file)):
             new_chunks, done = new_chunks + new, done + count
             progress(done, len(keys))
-        client.sequences.create(name, header.layout, keys=keys[:CHUNKS_PER_CALL_MAX])
-        for start in range(CHUNKS_PER_CALL_MAX, len(keys), CHUNKS_PER_CALL_MAX):
-            part = keys[start : start + CHUNKS_PER_CALL_MAX]
-            client.sequences.append(name, part, expected_chunks=start)
+        make_sequence(client, header.layout, name=name, keys=keys)
     return new_chunks
+
+
+def make_sequence(client: Client, layout: StateLayout, *, name: str, keys: list[bytes]) -> None:
+    """Makes a sequence of stored chunks, whole or not at all.
+
+    Raises CommandError where one of them is not stored any more.
+    """
+    first, *others = [
+        keys[start : start + CHUNKS_PER_CALL_MAX]
+        for start in range(0, len(keys), CHUNKS_PER_CALL_MAX)
+    ]
+    for part in (first, *others):
+        if client.match(layout, part).chunk_count < len(part):
+            raise CommandError(
+                "the store evicted chunks of the sequence before all were stored, and the sequence "
+                "is not made; give the store, or the namespace, more room on the devices"
+            )
+    client.sequences.create(name, layout, keys=first)
+    done = len(first)
+    try:
+        for part in others:
+            client.sequences.append(name, part, expected_chunks=done)
+            done += len(part)
+    finally:
+        if done < len(keys):
+            client.sequences.delete(name)

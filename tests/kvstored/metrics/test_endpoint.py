@@ -1,6 +1,7 @@
 """Monitoring of a real daemon: over TCP and a Unix socket, in every phase."""
 
 import http.client
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -58,8 +59,20 @@ def test_the_socket_goes_with_the_daemon(watched: DaemonProcess) -> None:
     assert not (watched.folder / "metrics.sock").exists()
 
 
-def test_without_an_address_nothing_listens(daemon: DaemonProcess) -> None:
-    assert not (daemon.folder / "metrics.sock").exists()
+def test_tenants_could_read_the_names_of_others(watched: DaemonProcess, tmp_path: Path) -> None:
+    """Bug: the socket had the permissions of the session sockets, which tenants may use."""
+    path = watched.folder / "metrics.sock"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert watched.terminate() == 0
+    group = os.getgid()
+    watched.configure({"metrics": {"listen": "./metrics.sock", "socket_group": group}})
+    watched.start()
+    assert path.stat().st_mode & 0o777 == 0o660
+    assert path.stat().st_gid == group
+
+
+def test_without_an_address_nothing_listens(shared_daemon: DaemonProcess) -> None:
+    assert not (shared_daemon.folder / "metrics.sock").exists()
 
 
 def test_a_daemon_that_does_not_serve_yet_or_any_more() -> None:

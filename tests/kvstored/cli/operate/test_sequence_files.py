@@ -1,8 +1,14 @@
 """Sequences leave a daemon as files and come back."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from kvstored_client import Client, Placement
+import pytest
+
+from kvstored.cli.sequence_file import import_command
+from kvstored.cli.sequence_file.transfer import store_chunks
+from kvstored_client import Client, Placement, StoreError
 from tests.kvstored.cli.operate.conftest import CHUNK_BYTES, LAYOUT, Verb, store_sequence
 from tests.support.daemon import DaemonProcess
 
@@ -53,6 +59,48 @@ def test_a_file_that_cannot_be_written_was_a_traceback(
     assert (status, sentence.count("\n")) == (2, 1)
     assert "No such file or directory; name another file" in sentence
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sequence_with_holes_was_called_stored(
+    operated: DaemonProcess, verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the store had evicted its first chunks before it had the last ones."""
+    file = tmp_path / "large.kv"
+    with Client(operated.socket_path, strict=True) as client:
+        keys = store_sequence(client, "large", 3)
+        verb("export", "large", str(file))
+        client.sequences.delete("large")
+
+        def evicting(*arguments: Any) -> Iterator[tuple[int, int]]:
+            yield from store_chunks(*arguments)
+            assert client.delete(keys[:1]) == 1
+
+        monkeypatch.setattr(import_command, "store_chunks", evicting)
+        status, sentence = verb("import", str(file))
+        assert (status, "the sequence is not made" in sentence) == (2, True)
+        assert "large" not in client.sequences.list()
+
+
+def test_half_a_sequence_stayed_where_the_rest_failed(
+    operated: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: and the next import found it there already."""
+    monkeypatch.setattr(import_command, "CHUNKS_PER_CALL_MAX", 2)
+    with Client(operated.socket_path, strict=True) as client:
+        keys = store_sequence(client, "halves", 3)
+
+        def refuse(*_: object, **__: object) -> None:
+            raise StoreError("no")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(client.sequences, "append", refuse)
+            with pytest.raises(StoreError):
+                import_command.make_sequence(client, LAYOUT, name="again", keys=keys)
+        assert "again" not in client.sequences.list()
+        import_command.make_sequence(client, LAYOUT, name="again", keys=keys)
+        found = client.sequences.get("again")
+        assert found is not None
+        assert list(found.keys) == keys
 
 
 def test_a_damaged_file_stores_nothing(operated: DaemonProcess, verb: Verb, tmp_path: Path) -> None:

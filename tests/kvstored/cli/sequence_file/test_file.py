@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvstored.cli.errors import CommandError
+from kvstored.cli.sequence_file import file as file_module
 from kvstored.cli.sequence_file.contents import FileChunk
 from kvstored.cli.sequence_file.file import read_chunks, read_header, write_file
 from kvstored.cli.sequence_file.frames import HEAD, START, FrameKind, packed_frame, parsed_head
@@ -42,6 +43,20 @@ def frame_starts(data: bytes) -> list[int]:
 def test_what_was_written_is_read(file: Path) -> None:
     assert read_header(file) == HEADER
     assert list(read_chunks(file)) == CHUNKS
+
+
+def test_anybody_could_read_what_was_exported(file: Path) -> None:
+    """Bug: it had the permissions of the umask."""
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_chunk_that_no_file_takes_was_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_module, "FRAME_BYTES_MAX", 100)
+    with pytest.raises(CommandError, match="which takes 100 for each"):
+        write_file(tmp_path / "chat.kv", HEADER, CHUNKS)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_any_flipped_byte_is_refused(file: Path) -> None:
