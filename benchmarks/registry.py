@@ -41,7 +41,9 @@ _DEVICES = (
     "benchmarks/workload.py",
 )
 _STORE = ("kvstored", "client/kvstored_client", "protos")
+_BREAKER = ("engine_adapters/breaker.py", "engine_adapters/slow_calls.py")
 _READING = (
+    *_BREAKER,
     "engine_adapters/chunk_codec.py",
     "engine_adapters/codecs",
     "engine_adapters/file_digests.py",
@@ -86,7 +88,7 @@ CODE = {
     "index_scale": ("benchmarks/index_scale", "benchmarks/workload.py", *_KIT, *_STORE),
     "peers": (
         *("benchmarks/peers", "benchmarks/storage", "benchmarks/store_session.py"),
-        *("engine_adapters/lmcache", *_ROUNDS, *_DEVICES, *_KIT, *_STORE),
+        *("engine_adapters/lmcache", *_BREAKER, *_ROUNDS, *_DEVICES, *_KIT, *_STORE),
     ),
     "pic": ("benchmarks/pic", *_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
     "quality": ("benchmarks/quality", *_TEXT, *_KIT, *_RUNNER, *_STORE),

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 from numpy.typing import NDArray
 
+from engine_adapters.breaker import Breaker
 from engine_adapters.lmcache.stored_object import OBJECT_BYTES_MAX, key_of, layout_of
 from kvstored_client import Client, NewChunk, Order, Placement, PutOutcome, Region, StateLayout
 
@@ -22,6 +23,9 @@ PUT_BYTES = 16 * 1024 * 1024
 PUT_THREADS = SPANS_MAX // 2
 """Of all calls together; the other half of the arena is for loads."""
 
+MISFITS_MAX = 65_536
+"""Names that are remembered because their objects did not load."""
+
 Bytes = NDArray[np.uint8]
 
 
@@ -32,10 +36,14 @@ class ObjectStore:
         self._client = client
         self._weights = weights
         self._puts = ThreadPoolExecutor(PUT_THREADS, "kvstored-put")
+        self._breaker = Breaker()
+        # Found and not loaded: other bytes are stored under these names, of another size say.
+        self._misfits: set[bytes] = set()
 
     def store(self, names: Sequence[str], sources: Sequence[Bytes]) -> list[bool]:
         """Which objects can be read from now on."""
         keys = self._keys(names)
+        self._drop_misfits(keys)
         spans = list(self._spans(sources if keys else (), span_bytes=PUT_BYTES))
         puts = [self._puts.submit(self._put, *span, keys, sources) for span in spans]
         # The sources are the caller's again when it has an answer, also one that says no.
@@ -98,14 +106,22 @@ class ObjectStore:
                     if read.wait_for(number):
                         targets[place][:] = _object_in(region, layout, number)
                         loaded[place] = True
+                    elif len(self._misfits) < MISFITS_MAX:
+                        self._misfits.add(keys[place])
         return loaded
 
     def find(self, names: Sequence[str]) -> list[bool]:
-        """Which objects are stored; those are kept from eviction for ``LOOKUP_LEASE_MS``."""
-        keys = self._keys(names)
-        # Any layout will do: what is stored is known by its key.
-        lease = self._client.pin(layout_of(1), keys, lease_ms=LOOKUP_LEASE_MS) if keys else None
-        return [False] * len(names) if lease is None else list(lease.is_pinned)
+        """Which objects are stored; those are kept from eviction for ``LOOKUP_LEASE_MS``.
+
+        None at all while the daemon hangs: look-ups wait in a row.
+        """
+        if not self._breaker.admits():
+            return [False] * len(names)
+        with self._breaker.watch():
+            keys = self._keys(names)
+            # Any layout will do: what is stored is known by its key.
+            lease = self._client.pin(layout_of(1), keys, lease_ms=LOOKUP_LEASE_MS) if keys else None
+            return [False] * len(names) if lease is None else list(lease.is_pinned)
 
     def delete(self, names: Sequence[str]) -> list[bool]:
         """Which objects are not stored any more: all, where the daemon answers."""
@@ -118,6 +134,13 @@ class ObjectStore:
         """Ends the session; every later call is a miss."""
         self._puts.shutdown()
         self._client.close()
+
+    def _drop_misfits(self, keys: Sequence[bytes]) -> None:
+        """Deletes what is stored under these keys and did not load: a put would leave it there."""
+        stale = [key for key in keys if key in self._misfits]
+        if stale:
+            self._client.delete(stale)
+            self._misfits.difference_update(stale)
 
     def _keys(self, names: Sequence[str]) -> list[bytes]:
         """None at all while no daemon was ever reached: it names the namespace."""

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -23,9 +24,9 @@ class KvstoredBackend(HiCacheStorage):
 
     Own keys of ``--hicache-storage-backend-extra-config``: ``socket`` (default: KVSTORED_SOCKET),
     ``arena_bytes``, and ``weights``, which names the model's weights. Without it they are those of
-    the folder that the model was loaded from. SGLang calls it on threads of its controller. Nothing
-    raises because of the store: what fails is a miss, and so is everything where the weights or
-    the pool are unknown; a warning says so.
+    the folder that an absolute ``--model-path`` names. SGLang calls it on threads of its
+    controller. Nothing raises because of the store: what fails is a miss, and so is everything
+    where the weights or the pool are unknown; a warning says so.
     """
 
     def __init__(self, storage_config: Any, kwargs: dict[str, Any]) -> None:
@@ -108,6 +109,18 @@ class KvstoredBackend(HiCacheStorage):
         """Stores nothing: see ``set``."""
         return False
 
+    def clear(self) -> None:
+        """Finds nothing from now on of what was stored before: SGLang asks it for new weights."""
+        pages = self._pages
+        if pages is None:
+            return
+        if self._config.is_mla_model and self._config.tp_size > 1:
+            # Ranks that read what rank 0 stores would have to agree on a name for what is new.
+            self._pages = None
+            LOGGER.warning("kvstored saves and restores nothing until a restart: it was cleared")
+        else:
+            self._pages = pages.cleared()
+
     def close(self) -> None:
         """Ends the session."""
         self._client.close()
@@ -124,8 +137,7 @@ class KvstoredBackend(HiCacheStorage):
         is_replica = config.is_mla_model
         return PageFormat.of_pool(
             sizes,
-            weights=self._options.get("weights")
-            or weights_identity(config.model_name, commit=None),
+            weights=self._options.get("weights") or _weights_of(config.model_name),
             model=str(config.model_name),
             dtype=str(pool.dtype).removeprefix("torch."),
             pool=f"{type(pool).__name__} {pool.layout}",
@@ -145,6 +157,19 @@ class KvstoredBackend(HiCacheStorage):
         pointers, _ = self.mem_pool_host.get_page_buffer_meta(host_indices)
         count = len(pointers) // len(keys)
         return [pointers[first : first + count] for first in range(0, len(pointers), count)]
+
+
+def _weights_of(model_name: str) -> str:
+    """Digest of the folder; raises UnknownWeightsError.
+
+    SGLang names a backend the model as it is served. Only an absolute path is no such name.
+    """
+    if not Path(model_name).is_absolute():
+        raise UnknownWeightsError(
+            f"{model_name!r} may be a name that the model is served by: set weights in "
+            "--hicache-storage-backend-extra-config"
+        )
+    return weights_identity(model_name, commit=None)
 
 
 def _or_miss(missed: AnswerT, work: Callable[[], AnswerT]) -> AnswerT:

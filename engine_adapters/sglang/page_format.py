@@ -43,11 +43,12 @@ class PageFormat:
     """The layout that the store knows, and the fragments of a page in the pool.
 
     A slice is one fragment: keys or values of all layers, or of one where the pool has each layer
-    apart. Its bytes are as in the pool.
+    apart. Its bytes are as in the pool. Pages of one ``generation`` are a miss for all others.
     """
 
     layout: StateLayout
     fragment_bytes: tuple[int, ...]
+    generation: str = ""
 
     @classmethod
     def of_pool(
@@ -90,4 +91,6 @@ class PageFormat:
     def keys_of(self, names: Sequence[str], *, namespace: str) -> list[bytes]:
         """Keys of the pages that SGLang names: digests of all tokens up to their ends."""
         fixed = [ADAPTER_VERSION.encode(), namespace.encode(), self.layout.layout_id]
+        if self.generation:
+            fixed.append(self.generation.encode())
         return [hash_fields([*fixed, name.encode()]) for name in names]

@@ -1,8 +1,9 @@
 """What the backend asks of the store: batches of pages, each a hit or a miss of its own."""
 
 import ctypes
+import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine_adapters.sglang.page_format import PageFormat
 from kvstored_client import Client, NewChunk, Order, Placement, PutOutcome, Region
@@ -89,6 +90,10 @@ class PageStore:
             if arrived < len(span):
                 break
         return loaded
+
+    def cleared(self) -> "PageStore":
+        """A store of the same pages that finds none of those stored before."""
+        return replace(self, format=replace(self.format, generation=secrets.token_hex(16)))
 
     def _keys(self, names: Sequence[str]) -> list[bytes]:
         """None at all while no daemon answers: it names the namespace."""

@@ -7,6 +7,7 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
+from engine_adapters.breaker import Breaker
 from engine_adapters.reading.byte_format import ByteFormat
 from engine_adapters.reading.piece import pieces_of
 from engine_adapters.reading.read_options import ReadOptions
@@ -15,7 +16,6 @@ from engine_adapters.reading.span import Span
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.reading.stored_pieces import known
 from engine_adapters.vllm.identity.tier_identity import tier_key
-from engine_adapters.vllm.scheduler_side.breaker import Breaker
 from engine_adapters.vllm.tier_follower import TierFollower
 from kvstored_client import (
     Ack,

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 OTHER_NAMES = (
     "tests/engine_adapters/test_file_digests.py",
-    "tests/engine_adapters/vllm/scheduler_side/test_breaker.py",
+    "tests/engine_adapters/test_breaker.py",
     "tests/engine_adapters/restore/testing/test_oracle.py",
     "tests/engine_adapters/restore/testing/test_virtual_run.py",
     "tests/engine_adapters/runner/model/test_config_file.py",

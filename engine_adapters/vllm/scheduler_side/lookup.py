@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from engine_adapters.breaker import SLOW_LOOKUP_S, Breaker
 from engine_adapters.layout_check import LayoutCheck
 from engine_adapters.vllm.identity.chunk_keys import KeyChain, RequestIdentity, rank_key
 from engine_adapters.vllm.messages.refusal import WorkerRefusals
-from engine_adapters.vllm.scheduler_side.breaker import SLOW_LOOKUP_S, Breaker
 from engine_adapters.vllm.scheduler_side.disconnections import Disconnections
 from engine_adapters.vllm.scheduler_side.found import Found, Held, Question
 from kvstored_client import Client, Lease, StateLayout

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
+from engine_adapters.breaker import Breaker
 from engine_adapters.lmcache import Connector
 from engine_adapters.lmcache.stored_object import OBJECT_BYTES_MAX, key_of
 from kvstored_client import Reason, Region
@@ -79,6 +80,28 @@ def test_an_object_of_another_size_is_a_miss(connector: Connector) -> None:
     stored(connector, OBJECTS)
     assert loaded(connector, NAMES, SIZE - 1) == [None] * 7
     assert loaded(connector, NAMES, SIZE + 1) == [None] * 7
+
+
+def test_an_object_of_another_size_was_never_replaced(connector: Connector) -> None:
+    """Bug: what is stored is known by its key, so the new bytes counted as stored already."""
+    stored(connector, OBJECTS)
+    name, size = NAMES[0], SIZE // 2
+    assert loaded(connector, [name], size) == [None]
+    assert stored(connector, {name: b"x" * size}) == (True, [True])
+    assert loaded(connector, [name], size) == [b"x" * size]
+    assert found(connector, NAMES) == [True] * 7
+
+
+def test_look_ups_waited_one_after_the_other_for_a_daemon_that_hangs(
+    connector: Connector, store: MemoryStore
+) -> None:
+    """Bug: each waited for as long as a call may take."""
+    stored(connector, OBJECTS)
+    connector._objects._breaker = Breaker(slow_s=0)
+    assert found(connector, NAMES) == [True] * 7
+    for _ in range(5):
+        assert found(connector, NAMES) == [False] * 7
+    assert store.call_counts[CallName.PIN] == 1
 
 
 def test_other_weights_and_other_salts_are_a_miss(store: MemoryStore) -> None:

@@ -55,6 +55,16 @@ def loaded(pages: PageStore, count: int) -> None:
     assert target.equal_pages(before)[count:] == [True] * (PAGES - count)
 
 
+def test_pages_of_old_weights_were_there_after_a_clear(pages: PageStore) -> None:
+    """Bug: SGLang's own class clears nothing, and says that it did."""
+    pages.store(NAMES, WRITTEN.addresses())
+    first = pages.cleared()
+    assert first.count(NAMES) == 0
+    loaded(first, 0)
+    assert first.store(NAMES[:2], WRITTEN.addresses()) == [True, True]
+    assert (first.count(NAMES), first.cleared().count(NAMES), pages.count(NAMES)) == (2, 0, PAGES)
+
+
 def test_what_was_stored_is_loaded(pages: PageStore) -> None:
     assert pages.count(NAMES) == 0
     assert pages.store(NAMES, WRITTEN.addresses()) == [True] * PAGES

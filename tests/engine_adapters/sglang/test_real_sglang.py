@@ -67,6 +67,28 @@ def states(pool: Any, places: Any) -> Any:
     return torch.stack([page.flatten().clone() for page in pages])
 
 
+def test_a_clear_left_pages_of_old_weights(shared_daemon: DaemonProcess) -> None:
+    tokens, pool = new_tokens(), make_pool("page_first")
+    with controlled(pool, options(shared_daemon)) as controller:
+        places = pool.alloc(PAGES * PAGE)
+        assert backed_up(controller, places, tokens) == PAGES * PAGE
+        assert prefetched(controller, "before", tokens)[1] == PAGES * PAGE
+        controller.storage_backend.clear()
+        assert prefetched(controller, "after", tokens)[1] == 0
+
+
+def test_the_name_that_a_model_is_served_by_was_a_folder(
+    shared_daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a folder of that name has other weights than those that were loaded."""
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "model.safetensors").write_bytes(b"other weights")
+    monkeypatch.chdir(tmp_path)
+    tokens, pool = new_tokens(), make_pool("page_first")
+    with controlled(pool, options(shared_daemon, weights=""), model="served") as controller:
+        assert backed_up(controller, pool.alloc(PAGES * PAGE), tokens) == 0
+
+
 @pytest.mark.parametrize(("layout", "is_mla"), POOLS)
 def test_pages_go_and_come_back(layout: str, is_mla: bool, shared_daemon: DaemonProcess) -> None:
     import torch

@@ -7,7 +7,7 @@ import torch
 from google.protobuf.message import Message
 from torch import Tensor
 
-from engine_adapters.vllm.scheduler_side.breaker import PAUSE_S, SLOW_LOOKUP_S
+from engine_adapters.breaker import PAUSE_S, SLOW_LOOKUP_S
 from engine_adapters.vllm.tier_store import TierStore
 from kvstored_client import Client
 from kvstored_client.testing import MemoryClient, MemoryStore

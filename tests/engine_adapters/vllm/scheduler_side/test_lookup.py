@@ -8,8 +8,8 @@ from unittest.mock import Mock, patch
 import pytest
 from google.protobuf.message import Message
 
+from engine_adapters.breaker import PAUSE_S
 from engine_adapters.vllm.identity.chunk_keys import RequestIdentity
-from engine_adapters.vllm.scheduler_side.breaker import PAUSE_S
 from engine_adapters.vllm.scheduler_side.found import Found
 from engine_adapters.vllm.scheduler_side.lookup import LOGGER, THREADS, Lookup, PendingLookup
 from kvstored_client import Client, LayerState, Lease, Match, StateKind, StateLayout

@@ -11,6 +11,7 @@ from engine_adapters.vllm.scheduler_side.lookup import PendingLookup
 from engine_adapters.vllm.scheduler_side.waiting_hints import WaitingHints
 from kvstored_client import LayerState, QueueEntry, StateKind, StateLayout
 from kvstored_client.testing import MemoryClient, MemoryStore
+from tests.support.sharing import ALONE
 from tests.support.waiting import SOON_S, wait_until
 
 CHUNK_TOKENS, CHUNKS = 64, 3
@@ -116,6 +117,7 @@ def test_an_answer_after_the_request_has_left_tells_nothing() -> None:
     hints.close()
 
 
+@ALONE
 def test_two_hundred_requests_cost_a_step_little() -> None:
     """That all come in one step, and that all leave in one; steps between cost nothing."""
     store = MemoryStore()

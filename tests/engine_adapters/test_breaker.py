@@ -1,6 +1,6 @@
 import pytest
 
-from engine_adapters.vllm.scheduler_side.breaker import PAUSE_S, SLOW_LOOKUP_S, Breaker
+from engine_adapters.breaker import PAUSE_S, SLOW_LOOKUP_S, Breaker
 
 
 class World:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from engine_adapters.vllm.scheduler_side.slow_calls import SlowCalls
+from engine_adapters.slow_calls import SlowCalls
 
 SLOW_LOOKUP_S = 1.0
 PAUSE_S = 5.0
