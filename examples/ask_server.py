@@ -50,6 +50,8 @@ def main() -> None:
         )
         said = "".join(part.choices[0].delta.content or "" for part in stream)
         print(f"{text} {said!r}")
+    # Else the store would keep its name for good.
+    client.delete(f"/conversations/{name}", cast_to=dict[str, object])
 
 
 if __name__ == "__main__":

@@ -70,12 +70,12 @@ class Conversations:
         self._journal = Journal(client, model)
 
     def open(self, name: str) -> Conversation:
-        """The conversation of this name; an empty one where there is none yet."""
+        """The conversation of this name; an empty one where there is none yet. Makes nothing."""
         if not name or name.endswith(NAME_SUFFIX):
             raise ConversationError(
                 f"a conversation has a name that does not end with {NAME_SUFFIX!r}, not {name!r}"
             )
-        words = self._journal.open(name)
+        words = self._journal.read(name) or ()
         return Conversation(name, words, told_by(words))
 
     def end_turn(
@@ -89,6 +89,9 @@ class Conversations:
         new_words = turn_words(token_ids, cuts)
         if conversation.told.has_rest:
             new_words = [ABANDONED, *new_words]
+        if not conversation.words:
+            # Not before: a name that is made stays until somebody deletes it.
+            self._journal.open(conversation.name)
         self._journal.append(conversation.name, conversation.words, new_words)
         words = (*conversation.words, *new_words)
         return Conversation(conversation.name, words, told_by(words))
@@ -103,7 +106,10 @@ class Conversations:
         return self.end_turn(conversation, (), (cut,))
 
     def fork(self, name: str, new_name: str) -> Conversation:
-        """Copies a conversation under a new name; from then on both go on by themselves."""
+        """Copies a conversation under a new name; from then on both go on by themselves.
+
+        Raises ConversationError for one without a finished turn: there is nothing to copy.
+        """
         if self._client.sequences.get(name) is not None:
             self._client.sequences.fork(name, new_name)
         self._journal.fork(name, new_name)

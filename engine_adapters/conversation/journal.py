@@ -147,6 +147,7 @@ class Journal:
 
     def delete(self, name: str) -> bool:
         """Forgets a conversation; False when there was none."""
+        self._unsettled.pop(name, None)
         return self._answer(
             "sequence_delete",
             lambda: self._client.sequences.delete(name + self._suffix),

@@ -3,7 +3,9 @@
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from engine_adapters.conversation.errors import (
     ConversationError,
@@ -35,6 +37,14 @@ ID_BYTES = 12
 DEFAULT_QUOTA = EntryQuota()
 
 
+class _Held(NamedTuple):
+    """An entry that is there: under which name, its words, and what they say."""
+
+    title: EntryTitle
+    words: Sequence[int]
+    entry: Entry
+
+
 class Entries:
     """The entries of a namespace with one model. Thread-safe where its client is.
 
@@ -62,6 +72,10 @@ class Entries:
         self._quota = quota
         self._clock = clock
         self._known: dict[str, EntryTitle] = {}
+        self._unfinished: set[EntryTitle] = set()
+        """Names of entries that this process could not write: nobody knows their ids."""
+        self._others: set[EntryTitle] = set()
+        """Names that were found to be of entries of other models."""
 
     def find(self, token_ids: Sequence[int], *, sink_ids: Sequence[int] = ()) -> Entry | None:
         """The entry of exactly these tokens after that sink, if there is one.
@@ -103,16 +117,7 @@ class Entries:
 
     def get(self, entry_id: str) -> Entry:
         """The entry of this id."""
-        known = self._known.get(entry_id)
-        entry = None if known is None else self._read(known)
-        if entry is None:
-            # Another process may have made it, or written it once more under another name.
-            title = self._titles().get(entry_id)
-            entry = None if title is None or title == known else self._read(title)
-        if entry is None:
-            self._check_store()
-            raise ExpiredError(entry_id)
-        return entry
+        return self._held(entry_id).entry
 
     def add(
         self,
@@ -129,19 +134,44 @@ class Entries:
         if not has_room:
             self._titles()
             self._check_room([len(token_ids)])
-        return self._written(f"cc-{secrets.token_hex(ID_BYTES)}", token_ids, ttl_s, sink_ids)
+        self._delete_unfinished()
+        title = self._title(f"cc-{secrets.token_hex(ID_BYTES)}", token_ids, sink_ids)
+        try:
+            return self._written(title, token_ids, ttl_s, sink_ids)
+        except LinkError:
+            # The store may not have answered the deletion either. Nobody else has this id.
+            self._unfinished.add(title)
+            raise
 
     def renew(self, entry: Entry, *, ttl_s: int | None = None) -> Entry:
-        """Has an entry last for at least ``ttl_s`` from now on (None: until somebody ends it)."""
+        """Has an entry last for at least ``ttl_s`` from now on (None: until somebody ends it).
+
+        Raises ExpiredError for one that has ended meanwhile: nothing is made.
+        """
         wanted = None if ttl_s is None else int(self._clock()) + ttl_s
         if entry.expires_s is None or (wanted is not None and wanted <= entry.expires_s):
             return entry
-        title = self._known.get(entry.entry_id) or self._titles().get(entry.entry_id)
-        if title is None:
-            self._check_store()
-            raise ExpiredError(entry.entry_id)
-        self._append(title, [wanted or NEVER])
+        held = self._held(entry.entry_id)
+        self._append(held.title, held.words, [wanted or NEVER])
         return replace(entry, expires_s=wanted)
+
+    def keep(
+        self,
+        entry: Entry | None,
+        token_ids: Sequence[int],
+        *,
+        ttl_s: int | None = None,
+        sink_ids: Sequence[int] = (),
+    ) -> Entry:
+        """What ``look_up`` has found of these tokens lasts for at least ``ttl_s`` from now on.
+
+        A new entry where there is none, or where it has ended since.
+        """
+        if entry is not None:
+            # One that has ended leaves its room to the new one.
+            with suppress(ExpiredError):
+                return self.renew(entry, ttl_s=ttl_s)
+        return self.add(token_ids, ttl_s=ttl_s, sink_ids=sink_ids, has_room=True)
 
     def list(self) -> list[Entry]:
         """All entries whose token ids are not lost, in order of their ids."""
@@ -180,6 +210,7 @@ class Entries:
         self._known = {
             title.entry_id: title for title in found if title is not None and title.tag in tags
         }
+        self._others.intersection_update(self._known.values())
         return self._known
 
     def _found(self, titles: Mapping[str, EntryTitle], digest: str) -> Entry | None:
@@ -190,23 +221,43 @@ class Entries:
                     return entry
         return None
 
+    def _held(self, entry_id: str) -> _Held:
+        """The entry of this id; raises ExpiredError."""
+        known = self._known.get(entry_id)
+        held = None if known is None else self._look(known)
+        if held is None:
+            # Another process may have made it, or written it once more under another name.
+            title = self._titles().get(entry_id)
+            held = None if title is None or title == known else self._look(title)
+        if held is None:
+            self._check_store()
+            raise ExpiredError(entry_id)
+        return held
+
     def _read(self, title: EntryTitle) -> Entry | None:
+        held = self._look(title)
+        return None if held is None else held.entry
+
+    def _look(self, title: EntryTitle) -> _Held | None:
         """None for an entry that has expired, was never finished, or belongs to another model."""
         try:
             words = self._journal.read(str(title))
         except LostWordsError as error:
             raise LostEntryError(title.entry_id) from error
         except OtherModelError:
+            self._others.add(title)
             return None
         except ConversationError as error:
             raise LinkError(str(error)) from error
         entry = None if words is None else entry_of_words(title.entry_id, words)
-        if entry is None or title.digest != self._digest(entry.token_ids, entry.sink_ids):
+        if words is None or entry is None:
+            return None
+        if title.digest != self._digest(entry.token_ids, entry.sink_ids):
             return None
         if entry.expires_s is not None and entry.expires_s <= self._clock():
             self._deleted(title)
             return None
-        return entry
+        return _Held(title, words, entry)
 
     def _deleted(self, title: EntryTitle) -> bool:
         try:
@@ -219,43 +270,78 @@ class Entries:
     ) -> Entry:
         """Writes an entry once more whose words are lost."""
         self._deleted(self._known[entry_id])
-        return self._written(entry_id, token_ids, ttl_s, sink_ids)
+        title = self._title(entry_id, token_ids, sink_ids)
+        return self._written(title, token_ids, ttl_s, sink_ids)
+
+    def _title(
+        self, entry_id: str, token_ids: Sequence[int], sink_ids: Sequence[int]
+    ) -> EntryTitle:
+        tag = namespace_tag(self._namespace())
+        return EntryTitle(entry_id, self._digest(token_ids, sink_ids), len(token_ids), tag)
 
     def _written(
-        self, entry_id: str, token_ids: Sequence[int], ttl_s: int | None, sink_ids: Sequence[int]
+        self,
+        title: EntryTitle,
+        token_ids: Sequence[int],
+        ttl_s: int | None,
+        sink_ids: Sequence[int],
     ) -> Entry:
+        """A durable entry under this name; where that fails the name is given back."""
         now_s = int(self._clock())
         entry = Entry(
-            entry_id=entry_id,
+            entry_id=title.entry_id,
             token_ids=tuple(token_ids),
             created_s=now_s,
             expires_s=None if ttl_s is None else now_s + ttl_s,
             sink_ids=tuple(sink_ids),
         )
-        tag = namespace_tag(self._namespace())
-        title = EntryTitle(entry_id, self._digest(token_ids, sink_ids), len(token_ids), tag)
-        self._append(title, entry_words(entry))
-        self._known[entry_id] = title
+        try:
+            self._append(title, self._opened(title), entry_words(entry))
+        except Exception:
+            # A name without an entry would stay for good: no list has it, and nobody could end it.
+            with suppress(LinkError):
+                self._deleted(title)
+            raise
+        self._known[title.entry_id] = title
         return entry
 
-    def _append(self, title: EntryTitle, words: Sequence[int]) -> None:
-        name = str(title)
+    def _delete_unfinished(self) -> None:
+        """Tries once more what a store that did not answer has left undone."""
+        with suppress(LinkError):
+            for title in tuple(self._unfinished):
+                self._deleted(title)
+                self._unfinished.discard(title)
+
+    def _opened(self, title: EntryTitle) -> Sequence[int]:
+        """The words under a name, which is made where it is new."""
         try:
-            self._journal.append(name, self._journal.open(name), words)
+            return self._journal.open(str(title))
+        except ConversationError as error:
+            raise LinkError(str(error)) from error
+
+    def _append(self, title: EntryTitle, words: Sequence[int], new_words: Sequence[int]) -> None:
+        try:
+            self._journal.append(str(title), words, new_words)
         except ConversationError as error:
             raise LinkError(str(error)) from error
 
     def _check_room(self, new_tokens: Sequence[int]) -> None:
-        """What has expired, and nobody has looked at since, takes no room."""
+        """Raises QuotaError where new entries do not fit.
+
+        Names are counted first, which is fast. Where they are too many, what counts is what can be
+        read: some may have expired, never have been finished, or be of another model. The
+        last two are left alone: another process may be writing the one, and use the other.
+        """
         try:
             self._quota.check(self._held_tokens(), new_tokens)
         except QuotaError:
-            self.list()
-            self._titles()
-            self._quota.check(self._held_tokens(), new_tokens)
+            held = [len(entry.token_ids) for entry in self.list()]
+            self._quota.check(held, new_tokens)
 
     def _held_tokens(self) -> Iterable[int]:
-        for title in self._known.values():
+        for title in tuple(self._known.values()):
+            if title in self._others:
+                continue
             if title.token_count is not None:
                 yield title.token_count
                 continue

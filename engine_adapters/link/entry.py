@@ -11,6 +11,9 @@ from kvstored_contract.layout import hash_fields
 NEVER = 0
 """The time of expiry of an entry that stays."""
 
+TTL_S_MAX = 365 * 24 * 3600
+"""The longest time to live that users may ask for: times of expiry are words of 32 bits."""
+
 _DIGEST_BYTES = 16
 _TAG_BYTES = 8
 _NAME = re.compile(r"(cc-[0-9a-f]{24})\.([0-9a-f]{32})(?:\.([0-9]{1,10})\.([0-9a-f]{16}))?")

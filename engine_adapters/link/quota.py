@@ -8,10 +8,11 @@ from engine_adapters.link.errors import QuotaError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryQuota:
-    """The most entries of a namespace, and the most tokens in all of them.
+    """The most entries of a model in a namespace, and the most tokens in all of them.
 
-    Each limit is for all models together. Two processes that make entries at the same moment may
-    exceed it by what they make.
+    What counts is what the model can read. Of entries of another one nobody but that one knows
+    which have expired, and what a writer did not finish is none. Two processes that make entries
+    at the same moment may exceed it by what they make.
     """
 
     entries_max: int = 10_000

@@ -27,7 +27,7 @@ from engine_adapters.runner.linking import open_linking
 from engine_adapters.runner.model.errors import RequestError
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.tokenizer import Tokenizer
-from engine_adapters.runner.options import at_least_one, seconds
+from engine_adapters.runner.options import at_least_one, seconds, time_to_live
 from engine_adapters.runner.states.state_format import CHUNK_TOKENS
 from engine_adapters.runner.turn import StoreOptions
 from kvstored_client import RAW
@@ -64,7 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="naive, full, attnlink-K, query-K, split-K or cacheblend-R (default: %(default)s)",
     )
     parser.add_argument("--max-new-tokens", type=at_least_one, default=64)
-    parser.add_argument("--ttl", type=at_least_one, metavar="SECONDS", help="of new entries")
+    parser.add_argument("--ttl", type=time_to_live, metavar="SECONDS", help="of new entries")
     parser.add_argument("--socket", help="session socket of the daemon")
     parser.add_argument("--salt", default="", help="narrows the namespace")
     parser.add_argument("--chunk-tokens", type=at_least_one, default=CHUNK_TOKENS)
@@ -98,7 +98,7 @@ def chunks_of(text: str, split: str, tokenizer: Tokenizer, *, split_tokens: int)
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Writes the report; raises LinkError, ModelError, RequestError, ValueError and OSError."""
+    """Writes the report; raises ModelError, RequestError, StepError, ValueError and OSError."""
     options = make_parser().parse_args(arguments)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -121,8 +121,8 @@ def run(arguments: Sequence[str]) -> None:
         codec=options.codec,
         least_wait_s=options.least_wait,
     )
-    with open_linking(model, options.model, store, token_budget=options.token_budget) as runner:
-        try:
+    try:
+        with open_linking(model, options.model, store, token_budget=options.token_budget) as runner:
             entry_ids = runner.generate_context_cache(chunks, ttl_s=options.ttl)
             opening = tokenizer.encode("")
             question = tokenizer.encode(options.prompt, is_continuation=True)
@@ -133,8 +133,8 @@ def run(arguments: Sequence[str]) -> None:
                     parts=parts, new_tokens_max=options.max_new_tokens, method=options.method
                 )
             )
-        except LinkError as error:
-            raise RequestError(str(error)) from error
+    except LinkError as error:
+        raise RequestError(str(error)) from error
     fields = {
         "entries": entry_ids,
         "prompt_tokens": completion.prompt_tokens,

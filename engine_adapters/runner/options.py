@@ -3,6 +3,8 @@
 import argparse
 import math
 
+from engine_adapters.link.entry import TTL_S_MAX
+
 
 def at_least_one(text: str) -> int:
     """A whole number above 0; raises ArgumentTypeError, which argparse reports."""
@@ -23,4 +25,12 @@ def seconds(text: str) -> float:
         value = math.nan
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, 0 or more")
+    return value
+
+
+def time_to_live(text: str) -> int:
+    """Whole seconds that an entry may last; raises ArgumentTypeError, which argparse reports."""
+    value = at_least_one(text)
+    if value > TTL_S_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than {TTL_S_MAX} seconds, a year")
     return value

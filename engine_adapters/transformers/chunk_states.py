@@ -50,9 +50,12 @@ class ChunkStates:
 
     def is_shape_of(self, states: Sequence[tuple[Tensor, Tensor]]) -> bool:
         """Whether keys and values of all layers are those of one sequence of this model."""
-        return len(states) == self.layout.layer_count and all(
-            tensor.dtype is self.dtype
-            and tensor.shape == (1, self.kv_head_count, tensor.shape[-2], self.head_dim)
+        if len(states) != self.layout.layer_count:
+            return False
+        # A call that failed half-way and was tried again leaves more tokens in the first layers.
+        shape = (1, self.kv_head_count, states[0][0].shape[-2], self.head_dim)
+        return all(
+            tensor.dtype is self.dtype and tensor.shape == shape
             for pair in states
             for tensor in pair
         )

@@ -68,6 +68,8 @@ def _layer_refusal(model: PreTrainedModel) -> str:
 
 
 def _tensor_refusal(model: nn.Module) -> str:
-    if any(tensor.is_meta for tensor in model.parameters()):
+    devices = {tensor.device for tensor in model.parameters()}
+    if any(device.type == "meta" for device in devices):
         return "some of its weights are not in memory"
-    return ""
+    # A hit brings the states of all layers to one device.
+    return "its weights are on several devices" if len(devices) > 1 else ""

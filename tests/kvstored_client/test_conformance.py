@@ -17,12 +17,6 @@ from tests.support.daemon import DaemonProcess
 Connect = Callable[..., Client]
 
 
-@pytest.fixture(scope="module")
-def daemon_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    with DaemonProcess(tmp_path_factory.mktemp("daemon")) as process:
-        yield process
-
-
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     return f"{request.node.name}-{time.monotonic_ns()}"
@@ -51,8 +45,8 @@ def connecting(make: Connect, name: str) -> Iterator[Connect]:
 
 class TestDaemon(ClientConformance):
     @pytest.fixture
-    def connect(self, daemon_process: DaemonProcess, name: str) -> Iterator[Connect]:
-        yield from connecting(lambda **options: Client(daemon_process.socket_path, **options), name)
+    def connect(self, shared_daemon: DaemonProcess, name: str) -> Iterator[Connect]:
+        yield from connecting(lambda **options: Client(shared_daemon.socket_path, **options), name)
 
 
 class TestMemoryClient(ClientConformance):

@@ -161,6 +161,18 @@ class ContinuedConversation:
         new_tokens = token_ids[len(self.conversation.token_ids) :]
         return self._store.conversations.end_turn(self.conversation, new_tokens, cuts)
 
+    def abandon(self) -> None:
+        """Forgets what a first turn that does not end has left. Waits for the store, on any thread.
+
+        That is a sequence of states, and perhaps nobody ever asks for its name again.
+        """
+        if self.conversation.words:
+            return
+        if self._store.saver is not None:
+            # Else it might make the sequence after this.
+            self._store.saver.finish()
+        self._store.client.sequences.delete(self.conversation.name)
+
     def _stored(self, conversation: Conversation) -> StoredStates:
         store = self._store
         return store.conversations.stored(

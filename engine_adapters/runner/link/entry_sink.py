@@ -14,27 +14,18 @@ _NAME_BYTES = 12
 class EntrySink:
     """As ``StateSink``: every request is the prompt of an entry.
 
-    A saver keeps complete chunks only, but of named sequences. So each request has a sequence with
-    a random name, which is flushed when the request ends; ``take_names`` tells which are not
-    needed any more. One thread only.
+    A saver keeps complete chunks only, but of conversations. So each request is one, which has a
+    random name and ends with it. One thread only.
     """
 
     def __init__(self, saver: StateSaver) -> None:
         self._saver = saver
-        self._names: list[str] = []
-
-    def take_names(self) -> list[str]:
-        """The names of sequences since the last call; their chunks stay without them."""
-        names, self._names = self._names, []
-        return names
 
     def begin_request(self, request_id: int, token_ids: Sequence[int], stored_tokens: int) -> None:
         """As ``StateSink``."""
-        name = f"entry-{secrets.token_hex(_NAME_BYTES)}"
-        self._names.append(name)
         self._saver.begin_conversation(
             request_id,
-            name,
+            f"entry-{secrets.token_hex(_NAME_BYTES)}",
             token_ids,
             (),
             stored_tokens,

@@ -61,13 +61,12 @@ class LinkRunner:
         self._layout = state_format.layout
         self._store = LinkStore(client, state_format, model) if store is None else store
         self._saver = StateSaver(client, state_format, device=model.device)
-        self._sink = EntrySink(self._saver)
         self._engine = Engine(
             model,
             cache_tokens=cache_tokens,
             token_budget=token_budget,
             requests_max=min(token_budget, 64),
-            sink=self._sink,
+            sink=EntrySink(self._saver),
             restorer=restorer,
         )
 
@@ -93,9 +92,7 @@ class LinkRunner:
         prompts = [(*sink_ids, *chunk) for chunk in found if chunk]
         self._compute([prompt for prompt in prompts if not self._is_stored(prompt)])
         made = {
-            chunk: self.entries.add(chunk, ttl_s=ttl_s, sink_ids=sink_ids, has_room=True)
-            if entry is None
-            else self.entries.renew(entry, ttl_s=ttl_s)
+            chunk: self.entries.keep(entry, chunk, ttl_s=ttl_s, sink_ids=sink_ids)
             for chunk, entry in found.items()
         }
         return [made[tuple(chunk)].entry_id for chunk in chunks]
@@ -146,8 +143,6 @@ class LinkRunner:
             self._run(numbers)
         finally:
             self._saver.finish()
-            for name in self._sink.take_names():
-                self._client.sequences.delete(name)
 
     def _queued(self, adding: Iterable[Callable[[], int]]) -> list[int]:
         """Numbers of requests that were added together: all of them, or none."""

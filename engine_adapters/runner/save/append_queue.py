@@ -39,7 +39,9 @@ class AppendQueue(SaveQueue):
                 # Its chunks stay, and are found by their keys.
                 sequences.delete(sequence.name)
         if not sequence.is_open and len(keys) * self._layout.chunk_tokens == first:
-            made = sequences.create(sequence.name, self._layout, keys=keys)
+            made = sequences.create(
+                sequence.name, self._layout, keys=keys, ephemeral=sequence.keeps_tail
+            )
             sequence.is_open = made is not None
         sequence.is_stopped = not sequence.is_open
 
@@ -92,6 +94,9 @@ class AppendQueue(SaveQueue):
         sequences, chunk_tokens = self._client.sequences, self._layout.chunk_tokens
         if sequence.is_kept:
             self._flush_kept(sequence)
+            if sequence.keeps_tail and sequence.is_open:
+                # Nothing can follow its tail, and its chunks are found by their keys.
+                sequences.delete(sequence.name)
             return
         tail_tokens = sequence.length_tokens % chunk_tokens
         whole_tokens = sequence.length_tokens - tail_tokens
@@ -111,7 +116,7 @@ class AppendQueue(SaveQueue):
         sequences.delete(sequence.name)
 
     def _flush_kept(self, sequence: SavedSequence) -> None:
-        """Makes the whole of a conversation's sequence durable, its tail included."""
+        """Makes the whole of a sequence that is kept durable, its tail included."""
         length = sequence.length_tokens
         if not sequence.is_open or length == sequence.first_token:
             return

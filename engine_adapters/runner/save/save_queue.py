@@ -41,8 +41,10 @@ class SavedSequence:
 
     One that ``is_kept`` is the conversation of its name: it outlives the request and has ``cuts``
     (live as well), its tail is flushed in the end, and it may begin inside a chunk, where the
-    store's sequence ends. With a codec there is no tail to flush: one that ``keeps_tail`` has its
-    last tokens put as a short chunk.
+    store's sequence ends. With a codec there is no tail to flush.
+
+    One that ``keeps_tail`` besides is of a request alone: its last tokens are stored as a short
+    chunk, with a codec too, and the store's sequence ends with the request, or with the session.
     """
 
     name: str

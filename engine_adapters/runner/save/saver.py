@@ -92,8 +92,8 @@ class StateSaver:
 
         ``token_ids`` are all that it ever had. ``stored_tokens`` may end inside a chunk where the
         store's sequence does (``is_tail_stored``); else what is computed of that chunk is not
-        saved. With a codec its last tokens, which complete no chunk, are saved where it
-        ``keeps_tail``: nothing can follow them.
+        saved. One that ``keeps_tail`` is no conversation and ends with the request: its last tokens
+        are saved with a codec, too, though they complete no chunk.
         """
         if not is_tail_stored:
             stored_tokens += -stored_tokens % self._format.layout.chunk_tokens

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from engine_adapters.server.http.caches import Caches
+from engine_adapters.server.http.conversations import Conversations
 from engine_adapters.server.http.failures import as_api_error
 from engine_adapters.server.http.service import Service
 from engine_adapters.server.http.texts import Texts
@@ -17,6 +18,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def make_application(service: Service) -> web.Application:
     """Run it with ``handler_cancellation``: so a client that goes away ends its request."""
     texts, caches, watching = Texts(service), Caches(service), Watching(service)
+    conversations = Conversations(service)
     application = web.Application(
         client_max_size=service.limits.body_bytes, middlewares=[_watched(service)]
     )
@@ -30,6 +32,7 @@ def make_application(service: Service) -> web.Application:
             web.get("/v1/context_caches", caches.show_all),
             web.get("/v1/context_caches/{entry_id}", caches.show),
             web.delete("/v1/context_caches/{entry_id}", caches.delete),
+            web.delete("/v1/conversations/{name:.+}", conversations.delete),
             web.get("/metrics", watching.metrics),
             web.get("/healthz", watching.health),
         ]

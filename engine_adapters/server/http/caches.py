@@ -89,12 +89,9 @@ class Caches:
                 )
                 if not await service.in_thread(partial(namespace.has_states, token_ids)):
                     await self._compute(namespace, token_ids, making)
-                entries = namespace.entries
-                if found is None:
-                    return await service.in_thread(
-                        partial(entries.add, token_ids, ttl_s=asked.ttl_s, has_room=True)
-                    )
-                return await service.in_thread(partial(entries.renew, found, ttl_s=asked.ttl_s))
+                return await service.in_thread(
+                    partial(namespace.entries.keep, found, token_ids, ttl_s=asked.ttl_s)
+                )
         finally:
             service.admission.leave()
 
@@ -102,18 +99,17 @@ class Caches:
         """Computes and stores the states of an entry."""
         if not making.is_wanted:
             raise AbortedError
-        prompt, name = namespace.entry_prompt(token_ids)
         answer = Answer(lambda _: "")
         making.job = Job(
             prompt=token_ids,
             new_tokens_max=1,
             listener=answer,
             saver=namespace.saver,
-            conversation=prompt,
+            conversation=namespace.entry_prompt(token_ids),
         )
         self._service.engine.submit(making.job)
         outcome = await answer.ended
-        await self._service.in_thread(partial(namespace.finish_entry, name))
+        await self._service.in_thread(namespace.saver.finish)
         if outcome is None:
             raise AbortedError
         if isinstance(outcome, Exception):

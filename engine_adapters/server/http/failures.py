@@ -4,7 +4,11 @@ import logging
 
 from aiohttp import web
 
-from engine_adapters.conversation.errors import ConversationError
+from engine_adapters.conversation.errors import (
+    ConversationError,
+    LostWordsError,
+    OtherModelError,
+)
 from engine_adapters.link.errors import ExpiredError, LinkError, LostEntryError, QuotaError
 from engine_adapters.runner.model.errors import RequestError
 from engine_adapters.server.http.turn import AbortedError
@@ -40,6 +44,17 @@ def as_api_error(error: Exception) -> ApiError:
         case AbortedError():
             return ApiError(
                 "the server stops before the answer is complete", status=503, kind=FAILED
+            )
+        case LostWordsError():
+            message = (
+                "the store has lost the words of this conversation; start one of another name with "
+                "the text that you have of it, or delete this one first"
+            )
+            return ApiError(message, status=410, parameter="conversation", code="conversation_lost")
+        case OtherModelError():
+            message = "this conversation belongs to another model; use another name, or delete it"
+            return ApiError(
+                message, status=409, parameter="conversation", code="conversation_of_other_model"
             )
         case ConversationError() | LinkError():
             return ApiError(str(error), status=503, kind=FAILED)

@@ -144,13 +144,16 @@ class Prompts:
         """A prompt that the limits allow, and that fits the window with its answer."""
         count = len(token_ids)
         self._check_length(count, parameter)
-        room = self._model.window_tokens - count
+        # A conversation is cut where it exceeds the window, unless positions are learned.
+        is_cut = talk is not None and self._model.config.rotary is not None
+        told = 0 if talk is None or is_cut else len(talk.told.token_ids)
+        room = self._model.window_tokens - told - count
         if new_tokens_max is None:
             new_tokens_max = min(self._limits.new_tokens, max(1, room))
-        # A conversation is cut where it exceeds the window.
-        if new_tokens_max > room and talk is None:
+        if new_tokens_max > room and not is_cut:
+            said = f"{told} tokens of the conversation, " if told else ""
             raise _too_long(
-                f"{count} prompt tokens and {new_tokens_max} new ones exceed the window of "
+                f"{said}{count} prompt tokens and {new_tokens_max} new ones exceed the window of "
                 f"{self._model.window_tokens}",
                 parameter,
             )

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from engine_adapters.server.http.conversations import check_free
 from engine_adapters.server.http.failures import as_api_error
 from engine_adapters.server.http.prompts import Prompt, Prompts
 from engine_adapters.server.http.service import Service
 from engine_adapters.server.http.turn import Turn
-from engine_adapters.server.protocol.api_error import ApiError
 from engine_adapters.server.protocol.chat_request import read_chat_request
 from engine_adapters.server.protocol.events import DONE, event
 from engine_adapters.server.protocol.generation import Generation
@@ -85,13 +85,8 @@ class Texts:
     ) -> AsyncIterator[Turn]:
         """Runs a request from its admission on; aborts it where the body ends before it."""
         name = generation.conversation
-        if name is not None and name in namespace.talking:
-            raise ApiError(
-                f"a turn of conversation {name!r} is not over yet; send the next one then",
-                status=409,
-                parameter="conversation",
-                code="conversation_busy",
-            )
+        if name is not None:
+            check_free(namespace, name)
         self._service.admission.enter()
         if name is not None:
             namespace.talking.add(name)

@@ -84,10 +84,10 @@ class Turn:
         talk = self._prompt.conversation
         try:
             outcome = await self._answer.ended
-            if outcome is None:
-                raise AbortedError
-            if isinstance(outcome, Exception):
-                raise outcome
+            if outcome is None or isinstance(outcome, Exception):
+                if talk is not None:
+                    await self._service.in_thread(talk.abandon)
+                raise AbortedError() if outcome is None else outcome
             if talk is not None:
                 await self._service.in_thread(
                     partial(talk.end_turn, outcome.token_ids, outcome.cuts)

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
+from engine_adapters.link.entry import TTL_S_MAX
 from engine_adapters.server.protocol.chat_request import Message, read_messages
 from engine_adapters.server.protocol.fields import Fields
-
-TTL_S_MAX = 365 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,3 +105,8 @@ def cache_reply(entry_id: str, *, token_count: int, created_s: int, expires_s: i
 def deleted_reply(entry_id: str) -> Reply:
     """A context cache that there is no more."""
     return {"id": entry_id, "object": "context_cache.deleted", "deleted": True}
+
+
+def deleted_conversation_reply(name: str) -> Reply:
+    """A conversation that there is no more."""
+    return {"id": name, "object": "conversation.deleted", "deleted": True}

@@ -27,6 +27,9 @@ class EngineThread:
         self._engine = engine
         self._sink = sink
         self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._ordering = threading.Lock()
+        self._is_over = False
+        """Whether nobody reads orders any more; changed and looked at with the lock."""
         self._jobs: dict[int, Job] = {}
         self._failure: Exception | None = None
         self._is_stopped = False
@@ -39,20 +42,31 @@ class EngineThread:
         return self._failure is None and self._thread.is_alive()
 
     def submit(self, job: Job) -> None:
-        """Queues a job."""
-        self._orders.put(lambda: self._add(job))
+        """Queues a job; one that comes after the end of the thread ends at once."""
+        if not self._order(lambda: self._add(job)):
+            self._add(job)
 
     def abort(self, job: Job) -> None:
         """Ends a job that nobody wants any more; nothing happens where it is over."""
-        self._orders.put(lambda: self._abort(job))
+        # After the end of the thread every job is.
+        self._order(lambda: self._abort(job))
 
     def stop(self) -> None:
         """Aborts all jobs and waits for the end of the thread."""
-        self._orders.put(self._stop)
+        self._order(self._stop)
         self._thread.join()
-        # What came after that ends as well.
-        while not self._orders.empty():
-            self._orders.get()()
+        with self._ordering:
+            self._is_over = True
+            # What came too late for the thread ends as well, and nothing can come after it.
+            while not self._orders.empty():
+                self._orders.get()()
+
+    def _order(self, order: Callable[[], None]) -> bool:
+        """Has the thread do it between two steps; False where nobody would read the order."""
+        with self._ordering:
+            if not self._is_over:
+                self._orders.put(order)
+            return not self._is_over
 
     def _run(self) -> None:
         while not self._is_stopped:

@@ -74,26 +74,22 @@ class Namespace:
         )
 
     def conversation(self, name: str) -> ContinuedConversation:
-        """The conversation that clients of this namespace know by that name; waits for the store.
+        """The conversation that clients of this namespace call so; waits for the store."""
+        return self.conversations.open(self.stored_name(name))
 
-        Sequences of all salts have their names in common, so it has a name of its own there.
-        """
+    def stored_name(self, name: str) -> str:
+        """That of a conversation among the sequences of all salts, which have names in common."""
         digest = hashlib.sha256(self.salt.encode()).hexdigest()[:DIGEST_CHARACTERS]
-        return self.conversations.open(f"{digest}/{name}")
+        return f"{digest}/{name}"
 
     def prompt(self, token_ids: Sequence[int]) -> StoredPrompt:
         """A prompt on its own, whose states are restored and saved."""
         return StoredPrompt(token_ids, self.restorer, self.saver)
 
-    def entry_prompt(self, token_ids: Sequence[int]) -> tuple[StoredPrompt, str]:
-        """The same for an entry, of which every token is saved, and the sequence that it makes."""
+    def entry_prompt(self, token_ids: Sequence[int]) -> StoredPrompt:
+        """The same for an entry, of which every token is saved."""
         name = f"entry-{secrets.token_hex(NAME_BYTES)}"
-        return StoredPrompt(token_ids, self.restorer, self.saver, kept_name=name), name
-
-    def finish_entry(self, name: str) -> None:
-        """Waits until an entry is saved, and forgets the sequence; its chunks stay."""
-        self.saver.finish()
-        self.client.sequences.delete(name)
+        return StoredPrompt(token_ids, self.restorer, self.saver, entry_name=name)
 
     def has_states(self, token_ids: Sequence[int]) -> bool:
         """Whether all states of an entry are stored; waits for the store."""

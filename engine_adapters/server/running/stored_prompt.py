@@ -26,16 +26,16 @@ class StoredPrompt:
         restorer: Restorer,
         saver: StateSaver,
         *,
-        kept_name: str | None = None,
+        entry_name: str | None = None,
     ) -> None:
-        """With a ``kept_name`` the last, incomplete chunk is saved as well.
+        """With an ``entry_name`` the last, incomplete chunk is saved as well.
 
-        The store has a sequence of that name afterwards.
+        No other request that is being saved has that name.
         """
         self._prompt = prompt
         self._restorer = restorer
         self._saver = saver
-        self._kept_name = kept_name
+        self._entry_name = entry_name
 
     def queue(self, place: int | None) -> None:
         """As ``Conversing``; nobody follows a single prompt."""
@@ -51,12 +51,12 @@ class StoredPrompt:
         self, request_id: int, token_ids: Sequence[int], cuts: Sequence[Cut], stored_tokens: int
     ) -> None:
         """As ``Conversing``."""
-        if self._kept_name is None:
+        if self._entry_name is None:
             self._saver.begin_request(request_id, token_ids, stored_tokens)
         else:
             self._saver.begin_conversation(
                 request_id,
-                self._kept_name,
+                self._entry_name,
                 token_ids,
                 cuts,
                 stored_tokens,

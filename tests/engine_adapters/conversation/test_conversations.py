@@ -63,7 +63,20 @@ def save_states(client: MemoryClient, talk: Conversation, stop: int, *, flushes:
 def test_a_new_name_is_an_empty_conversation(talks: Conversations) -> None:
     talk = talks.open(NAME)
     assert (talk.token_ids, talk.cuts, talk.computed_tokens) == ((), (), 0)
+
+
+def test_a_conversation_without_a_turn_stayed_for_ever(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    """Bug: opening made its sequence, though a turn may never end, and the names are counted."""
+    talk = talks.open(NAME)
+    assert client.sequences.list() == []
+    with pytest.raises(ConversationError, match="could not be forked"):
+        talks.fork(NAME, "a fork")
+    assert not talks.delete(NAME)
+    talk = talks.end_turn(talk, [1, 2])
     assert talks.names() == [NAME]
+    assert talks.open(NAME) == talk
 
 
 def test_what_was_said_is_there_for_another_client(

@@ -10,7 +10,7 @@ from engine_adapters.link.entries import NAME_SUFFIX, Entries, Entry
 from engine_adapters.link.entry import EntryTitle
 from engine_adapters.link.errors import ExpiredError, LinkError, LostEntryError, QuotaError
 from engine_adapters.link.quota import EntryQuota
-from kvstored_client import SequenceInfo
+from kvstored_client import Reason, SequenceInfo
 from kvstored_client.testing import CallName, MemoryClient, MemoryStore
 
 MODEL = "a model"
@@ -289,3 +289,110 @@ def test_an_entry_was_ended_where_the_store_did_not_answer(
     store.faults.silent.clear()
     assert entries.get(entry.entry_id) == entry
     assert entries.expire(entry.entry_id)
+
+
+def test_a_renewal_made_a_dead_id(
+    client: MemoryClient, entries: Entries, store: MemoryStore
+) -> None:
+    """Bug: of an entry that had just ended it made a sequence, which said only when it is over."""
+    entry = entries.add([1], ttl_s=5)
+    assert Entries(client, MODEL).expire(entry.entry_id)
+    with pytest.raises(ExpiredError):
+        entries.renew(entry, ttl_s=50)
+    assert not store.sequences
+
+
+@pytest.mark.parametrize("is_ended", [True, False], ids=["ended", "expired"])
+def test_what_ends_before_it_is_kept_is_made_once_more(
+    client: MemoryClient, clock: Clock, is_ended: bool
+) -> None:
+    entries = Entries(client, MODEL, clock=clock, quota=EntryQuota(entries_max=1))
+    entry = entries.add([1], ttl_s=5)
+    found = entries.look_up([[1]])[(1,)]
+    assert found == entry
+    if is_ended:
+        assert Entries(client, MODEL, clock=clock).expire(entry.entry_id)
+    else:
+        clock.now_s += 5
+    kept = entries.keep(found, [1], ttl_s=50)
+    assert kept.entry_id != entry.entry_id
+    assert entries.list() == [kept]
+    assert len(client.sequences.list()) == 1
+    assert entries.keep(kept, [1], ttl_s=60).entry_id == kept.entry_id
+    with pytest.raises(ExpiredError):
+        entries.get(entry.entry_id)
+
+
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "not yet deleted"])
+def test_an_entry_that_could_not_be_written_kept_its_name(
+    client: MemoryClient, store: MemoryStore, clock: Clock, is_deleted: bool
+) -> None:
+    """Bug: it was in no list, so nobody could end it, and it took a place of the quota for good."""
+    entries = Entries(client, MODEL, clock=clock, quota=EntryQuota(entries_max=1))
+    store.faults.append_rejection = lambda *_: Reason.DRAM_FULL
+    if not is_deleted:
+        store.faults.silent.add(CallName.SEQUENCE_DELETE)
+    with pytest.raises(LinkError, match="DRAM_FULL"):
+        entries.add([1])
+    assert bool(store.sequences) is not is_deleted
+    store.faults.append_rejection = lambda *_: None
+    store.faults.silent.clear()
+    entry = entries.add([2])
+    assert entries.list() == [entry]
+    assert len(store.sequences) == 1
+
+
+def test_an_entry_that_cannot_be_mended_ends(
+    client: MemoryClient, store: MemoryStore, entries: Entries
+) -> None:
+    entry = entries.add([1])
+    store.chunks.clear()
+    store.faults.append_rejection = lambda *_: Reason.DRAM_FULL
+    with pytest.raises(LinkError, match="DRAM_FULL"):
+        entries.look_up([[1]])
+    assert not store.sequences
+    with pytest.raises(ExpiredError):
+        entries.get(entry.entry_id)
+
+
+def test_an_entry_whose_writer_was_killed_took_a_place_for_good(
+    client: MemoryClient, clock: Clock
+) -> None:
+    """Bug: so did all that were left so, until nobody could make an entry any more."""
+    writer = Entries(client, MODEL, clock=clock)
+    journal = Journal(client, MODEL, kind="context cache", suffix=NAME_SUFFIX)
+    unfinished = str(writer._title("cc-" + 24 * "0", [1, 2], ()))
+    journal.open(unfinished)
+    entries = Entries(client, MODEL, clock=clock, quota=EntryQuota(entries_max=1))
+    entry = entries.add([3])
+    assert entries.list() == [entry]
+    with pytest.raises(QuotaError, match="would have 2 entries"):
+        entries.add([4])
+    # It may be one that somebody writes this very moment: then that goes on.
+    assert journal.read(unfinished) == ()
+
+
+def test_expired_entries_of_another_model_took_places_for_good(
+    client: MemoryClient, store: MemoryStore, clock: Clock
+) -> None:
+    """Bug: only a process with that model could tell, and perhaps there is none any more."""
+    theirs = Entries(client, "another model", clock=clock)
+    old = [theirs.add([number], ttl_s=5) for number in range(2)]
+    clock.now_s += 5
+    quota = EntryQuota(entries_max=2)
+    entries = Entries(client, MODEL, clock=clock, quota=quota)
+    made = [entries.add([number]) for number in range(2)]
+    assert sorted(entry.entry_id for entry in entries.list()) == sorted(
+        entry.entry_id for entry in made
+    )
+    with pytest.raises(QuotaError, match="would have 3 entries"):
+        entries.add([2])
+    # Their own model may have them, for all that is known here.
+    assert {entry.entry_id for entry in old} <= {
+        name.partition(".")[0] for name in client.sequences.list()
+    }
+    # And each is looked at once, not for every new entry.
+    assert entries.expire(made[0].entry_id)
+    store.call_counts.clear()
+    entries.add([2])
+    assert not store.call_counts[CallName.READ]

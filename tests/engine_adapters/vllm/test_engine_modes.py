@@ -12,8 +12,8 @@ from engine_adapters.restore import CostProfile, save_profile
 from engine_adapters.vllm.settings.support import CAKE_SCHEDULER, HIDDEN_WORKER
 from engine_adapters.vllm.testing.engine_arguments import transfer_config
 from tests.engine_adapters.vllm.warm_engine import WarmEngine
+from tests.support import labs
 from tests.support.daemon import DaemonProcess
-from tests.support.scale import Scale, at
 
 pytestmark = pytest.mark.timeout(900)
 """Two engines start before the first test."""
@@ -165,7 +165,7 @@ def test_auto_stores_hidden_states_where_measured_costs_say_so(
     assert engine.counted("projected_tokens") == STORED
 
 
-@at(Scale.LONG)
+@labs.LATE_COPIES.marker()
 @pytest.mark.parametrize(
     ("mode", "changes"),
     [

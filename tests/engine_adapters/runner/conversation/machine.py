@@ -97,7 +97,7 @@ class ConversationMachine(RuleBasedStateMachine):
         """After they were read: who adds a turn has them, and puts them again."""
         chance = random.Random(dice)
         name = self.some_talk(chance)
-        tail = self.store.sequences[name + NAME_SUFFIX, 0].durable_tail
+        tail = self.words_tail(name)
         self.moments.evicted_key = tail[0] if tail else b""
         self.take_turn(name, chance, None)
 
@@ -124,6 +124,9 @@ class ConversationMachine(RuleBasedStateMachine):
         if len(self.talks) == TALKS_MAX:
             return
         name, new_name = self.some_talk(random.Random(dice)), f"talk {self.made + 1}"
+        if not self.talks[name].token_ids:
+            # Its first turn was killed: the store may have no sequence of it.
+            return
         with self.action(kill):
             self.engine.conversations.fork(name, new_name)
         if self.moments.has_happened:
@@ -155,7 +158,7 @@ class ConversationMachine(RuleBasedStateMachine):
     def lose_token_ids(self, dice: int) -> None:
         """Nothing can compute them again, so opening raises; then they are back."""
         name = self.some_talk(random.Random(dice))
-        tail = self.store.sequences[name + NAME_SUFFIX, 0].durable_tail
+        tail = self.words_tail(name)
         if tail is None:
             return
         chunk = self.store.chunks.pop(tail[0])
@@ -259,6 +262,11 @@ class ConversationMachine(RuleBasedStateMachine):
         if not self.talks:
             self.begin_one(chance, None)
         return chance.choice(sorted(self.talks))
+
+    def words_tail(self, name: str) -> tuple[bytes, int] | None:
+        """The last, short chunk of token ids; None also where no turn of it has ended."""
+        sequence = self.store.sequences.get((name + NAME_SUFFIX, 0))
+        return None if sequence is None else sequence.durable_tail
 
     def stored_keys(self) -> list[bytes]:
         """Of chunks of states."""

@@ -15,6 +15,7 @@ from transformers import LlamaForCausalLM
 from engine_adapters.conversation.conversations import Conversations
 from engine_adapters.conversation.errors import ConversationError
 from engine_adapters.conversation.history import dropped
+from engine_adapters.conversation.journal import NAME_SUFFIX
 from engine_adapters.restore import LayerSchedule, Preload, Source
 from engine_adapters.runner.conversation.continued import ConversationStore
 from engine_adapters.runner.engine.engine import Engine
@@ -150,6 +151,28 @@ def test_a_turn_that_never_ended_has_not_happened(make_lab: Any) -> None:
         talks.close()
     lab.turn(prompt_of(1, 10), 9)
     lab.turn(prompt_of(2, 3), 4)
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_first_turn_without_an_end_left_its_states(make_lab: Any, turns: int) -> None:
+    """Bug: the store kept a sequence of a name that perhaps nobody ever asks for again."""
+    lab: Lab = make_lab()
+    for number in range(turns):
+        lab.turn(prompt_of(number, 10), 9)
+    with MemoryClient(lab.store) as client:
+        saver = StateSaver(client, lab.state_format)
+        talks = ConversationStore(client, lab.state_format, lab.model, saver=saver)
+        engine = Engine(lab.model, cache_tokens=WINDOW, sink=saver)
+        talk = talks.open(NAME)
+        engine.add_request([1] * 13, new_tokens_max=9, conversation=talk)
+        engine.run()
+        saver.finish()
+        assert NAME in client.sequences.list()
+        talk.abandon()
+        assert client.sequences.list() == [NAME, NAME + NAME_SUFFIX] * turns
+        saver.close()
+        talks.close()
+    lab.turn(prompt_of(turns, 10), 9)
 
 
 def test_a_fresh_prompt_of_what_a_cut_has_left_is_computed(make_lab: Any) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from engine_adapters.runner import turn
 from engine_adapters.runner.link_command import SPLITS
+from engine_adapters.runner.model.model_config import Family
+from engine_adapters.runner.model.random_model import RandomModelShape, write_random_model
 from tests.engine_adapters.runner.memory import check_released, make_store
 from tests.engine_adapters.runner.test_main import TEXT, CliClient, call, random_model
 
@@ -102,3 +104,41 @@ def test_what_cannot_be_linked_is_said_in_one_sentence(
 ) -> None:
     assert call(monkeypatch, "link", "--model", random_model, "--prompt", "a", *arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_model_that_cannot_link_ended_with_a_traceback(
+    documents: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bug: opening the runner raises that error, and only what follows was looked after."""
+    shape = RandomModelShape(
+        hidden_size=64,
+        intermediate_size=96,
+        layer_count=2,
+        head_count=4,
+        kv_head_count=4,
+        position_count=2048,
+        family=Family.OPT,
+    )
+    write_random_model(tmp_path / "opt", shape, [TEXT])
+    assert call(monkeypatch, "link", "--model", tmp_path / "opt", "--prompt", "a") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("runner: this model cannot link entries")
+    assert error.count("\n") == 1
+
+
+def test_a_time_to_live_that_no_entry_can_have_was_found_out_after_computing(
+    random_model: Path,
+    documents: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bug: it ended with an OverflowError, and with states that no entry has."""
+    arguments = ["link", "--model", random_model, "--prompt", "a", "--document", documents[0]]
+    with pytest.raises(SystemExit) as caught:
+        call(monkeypatch, *arguments, "--ttl", 5_000_000_000)
+    assert caught.value.code == 2
+    assert "argument --ttl: '5000000000' is more than 31536000" in capsys.readouterr().err
+    assert not CliClient.store_of_test.requests

@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
+from engine_adapters.link.entries import NAME_SUFFIX, Entries
 from engine_adapters.link.errors import ExpiredError, LinkError
 from engine_adapters.restore import Source
 from engine_adapters.runner.link.link_runner import LinkRequest
-from engine_adapters.runner.link.linked_prompt import EntryName
+from engine_adapters.runner.link.linked_prompt import EntryName, PromptPart
 from engine_adapters.runner.model.errors import RequestError
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_client.testing import MemoryClient
+from kvstored_client.testing import CallName, MemoryClient
 from tests.engine_adapters.runner.checkpoints import write_llama, write_opt
 from tests.engine_adapters.runner.link.lab import (
     CACHE_TOKENS,
@@ -190,6 +191,41 @@ def test_no_sequence_of_states_stays(make_lab: Any) -> None:
     lab.generate([ids(9, 1), ids(5, 2)])
     with MemoryClient(lab.store) as client:
         assert all(name.endswith("/context-cache") for name in client.sequences.list())
+
+
+def test_a_sequence_of_states_stayed_where_nobody_deleted_it(make_lab: Any) -> None:
+    """Bug: after a kill, or with a store that was away for a moment, its name stayed for ever."""
+    lab: LinkLab = make_lab()
+    lab.store.faults.silent.add(CallName.SEQUENCE_DELETE)
+    first, second = lab.generate([ids(9, 1), ids(5, 2)])
+    lab.store.faults.silent.clear()
+    assert all(name.endswith(NAME_SUFFIX) for name, _ in lab.store.sequences)
+    # Their last tokens, which complete no chunk, are stored all the same.
+    named: list[PromptPart] = [EntryName(first), EntryName(second), ids(2, 50)]
+    linked = lab.check([entry(9, 1), entry(5, 2), new(2)], "naive", named=named)
+    assert linked.completion.restore.restored_tokens == 14
+
+
+def test_an_entry_that_ended_while_it_was_made_again_had_a_dead_id(
+    make_lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the renewal made a sequence of that name, with nothing in it but when it is over."""
+    lab: LinkLab = make_lab()
+    with MemoryClient(lab.store) as client, lab.runner(client) as runner:
+        (before,) = runner.generate_context_cache([ids(9, 1)], ttl_s=1000)
+        look_up = runner.entries.look_up
+
+        def look_up_and_end(*arguments: Any, **options: Any) -> Any:
+            found = look_up(*arguments, **options)
+            assert Entries(client, lab.state_format.layout.model).expire(before)
+            return found
+
+        monkeypatch.setattr(runner.entries, "look_up", look_up_and_end)
+        (after,) = runner.generate_context_cache([ids(9, 1)], ttl_s=2000)
+        assert [one.entry_id for one in runner.entries.list()] == [after]
+        assert len(client.sequences.list()) == 1
+    linked = lab.check([entry(9, 1), new(2)], "naive", named=[EntryName(after), ids(2, 50)])
+    assert linked.completion.restore.restored_tokens == 9
 
 
 def test_prompts_run_together(make_lab: Any) -> None:

@@ -141,3 +141,38 @@ def test_the_tail_that_is_kept_has_the_key_of_its_cuts(
             namespace=client.namespace, layout=layout, token_ids=said, cuts=[cut]
         )
         first = stop
+
+
+def test_a_sequence_that_keeps_its_tail_outlived_its_request(
+    state_format: StateFormat, make_tokens: Callable[[int, int], list[int]]
+) -> None:
+    """Bug: it had a name in the store until somebody deleted it: after a kill nobody did."""
+    client = MemoryClient(make_store())
+    tokens = make_tokens(2 * CHUNK_TOKENS + 3, 1)
+    saver = StateSaver(client, state_format)
+    saver.begin_conversation(0, "an entry", tokens, (), 0, is_tail_stored=False, keeps_tail=True)
+    save_rows(saver, 0, len(tokens), 0)
+    saver.finish()
+    assert [sequence.length_tokens for sequence in client.store.sequences.values()] == [len(tokens)]
+    # Where the process ended here, it would end with its session.
+    assert client.sequences.list() == []
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=len(tokens))
+    assert not client.store.sequences
+    keys = history_keys(namespace=client.namespace, layout=state_format.layout, token_ids=tokens)
+    assert set(client.store.chunks) == set(keys)
+    saver.close()
+
+
+def test_a_sequence_that_keeps_its_tail_and_got_no_rows_ends_as_well(
+    state_format: StateFormat, make_tokens: Callable[[int, int], list[int]]
+) -> None:
+    client = MemoryClient(make_store())
+    saver = StateSaver(client, state_format)
+    saver.begin_conversation(
+        0, "an entry", make_tokens(3, 1), (), 0, is_tail_stored=False, keeps_tail=True
+    )
+    saver.end_request(0)
+    saver.finish()
+    assert not client.store.sequences
+    saver.close()

@@ -1,6 +1,7 @@
 """Context caches over HTTP, and who may name them."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from transformers import LlamaForCausalLM
 from engine_adapters.runner.link.link_runner import LinkRequest, LinkRunner
 from engine_adapters.runner.link.linked_prompt import EntryName, PromptPart
 from engine_adapters.runner.model.tokenizer import Tokenizer
+from engine_adapters.server.running.namespace import Namespace
 from kvstored_client.testing import MemoryClient
 from tests.engine_adapters.runner.link.lab import expected_logits
 from tests.engine_adapters.runner.link.reference import DenseLlama, ReferencePart
@@ -167,6 +169,25 @@ async def test_a_cache_whose_text_was_lost_was_lost_for_good(lab: ServerLab) -> 
         assert (await served.client.delete(f"{CACHES}/{made['id']}")).status == 200
         assert (await served.client.get(f"{CACHES}/{made['id']}")).status == 404
         assert (await served.client.delete(f"{CACHES}/{made['id']}")).status == 404
+
+
+async def test_a_cache_that_ended_while_it_was_made_again_was_none(
+    lab: ServerLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: who made it heard of it with 404, or, if another server had ended it, got a dead id."""
+    async with lab.serve() as served:
+        made = await served.ask(CACHES, text=TEXT, ttl_s=60)
+        has_states = Namespace.has_states
+
+        def end_and_look(self: Namespace, token_ids: Sequence[int]) -> bool:
+            assert self.entries.expire(made["id"])
+            return has_states(self, token_ids)
+
+        with monkeypatch.context() as ending:
+            ending.setattr(Namespace, "has_states", end_and_look)
+            again = await served.ask(CACHES, text=TEXT, ttl_s=120)
+        assert again["id"] != made["id"]
+        assert (await served.client.get(f"{CACHES}/{again['id']}")).status == 200
 
 
 def lose_text(lab: ServerLab, entry_id: str) -> None:

@@ -1,9 +1,20 @@
 """Conversations over HTTP: the client sends the new turn only."""
 
+import asyncio
+import threading
 from typing import Any
+from urllib.parse import quote
 
+import pytest
+from aiohttp import ClientResponse
+
+from engine_adapters.conversation.journal import NAME_SUFFIX
 from engine_adapters.runner.model.tokenizer import Tokenizer
-from tests.engine_adapters.server.lab import TEXT, USER, ServerLab
+from engine_adapters.server.protocol.generation import NAME_BYTES
+from engine_adapters.server.protocol.limits import Limits
+from kvstored_protos.v1.sequence_pb2 import SequenceRequest
+from tests.engine_adapters.runner.memory import at
+from tests.engine_adapters.server.lab import TEXT, USER, WAIT_S, Served, ServerLab
 
 CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SAID: dict[str, Any] = {"conversation": "talk", "max_tokens": 12, "temperature": 0}
@@ -58,3 +69,105 @@ async def test_a_turn_that_nobody_waits_for_did_not_happen(lab: ServerLab) -> No
         tokenizer = Tokenizer.from_directory(lab.directory)
         opening = tokenizer.encode(f"user: {USER['content']}\nassistant: ")
         assert first["usage"]["prompt_tokens"] == len(opening)
+
+
+async def test_a_first_turn_that_was_refused_left_a_name_for_ever(lab: ServerLab) -> None:
+    """Bug: it was made before the prompt was looked at; all keys together have so many names."""
+    async with lab.serve(limits=Limits(prompt_tokens=5)) as served:
+        status, error = await served.refused(CHATS, messages=[USER], **SAID)
+        assert (status, error["code"]) == (400, "context_length_exceeded")
+        assert not lab.store.sequences
+
+
+async def test_a_first_turn_whose_client_went_away_left_a_name_for_ever(lab: ServerLab) -> None:
+    """Bug: the store kept one for words that never came, and one for states of no turn."""
+    async with lab.serve() as served:
+        running = await served.post(
+            CHATS, messages=[USER], **{**SAID, "max_tokens": 900}, stream=True
+        )
+        await running.content.readany()
+        running.close()
+        await served.idle()
+        assert not lab.store.sequences
+
+
+@pytest.mark.parametrize("name", ["talk", "a/b c?"])
+async def test_a_conversation_could_not_be_deleted(lab: ServerLab, name: str) -> None:
+    """Bug: its names stayed for ever. One of another key is none."""
+    said = {**SAID, "conversation": name}
+    async with lab.serve(keys={"one": "a", "two": "b", "three": "a"}) as served:
+        first = await served.ask(CHATS, key="one", messages=[USER], **said)
+        assert (await delete(served, name, key="no")).status == 401
+        assert (await delete(served, name, key="two")).status == 404
+        async with await delete(served, name, key="three") as response:
+            assert await response.json() == {
+                "id": name,
+                "object": "conversation.deleted",
+                "deleted": True,
+            }
+        assert not lab.store.sequences
+        async with await delete(served, name, key="one") as response:
+            error = (await response.json())["error"]
+            assert (response.status, error["code"]) == (404, "conversation_not_found")
+        again = await served.ask(CHATS, key="one", messages=[USER], **said)
+        assert again["usage"]["prompt_tokens"] == first["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize("ending", [NAME_SUFFIX, "x" * NAME_BYTES])
+async def test_what_no_conversation_is_named_is_not_deleted(lab: ServerLab, ending: str) -> None:
+    """The words of one have the name of their sequence, and longer names the store has not."""
+    async with lab.serve() as served:
+        await served.ask(CHATS, messages=[USER], **SAID)
+        kept = set(lab.store.sequences)
+        assert (await delete(served, f"talk{ending}")).status == 404
+        assert set(lab.store.sequences) == kept
+
+
+async def test_a_conversation_is_not_deleted_within_a_turn(lab: ServerLab) -> None:
+    async with lab.serve() as served:
+        running = await served.post(
+            CHATS, messages=[USER], **{**SAID, "max_tokens": 900}, stream=True
+        )
+        async with await delete(served, "talk") as response:
+            error = (await response.json())["error"]
+            assert (response.status, error["code"]) == (409, "conversation_busy")
+        running.close()
+        await served.idle()
+        assert (await delete(served, "talk")).status == 404
+
+
+async def test_no_turn_begins_while_its_conversation_is_deleted(lab: ServerLab) -> None:
+    began, goes_on = threading.Event(), threading.Event()
+
+    def block() -> None:
+        began.set()
+        assert goes_on.wait(WAIT_S)
+
+    async with lab.serve() as served:
+        await served.ask(CHATS, messages=[USER], **SAID)
+        lab.store.faults.before = at(SequenceRequest, block)
+        deleting = asyncio.create_task(delete(served, "talk"))
+        assert await asyncio.to_thread(began.wait, WAIT_S)
+        status, error = await served.refused(CHATS, messages=[USER], **SAID)
+        assert (status, error["code"]) == (409, "conversation_busy")
+        goes_on.set()
+        assert (await deleting).status == 200
+        assert not lab.store.sequences
+
+
+async def test_a_conversation_whose_words_were_lost_kept_its_name(lab: ServerLab) -> None:
+    """Bug: each try was answered with 503, and there was no way to begin it again."""
+    async with lab.serve() as served:
+        first = await served.ask(CHATS, messages=[USER], **SAID)
+        lab.store.chunks.clear()
+        status, error = await served.refused(CHATS, messages=[USER], **SAID)
+        assert (status, error["param"]) == (410, "conversation")
+        assert error["code"] == "conversation_lost"
+        assert (await delete(served, "talk")).status == 200
+        again = await served.ask(CHATS, messages=[USER], **SAID)
+        assert again["usage"]["total_tokens"] == first["usage"]["total_tokens"]
+
+
+async def delete(served: Served, name: str, *, key: str = "any") -> ClientResponse:
+    path = f"/v1/conversations/{quote(name, safe='')}"
+    return await served.client.delete(path, headers={"Authorization": f"Bearer {key}"})

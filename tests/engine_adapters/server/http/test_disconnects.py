@@ -8,7 +8,6 @@ from tests.engine_adapters.server.lab import TEXT, USER, Served, ServerLab, even
 from tests.support import labs, seeds
 from tests.support.scale import Scale
 
-CLIENTS = {Scale.SMOKE: 8, Scale.QUICK: 64, Scale.LONG: 64}
 COMPLETIONS, CHATS, CACHES = "/v1/completions", "/v1/chat/completions", "/v1/context_caches"
 WAIT_S_MAX = 0.05
 
@@ -29,7 +28,7 @@ def requests_of(entry_id: str) -> list[tuple[str, dict[str, Any]]]:
 @labs.DISCONNECTS.scales("scale")
 async def test_nothing_stays_of_clients_that_go_away(lab: ServerLab, scale: Scale) -> None:
     choices = random.Random(seeds.seed())
-    left = labs.DISCONNECTS.size(scale)
+    left, count = labs.DISCONNECTS.size(scale), labs.CLIENTS_AT_ONCE.size(scale)
     async with lab.serve() as served:
         asked = requests_of((await served.ask(CACHES, text=TEXT))["id"])
         expected = [await said(served, path, fields) for path, fields in asked]
@@ -48,7 +47,7 @@ async def test_nothing_stays_of_clients_that_go_away(lab: ServerLab, scale: Scal
                 assert await said(served, *asked[kept]) == expected[kept]
                 answered += 1
 
-        await asyncio.gather(*(one_client(number) for number in range(CLIENTS[scale])))
+        await asyncio.gather(*(one_client(number) for number in range(count)))
         assert answered >= labs.DISCONNECTS.size(scale)
         # Whatever clients sent before they went has arrived by then.
         assert await said(served, *asked[0]) == expected[0]

@@ -1,13 +1,16 @@
 """Who watches a server, and how it ends."""
 
 import asyncio
+import threading
 from typing import Any
 
 import openai
 import pytest
 
+from engine_adapters.server.http.prompts import Prompt, Prompts
 from engine_adapters.server.http.serving import drain
-from tests.engine_adapters.server.lab import TEXT, USER, Served, ServerLab, events_of
+from tests.engine_adapters.server.lab import TEXT, USER, WAIT_S, Served, ServerLab, events_of
+from tests.support.waiting import until
 
 COMPLETIONS = "/v1/completions"
 
@@ -63,6 +66,27 @@ async def test_what_does_not_end_in_time_hears_of_it(lab: ServerLab) -> None:
         assert "the server stops before the answer is complete" in last
         await served.idle()
         served.check_engine()
+
+
+async def test_a_request_that_came_to_the_engine_after_its_end_held_the_server_up(
+    lab: ServerLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: nobody read what it asked of the engine, so after SIGTERM the server never ended."""
+    is_stopped, of_prompt = threading.Event(), Prompts.of_prompt
+
+    def prepare_late(self: Prompts, *arguments: Any) -> Prompt:
+        assert is_stopped.wait(WAIT_S)
+        return of_prompt(self, *arguments)
+
+    monkeypatch.setattr(Prompts, "of_prompt", prepare_late)
+    async with lab.serve() as served:
+        late = asyncio.create_task(served.refused(COMPLETIONS, prompt=TEXT))
+        await until(lambda: served.service.admission.count == 1)
+        await asyncio.get_running_loop().run_in_executor(None, served.service.engine.stop)
+        is_stopped.set()
+        status, error = await asyncio.wait_for(late, WAIT_S)
+        assert (status, error["type"]) == (503, "server_error")
+        await asyncio.wait_for(served.service.finish(), WAIT_S)
 
 
 async def test_an_engine_that_fails_is_not_healthy(

@@ -4,6 +4,7 @@ from engine_adapters.server.protocol.replies import (
     AnswerHead,
     Usage,
     cache_reply,
+    deleted_conversation_reply,
     deleted_reply,
     listed,
     model_reply,
@@ -69,7 +70,7 @@ def test_a_streamed_text(text: AnswerHead) -> None:
     assert text.last("length") == reply(text, kind, choice("length", text=""))
 
 
-def test_models_and_caches() -> None:
+def test_models_caches_and_conversations() -> None:
     model = model_reply("m", 3)
     assert listed([model]) == {"object": "list", "data": [model]}
     assert model == {"id": "m", "object": "model", "created": 3, "owned_by": "kvstored"}
@@ -81,3 +82,8 @@ def test_models_and_caches() -> None:
         "tokens": 4,
     }
     assert deleted_reply("cc-1")["deleted"] is True
+    assert deleted_conversation_reply("talk") == {
+        "id": "talk",
+        "object": "conversation.deleted",
+        "deleted": True,
+    }

@@ -130,6 +130,32 @@ def test_stopping_ends_every_job(engine: EngineThread) -> None:
     assert late.outcome() is None
 
 
+def test_a_job_that_came_after_the_end_never_ended(engine: EngineThread) -> None:
+    """Bug: nobody read its order any more, and a server that stopped waited for it for ever."""
+    engine.stop()
+    late = Waiter()
+    submitted = job(late)
+    engine.submit(submitted)
+    engine.abort(submitted)
+    assert late.outcomes == [None]
+
+
+def test_a_job_that_comes_too_late_for_the_thread_ends_with_the_stop(
+    engine: EngineThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, join = Waiter(), engine._thread.join
+
+    def join_and_submit() -> None:
+        join()
+        engine.submit(job(late))
+        assert late.outcomes == []
+
+    with monkeypatch.context() as stopping:
+        stopping.setattr(engine._thread, "join", join_and_submit)
+        engine.stop()
+    assert late.outcomes == [None]
+
+
 def test_an_engine_that_fails_ends_every_job(
     engine: EngineThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
