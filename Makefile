@@ -46,7 +46,7 @@ lint: setup
 check-types: setup
 	$(BIN)/mypy
 
-# Style, types, import contracts, all behaviour, and each lab at its smallest size. With
+# Style, types, import contracts, all behaviour, and each lab that has a smallest size. With
 # JSON_FOLDER=DIR this and the labs leave there what each stage and its tests took.
 test: setup
 	$(BIN)/python -m tests.stages test $(if $(JSON_FOLDER),--json $(JSON_FOLDER)/test_stages.json)
@@ -55,8 +55,8 @@ test: setup
 test-labs: setup
 	$(BIN)/python -m tests.stages labs $(if $(JSON_FOLDER),--json $(JSON_FOLDER)/labs_stages.json)
 
-# The labs at the size of a release.
-test-long: setup
+# The labs at the size of a release, those of real vLLM engines as well.
+test-long: setup $(VLLM_STAMP)
 	$(BIN)/python -m tests.stages long $(if $(JSON_FOLDER),--json $(JSON_FOLDER)/long_stages.json)
 
 # Real vLLM engines, in an environment of their own (2 GB): the tests that need vLLM, in two

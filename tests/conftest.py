@@ -11,6 +11,7 @@ from engine_adapters import file_digests
 from engine_adapters.processor import avoid_broken_tiles
 from tests.support import marked_files, seeds
 from tests.support.daemon import DaemonProcess
+from tests.support.memory_folder import memory_folder
 
 # No example fails for being slow: the machine may have other things to do.
 settings.register_profile(
@@ -96,8 +97,22 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
         yield process
 
 
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A folder for an index that need not be durable."""
+    with memory_folder() as folder:
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    """A daemon that tests share: each has a namespace of its own, ``salt=request.node.name``."""
-    with DaemonProcess(tmp_path_factory.mktemp("shared-daemon")) as process:
+    """A daemon that tests share: each has a namespace of its own, ``salt=request.node.name``.
+
+    Its index is in memory, its devices are not: not every kernel has O_DIRECT there.
+    """
+    devices = tmp_path_factory.mktemp("shared-daemon")
+    with (
+        memory_folder() as folder,
+        DaemonProcess(devices, overrides={"store": {"index": str(folder / "index")}}) as process,
+    ):
         yield process

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -29,6 +29,8 @@ ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 WORKERS = 2
 LONG_TIMEOUT_S = 3600
+VLLM_PYTHON = ".venv-vllm/bin/python"
+VLLM_TESTS = "tests/engine_adapters/vllm"
 COSTS = Path("var/test-costs")
 """Where each stage of tests writes what every test cost (``tests/support/costs.py``)."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -94,12 +96,21 @@ def steps(suite: Suite) -> list[Step]:
         Suite.LABS: (QUICK, "labs at the size of every submission", ()),
         Suite.LONG: (LONG, "labs at their largest size", ("--timeout", str(LONG_TIMEOUT_S))),
     }[suite]
-    beside = ("-m", f"{marker} and not alone", *more, *lab_files())
-    alone = ("-m", f"{marker} and alone", *more, *alone_files())
-    return [
+    beside = ("-m", f"{marker} and not alone and not vllm", *more, *lab_files())
+    alone = ("-m", f"{marker} and alone and not vllm", *more, *alone_files())
+    labs: list[Step] = [
         (two_workers(suite, does, *beside),),
         (tests(f"{suite}-alone", "labs that nothing may run beside", *alone),),
     ]
+    # The other sizes of labs with real engines are in ``make test-vllm``.
+    return [*labs, (vllm_labs(),)] if suite is Suite.LONG else labs
+
+
+def vllm_labs() -> Stage:
+    """The long labs of real engines, in the environment of ``make test-vllm``."""
+    arguments = ("-m", f"vllm and {LONG}", "--timeout", str(LONG_TIMEOUT_S), VLLM_TESTS)
+    stage = tests("long-vllm", "long labs of real vLLM engines", *arguments)
+    return replace(stage, command=(VLLM_PYTHON, *stage.command[1:]))
 
 
 TIDY = ("tests/tidy", "tests/test_tidy.py", "tests/benchmarks/test_registry.py")
@@ -126,7 +137,7 @@ def test_steps() -> list[Step]:
             tests("pure", "pure parts, every branch of them", "-m", SMALL, *pure, "--cov"),
             two_workers(
                 "tests",
-                "behaviour, and each lab at its smallest size",
+                "behaviour, and each lab that has a smallest size",
                 *("-m", SMALL),
                 *(f"--ignore={path}" for path in (*TIDY, *pure)),
             ),

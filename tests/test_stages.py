@@ -59,6 +59,16 @@ def test_a_result_has_each_stage_and_what_tests_cost(
     }
 
 
+def test_long_labs_of_real_engines_run_where_vllm_is() -> None:
+    """Bug: one environment had no vLLM, the other one left long labs out."""
+    *others, (last,) = stages.steps(Suite.LONG)
+    assert last.command[0] == stages.VLLM_PYTHON
+    assert {"vllm and long", stages.VLLM_TESTS} <= set(last.command)
+    for (stage,) in others:
+        assert any(word.endswith("and not vllm") for word in stage.command)
+    assert all(stage.name != last.name for step in stages.steps(Suite.LABS) for stage in step)
+
+
 def cost(
     tests: int, s: float, cpu_s: float = 0, setup_and_teardown_s: float = 0, daemons: int = 0
 ) -> dict[str, float]:

@@ -1,21 +1,6 @@
-"""All labs with their sizes; ``python -m tests.support.labs DOCUMENT`` writes their table.
+"""All labs with their sizes; ``tests/support/lab_table.py`` writes their table."""
 
-It stands between ``<!-- labs -->`` and ``<!-- end -->``. The last cell has what all tests of the
-file of a lab took at each size, in the first row of that file: by the results that ``make test``,
-``make test-labs`` and ``make test-long`` left in ``docs/results`` (``tests/stages.py``).
-"""
-
-import json
-import re
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
-from tests.support.scale import EVERY, Lab, Scale
-
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
-RESULT_OF = {Scale.SMOKE: "test_stages", Scale.QUICK: "labs_stages", Scale.LONG: "long_stages"}
-_STRETCH = re.compile(r"(<!-- labs -->\n).*?(<!-- end -->)", re.DOTALL)
+from tests.support.scale import EVERY, Lab
 
 DISCONNECTS = Lab(
     promise="client killed at any point",
@@ -24,6 +9,14 @@ DISCONNECTS = Lab(
     smoke=8,
     quick=200,
     long=2_000,
+)
+CLIENTS_AT_ONCE = Lab(
+    promise="client killed at any point",
+    file="engine_adapters/server/http/test_disconnects.py",
+    cases="of these clients at a time",
+    smoke=8,
+    quick=64,
+    long=64,
 )
 TIMED_DISCONNECTS = Lab(
     promise="client killed at any point",
@@ -63,6 +56,14 @@ RING_CALL_KILLS = Lab(
     cases="system calls of a put by io_uring",
     smoke=None,
     quick=8,
+    long=EVERY,
+)
+RING_CALL_KILLS_ELSEWHERE = Lab(
+    promise="SIGKILL of the daemon at any moment",
+    file="faults/kill/test_call_kills.py",
+    cases="system calls of all other moments by io_uring",
+    smoke=None,
+    quick=None,
     long=EVERY,
 )
 TRACER_KILLS = Lab(
@@ -238,6 +239,31 @@ SOAK = Lab(
     long=600,
 )
 
+SOAK_WARM_UP = Lab(
+    promise="memory",
+    file="faults/memory/test_soak.py",
+    cases="seconds of load before",
+    smoke=1,
+    quick=16,
+    long=240,
+)
+
+FAILING_FLUSHES = Lab(
+    promise="EIO on flush",
+    file="faults/flush/test_device_errors.py",
+    cases="flushes that fail, by kind of error",
+    smoke=None,
+    quick=None,
+    long=EVERY,
+)
+FAILING_WRITES = Lab(
+    promise="write errors of a device",
+    file="faults/flush/test_device_errors.py",
+    cases="writes that fail, by kind of error",
+    smoke=None,
+    quick=None,
+    long=EVERY,
+)
 INDEX_CALLS = Lab(
     promise="EIO, ENOSPC or a short write in the index",
     file="faults/flush/test_index_errors.py",
@@ -246,12 +272,28 @@ INDEX_CALLS = Lab(
     quick=4,
     long=None,
 )
+FAILING_INDEX_CALLS = Lab(
+    promise="EIO, ENOSPC or a short write in the index",
+    file="faults/flush/test_index_errors.py",
+    cases="calls that fail, by kind of error",
+    smoke=None,
+    quick=None,
+    long=EVERY,
+)
+SMALLER_MAPS = Lab(
+    promise="map of the index full",
+    file="faults/full/test_full_index.py",
+    cases="maps made smaller than what they hold",
+    smoke=None,
+    quick=None,
+    long=1,
+)
 INDEX_ROOMS = Lab(
     promise="map of the index full",
     file="kvstored/store/index/test_room.py",
     cases="sizes of a map",
     smoke=1,
-    quick=2,
+    quick=3,
     long=3,
 )
 
@@ -293,7 +335,7 @@ TRAFFIC = Lab(
     file="kvstored/tiers/test_fragmentation.py",
     cases="runs of random traffic of three classes",
     smoke=None,
-    quick=2,
+    quick=3,
     long=3,
 )
 ENCODED_TRAFFIC = Lab(
@@ -301,7 +343,7 @@ ENCODED_TRAFFIC = Lab(
     file="kvstored/tiers/test_fragmentation.py",
     cases="runs of random traffic of encoded chunks",
     smoke=None,
-    quick=2,
+    quick=3,
     long=3,
 )
 RESTORATIONS = Lab(
@@ -408,57 +450,44 @@ GPU_REHEARSAL = Lab(
     quick=3,
     long=None,
 )
+BOOTED_SERVICES = Lab(
+    promise="it runs as a service",
+    file="systemd/test_booted.py",
+    cases="promises under a systemd that boots",
+    smoke=None,
+    quick=None,
+    long=EVERY,
+)
+GPU_BUNDLES = Lab(
+    promise="a benchmark measures what it promises",
+    file="benchmarks/gpu/bundle/test_bundle.py",
+    cases="bundles that run without a network",
+    smoke=None,
+    quick=None,
+    long=1,
+)
+LATE_COPIES = Lab(
+    promise="whatever happens to the store, the tokens are the same",
+    file="engine_adapters/vllm/test_engine_modes.py",
+    cases="modes of vLLM with copies that come late",
+    smoke=None,
+    quick=None,
+    long=EVERY,
+)
+
+LONG_ONLY = {
+    "RING_CALL_KILLS_ELSEWHERE",
+    "FAILING_FLUSHES",
+    "FAILING_WRITES",
+    "FAILING_INDEX_CALLS",
+    "SMALLER_MAPS",
+    "BOOTED_SERVICES",
+    "GPU_BUNDLES",
+    "LATE_COPIES",
+}
+"""They try every case of what smaller labs and tests sample, or take what CI has not got."""
 
 
 def labs() -> dict[str, Lab]:
     """All of them by name, in the order of this file."""
     return {name: value for name, value in globals().items() if isinstance(value, Lab)}
-
-
-def size_text(size: int | None) -> str:
-    """A size as a table has it."""
-    if size is None:
-        return ""
-    return "every one" if size == EVERY else f"{size:,}"
-
-
-def rows() -> Iterator[tuple[str, ...]]:
-    """The cells of each row: promise, file, cases, and the three sizes."""
-    for lab in labs().values():
-        sizes = map(size_text, (lab.smoke, lab.quick, lab.long))
-        yield (lab.promise, f"`{lab.file}`", lab.cases, *sizes)
-
-
-def seconds(folder: Path) -> dict[tuple[str, Scale], float]:
-    """What the tests of each file took at each size, by the results that are there."""
-    spent_s = {}
-    for scale, name in RESULT_OF.items():
-        path = folder / f"{name}.json"
-        files = json.loads(path.read_text())["tests"]["files"] if path.exists() else {}
-        for file, cost in files.items():
-            spent_s[file.removeprefix("tests/"), scale] = cost["s"]
-    return spent_s
-
-
-def table(folder: Path) -> Iterator[str]:
-    """The lines of the table; ``-`` where a size did not run."""
-    spent_s = seconds(folder)
-    yield f"| promise | lab | cases | {' | '.join(Scale)} | s at {', '.join(Scale)} |"
-    yield "|---|---|---|---|---|---|---|"
-    told: set[str] = set()
-    for lab, cells in zip(labs().values(), rows(), strict=True):
-        times = (spent_s.get((lab.file, scale)) for scale in Scale)
-        time = ", ".join("-" if value is None else f"{value:.0f}" for value in times)
-        yield f"| {' | '.join(cells)} | {'' if lab.file in told else time} |"
-        told.add(lab.file)
-
-
-def filled(text: str, folder: Path = RESULTS) -> str:
-    """A document with its table written again."""
-    lines = "".join(f"{line}\n" for line in table(folder))
-    return _STRETCH.sub(lambda match: f"{match[1]}{lines}{match[2]}", text)
-
-
-if __name__ == "__main__":
-    for document in map(Path, sys.argv[1:]):
-        document.write_text(filled(document.read_text()))

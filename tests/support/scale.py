@@ -56,6 +56,11 @@ class Lab:
         """Runs a test once at each size; ``argument`` takes the number of cases."""
         return pytest.mark.parametrize(argument, self._parameters(self.size))
 
+    def marker(self) -> pytest.MarkDecorator:
+        """Of a test that knows its cases itself; raises ValueError unless it has one size."""
+        (scale,) = (scale for scale, size in self._sizes.items() if size is not None)
+        return at(scale)
+
     def scales(self, argument: str) -> pytest.MarkDecorator:
         """Runs a test once at each size; ``argument`` takes the Scale."""
         return pytest.mark.parametrize(argument, self._parameters(lambda scale: scale))

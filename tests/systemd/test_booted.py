@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.scale import Scale, at
+from tests.support import labs
 from tests.support.sharing import LOOP_DEVICES
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.systemd.freezing import freeze_until_it_ends
 from tests.systemd.machine import CHECKOUT, CannotBootError, Machine, machine
 
-pytestmark = [at(Scale.LONG), LOOP_DEVICES, pytest.mark.timeout(1800)]
+pytestmark = [labs.BOOTED_SERVICES.marker(), LOOP_DEVICES, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 UNIT = "kvstored.service"

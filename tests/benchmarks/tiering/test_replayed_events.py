@@ -157,14 +157,14 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[RecordingPol
     ],
 )
 def test_the_simulation_finds_the_same_victims(
-    tmp_path: Path,
+    in_memory: Path,
     record: Callable[[str], list[RecordingPolicy]],
     function: str,
     name: PolicyName,
     seed: int,
 ) -> None:
     policies = record(function)
-    with open_store(tmp_path, device_count=1, slabs_per_device=3) as opened:
+    with open_store(in_memory, device_count=1, slabs_per_device=3) as opened:
         opened.store.layouts.register(LAYOUT)
         wait_until(lambda: opened.store._store.index.layout(LAYOUT.layout_id) is not None)
         load(opened, seed)
@@ -175,10 +175,10 @@ def test_the_simulation_finds_the_same_victims(
 
 
 def test_a_policy_that_decides_otherwise_is_seen(
-    tmp_path: Path, record: Callable[[str], list[RecordingPolicy]]
+    in_memory: Path, record: Callable[[str], list[RecordingPolicy]]
 ) -> None:
     policies = record("make_retention")
-    with open_store(tmp_path, device_count=1, slabs_per_device=3) as opened:
+    with open_store(in_memory, device_count=1, slabs_per_device=3) as opened:
         load(opened, 0)
     other: EvictionPolicy[ChunkId] = make_policy(PolicyName.FIFO, Future[ChunkId](()))
     with pytest.raises(AssertionError):

@@ -206,10 +206,10 @@ async def check_other_puts(scene: Scene) -> None:
     assert fresh == [PutOutcome.REJECTED]
 
 
-async def test_puts_that_wait_for_room_leave_threads_to_others(tmp_path: Path) -> None:
+async def test_puts_that_wait_for_room_leave_threads_to_others(in_memory: Path) -> None:
     """Fails when ``ThreadShare`` gives one session all threads (seen: DEADLINE_EXCEEDED)."""
     devices = Wrapping(GatedDevice)
-    async with staged(tmp_path, devices) as scene:
+    async with staged(in_memory, devices) as scene:
         await store_then_close_gates(scene, devices)
         calls = greedy_puts(scene)
         await scene.until_full()
@@ -221,10 +221,10 @@ async def test_puts_that_wait_for_room_leave_threads_to_others(tmp_path: Path) -
         assert {outcome for call in calls for outcome in await call} == {PutOutcome.STORED}
 
 
-async def test_puts_that_are_given_up_keep_their_threads_in_the_count(tmp_path: Path) -> None:
+async def test_puts_that_are_given_up_keep_their_threads_in_the_count(in_memory: Path) -> None:
     """Fails when ``ThreadShare`` counts calls instead of threads (seen: DEADLINE_EXCEEDED)."""
     devices = Wrapping(GatedDevice)
-    async with staged(tmp_path, devices) as scene:
+    async with staged(in_memory, devices) as scene:
         await store_then_close_gates(scene, devices)
         for _ in range(2 * SESSIONS_MAX):
             calls = greedy_puts(scene)
@@ -237,10 +237,10 @@ async def test_puts_that_are_given_up_keep_their_threads_in_the_count(tmp_path: 
         await check_other_puts(scene)
 
 
-async def test_changes_of_sequences_leave_threads_to_others(tmp_path: Path) -> None:
+async def test_changes_of_sequences_leave_threads_to_others(in_memory: Path) -> None:
     """Fails when ``ThreadShare`` gives one session all threads (seen: DEADLINE_EXCEEDED)."""
     devices = Wrapping(FlushGatedDevice)
-    async with staged(tmp_path, devices) as scene:
+    async with staged(in_memory, devices) as scene:
         durable = asyncio.create_task(put(scene.greedy, [0], ack=store_pb2.ACK_DURABLE))
         await until(lambda: any(device.started.is_set() for device in devices))
         changes = [
@@ -262,14 +262,14 @@ async def test_changes_of_sequences_leave_threads_to_others(tmp_path: Path) -> N
         await asyncio.gather(durable, *changes)
 
 
-async def test_calls_of_one_session_are_bounded(tmp_path: Path) -> None:
+async def test_calls_of_one_session_are_bounded(in_memory: Path) -> None:
     """Fails when ``Session.call`` lets every call in (seen: none is refused).
 
     The server as a whole takes a limited number of calls: without this bound the others
     would be refused instead.
     """
     devices = Wrapping(GatedDevice)
-    async with staged(tmp_path, devices) as scene:
+    async with staged(in_memory, devices) as scene:
         await scene.until_full()
         calls = [
             asyncio.create_task(put(scene.greedy, [next(scene.numbers)]))

@@ -16,6 +16,7 @@ from kvstored_client import Client
 from tests.faults.clients.timing_guest import ARENA, STORED, put
 from tests.support import labs
 from tests.support.daemon import DaemonProcess, Overrides
+from tests.support.sharing import ALONE
 from tests.support.waiting import PATIENCE_S
 
 GUEST = (sys.executable, "-m", "tests.faults.clients.timing_guest")
@@ -26,6 +27,7 @@ OWN_LEAST = 0.05
 """So far from a half is the area of the caller's own chunks: the instrument can tell hits."""
 
 
+@ALONE
 @labs.TIMED_CALLS.sizes("count")
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

@@ -18,8 +18,8 @@ from kvstored.store.write.device_failures import WRITE_ERRORS_MAX
 from kvstored_client import Reason
 from tests.faults.flush.lab import PUTS, SMALL, FaultLab, Round
 from tests.faults.flush.strace import Injection, needs_strace
+from tests.support import labs
 from tests.support.daemon import DaemonProcess
-from tests.support.scale import Scale, at
 
 pytestmark = needs_strace
 
@@ -94,7 +94,7 @@ def test_a_write_that_fails_is_refused(lab: FaultLab) -> None:
     lab.finish()
 
 
-@at(Scale.LONG)
+@labs.FAILING_FLUSHES.marker()
 @pytest.mark.parametrize("effect", ["error=EIO", "error=ENOSPC"])
 def test_every_flush_that_can_fail(lab: FaultLab, effect: str) -> None:
     """N is counted up until a round is clean, so that no call is left out."""
@@ -103,7 +103,7 @@ def test_every_flush_that_can_fail(lab: FaultLab, effect: str) -> None:
     lab.finish()
 
 
-@at(Scale.LONG)
+@labs.FAILING_WRITES.marker()
 @pytest.mark.parametrize(
     "effect", ["error=EIO", "error=ENOSPC", "error=ENODATA", "retval=0", "retval=512"]
 )

@@ -22,7 +22,6 @@ from tests.faults.flush.lab import PUTS, SMALL, FaultLab, Round
 from tests.faults.flush.strace import Injection, needs_strace
 from tests.support import labs
 from tests.support.daemon import DaemonProcess
-from tests.support.scale import Scale, at
 
 pytestmark = needs_strace
 
@@ -82,7 +81,7 @@ def test_an_index_that_cannot_be_written(lab: FaultLab, call: str) -> None:
     lab.finish()
 
 
-@at(Scale.LONG)
+@labs.FAILING_INDEX_CALLS.marker()
 @pytest.mark.parametrize("call", ["fdatasync", "pwrite64", "writev"])
 @pytest.mark.parametrize("effect", ["error=EIO", "error=ENOSPC", "retval=100"])
 def test_every_call_that_can_fail(lab: FaultLab, effect: str, call: str) -> None:

@@ -22,6 +22,7 @@ from kvstored_client import Client, LayerState, Reason, StateKind, StateLayout
 from tests.faults.flush.chunks import key_of, put_many, readable
 from tests.faults.flush.lab import ARENA, check_is_clean
 from tests.faults.full.file_system import SmallFileSystem, obstacle
+from tests.support import labs
 from tests.support.daemon import MIB, DaemonProcess, Overrides
 from tests.support.scale import Scale, at
 from tests.support.sharing import LOOP_DEVICES
@@ -103,7 +104,7 @@ def test_chunks_go_before_the_map_is_full(daemon: DaemonProcess) -> None:
     check_is_clean(daemon)
 
 
-@at(Scale.LONG)
+@labs.SMALLER_MAPS.marker()
 def test_a_map_that_was_made_smaller(daemon: DaemonProcess) -> None:
     """It is too full at the start: chunks are evicted until puts find room again."""
     daemon.terminate()

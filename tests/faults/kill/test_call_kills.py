@@ -36,7 +36,7 @@ from kvstored.io.ring import probe
 from tests.faults.kill.call_kills import Lab, Moment, run_series
 from tests.faults.kill.tracing import KillPoint
 from tests.support import labs
-from tests.support.scale import EVERY, Scale, at
+from tests.support.scale import EVERY
 from tests.support.seeds import seed
 from tests.support.template import Template
 
@@ -71,7 +71,7 @@ def test_kills_at_calls_of_a_put_by_io_uring(
     check(tmp_path, template, moment=Moment.PUT, engine="io_uring", count=count)
 
 
-@at(Scale.LONG)
+@labs.RING_CALL_KILLS_ELSEWHERE.marker()
 @pytest.mark.parametrize("moment", [moment for moment in Moment if moment is not Moment.PUT])
 def test_kills_at_every_call_with_io_uring(
     moment: Moment, tmp_path: Path, template: Template

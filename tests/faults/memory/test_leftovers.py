@@ -79,11 +79,11 @@ def check_abandoned_put(daemon: DaemonProcess) -> None:
 
 
 def test_sequences_of_a_namespace_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: a client could make sequences until their list fitted into no answer."""
     monkeypatch.setattr(sequence_table, "SEQUENCES_PER_NAMESPACE_MAX", 3)
-    with open_store(tmp_path) as opened:
+    with open_store(in_memory) as opened:
         sequences, caller = opened.store.sequences, Caller(NAMESPACE, 1)
         for number in range(3):
             sequences.create(caller, f"s{number}", LAYOUT)
@@ -123,11 +123,11 @@ def test_a_layout_beyond_the_limit_of_its_session_is_not_stored(daemon: DaemonPr
 
 
 def test_the_layouts_that_the_store_remembers_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: sessions that come and go could make it remember ever more of them."""
     monkeypatch.setattr(layouts, "KNOWN_LAYOUTS_MAX", 3)
-    with open_store(tmp_path) as opened:
+    with open_store(in_memory) as opened:
         for number in range(10):
             opened.store.layouts.register(
                 StateLayout(model=f"m{number}", dtype="f", layers=(LayerState(StateKind.KV, 8),))

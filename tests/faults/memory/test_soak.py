@@ -21,7 +21,6 @@ from tests.support.sharing import ALONE
 
 GROWTH_BYTES_MAX = {Scale.SMOKE: 24 * MIB, Scale.QUICK: 4 * MIB}
 """That of a leak of a few hundred bytes for each step; heaps still grow in a short run."""
-WARM_UP_S = {Scale.SMOKE: 1, Scale.QUICK: 16, Scale.LONG: 240}
 PHASES = {Scale.SMOKE: 1, Scale.QUICK: 2, Scale.LONG: 10}
 ROWS_MIN_PER_S = 50
 """Fewer rows would mean that the load does not append."""
@@ -33,7 +32,7 @@ def run(folder: Path, scale: Scale) -> SoakReport:
     with DaemonProcess(folder, overrides=OVERRIDES, from_command=True) as daemon:
         report = soak(
             daemon,
-            warm_up_s=WARM_UP_S[scale],
+            warm_up_s=labs.SOAK_WARM_UP.size(scale),
             seconds=labs.SOAK.size(scale),
             phases=PHASES[scale],
             seed=seed(),

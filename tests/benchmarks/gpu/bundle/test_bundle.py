@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from benchmarks.gpu.bundle import build
 from benchmarks.gpu.bundle.contents import BYTES_MAX, closure
-from tests.support.scale import Scale, at
+from tests.support import labs
 
 SECONDS_MAX = 900.0
 OWN_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -53,7 +53,7 @@ def prefix() -> tuple[str, ...]:
     return WITHOUT_NETWORK if allowed.returncode == 0 else ()
 
 
-@at(Scale.LONG)
+@labs.GPU_BUNDLES.marker()
 def test_a_bundle_runs_without_a_network(tmp_path: Path, python_with_torch: Path) -> None:
     """A rehearsal: the copies of a CPU and the marked tests."""
     bundle = tmp_path / "bundle"
