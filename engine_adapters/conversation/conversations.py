@@ -91,10 +91,18 @@ class Conversations:
             new_words = [ABANDONED, *new_words]
         if not conversation.words:
             # Not before: a name that is made stays until somebody deletes it.
-            self._journal.open(conversation.name)
+            self._open_first(conversation.name)
         self._journal.append(conversation.name, conversation.words, new_words)
         words = (*conversation.words, *new_words)
         return Conversation(conversation.name, words, told_by(words))
+
+    def _open_first(self, name: str) -> None:
+        try:
+            self._journal.open(name)
+        except ConversationError:
+            # The states of a conversation that there is not.
+            self._client.sequences.delete(name)
+            raise
 
     def truncate(self, conversation: Conversation, kept: Iterable[range]) -> Conversation:
         """Cuts a conversation between two turns: only the positions ``kept`` stay.
@@ -110,6 +118,10 @@ class Conversations:
 
         Raises ConversationError for one without a finished turn: there is nothing to copy.
         """
+        if self._journal.read(name) is None:
+            raise ConversationError(
+                f"conversation {name!r} could not be forked: it has no turn yet"
+            )
         if self._client.sequences.get(name) is not None:
             self._client.sequences.fork(name, new_name)
         self._journal.fork(name, new_name)

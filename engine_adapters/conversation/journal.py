@@ -147,12 +147,14 @@ class Journal:
 
     def delete(self, name: str) -> bool:
         """Forgets a conversation; False when there was none."""
-        self._unsettled.pop(name, None)
-        return self._answer(
+        was_there = self._answer(
             "sequence_delete",
             lambda: self._client.sequences.delete(name + self._suffix),
             f"to forget {self._kind} {name!r}",
         )
+        # Not before: what is still there may have to be made durable.
+        self._unsettled.pop(name, None)
+        return was_there
 
     def names(self) -> list[str]:
         """Names of the namespace's conversations, of all models."""

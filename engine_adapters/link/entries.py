@@ -99,6 +99,7 @@ class Entries:
         One whose token ids are lost is written once more: it keeps its id, and expires after
         ``ttl_s``. Raises QuotaError where those that are new do not fit.
         """
+        self._delete_unfinished()
         found: dict[tuple[int, ...], Entry | None] = {}
         is_listed = False
         for chunk in map(tuple, chunks):
@@ -149,11 +150,13 @@ class Entries:
         Raises ExpiredError for one that has ended meanwhile: nothing is made.
         """
         wanted = None if ttl_s is None else int(self._clock()) + ttl_s
-        if entry.expires_s is None or (wanted is not None and wanted <= entry.expires_s):
-            return entry
+        # Another process may have renewed it, or ended it.
         held = self._held(entry.entry_id)
+        expires_s = held.entry.expires_s
+        if expires_s is None or (wanted is not None and wanted <= expires_s):
+            return held.entry
         self._append(held.title, held.words, [wanted or NEVER])
-        return replace(entry, expires_s=wanted)
+        return replace(held.entry, expires_s=wanted)
 
     def keep(
         self,
@@ -306,10 +309,14 @@ class Entries:
         return entry
 
     def _delete_unfinished(self) -> None:
-        """Tries once more what a store that did not answer has left undone."""
+        """Tries once more what a store that did not answer has left undone.
+
+        What can be read by now is an entry after all, and somebody may have been given its id.
+        """
         with suppress(LinkError):
             for title in tuple(self._unfinished):
-                self._deleted(title)
+                if self._look(title) is None:
+                    self._deleted(title)
                 self._unfinished.discard(title)
 
     def _opened(self, title: EntryTitle) -> Sequence[int]:

@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 
 from engine_adapters.breaker import Breaker
 from engine_adapters.lmcache.stored_object import OBJECT_BYTES_MAX, key_of, layout_of
-from kvstored_client import Client, NewChunk, Order, Placement, PutOutcome, Region, StateLayout
+from kvstored_client import (
+    Client,
+    NewChunk,
+    Order,
+    Placement,
+    PutOutcome,
+    Region,
+    SliceState,
+    StateLayout,
+)
 
 PUT_TIMEOUT_MS = 5000
 READ_TIMEOUT_MS = 10_000
@@ -106,8 +115,8 @@ class ObjectStore:
                     if read.wait_for(number):
                         targets[place][:] = _object_in(region, layout, number)
                         loaded[place] = True
-                    elif len(self._misfits) < MISFITS_MAX:
-                        self._misfits.add(keys[place])
+                    elif read.state(number, 0) is SliceState.MISSING:
+                        self._remember(keys[place])
         return loaded
 
     def find(self, names: Sequence[str]) -> list[bool]:
@@ -134,6 +143,10 @@ class ObjectStore:
         """Ends the session; every later call is a miss."""
         self._puts.shutdown()
         self._client.close()
+
+    def _remember(self, misfit: bytes) -> None:
+        if len(self._misfits) < MISFITS_MAX:
+            self._misfits.add(misfit)
 
     def _drop_misfits(self, keys: Sequence[bytes]) -> None:
         """Deletes what is stored under these keys and did not load: a put would leave it there."""

@@ -162,6 +162,8 @@ def take_turn(
         )
         (completion,) = engine.run()
         if completion.error is not None:
+            if continued is not None:
+                continued.abandon()
             raise completion.error
         save = SaveReport() if saver is None else saver.finish()
         if continued is not None and saver is not None:

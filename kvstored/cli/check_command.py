@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from kvstored.cli.errors import EXIT_FAILED, CommandError
 from kvstored.cli.options import add_json_option
@@ -29,12 +30,23 @@ def run(options: argparse.Namespace) -> int:
     return 0 if report.is_sound else EXIT_FAILED
 
 
+def _is_there(path: Path) -> bool:
+    """Whether a file is there, or something is in the way that opening it says better."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 @contextmanager
 def opened(config: Config) -> Iterator[tuple[Index, DeviceSet]]:
     """Devices and index for reading; the devices' locks keep a daemon out meanwhile."""
     device_set = open_device_set(config.store.devices, readonly=True)
     try:
-        if not (config.store.index / DATA_FILE).exists():
+        if not _is_there(config.store.index / DATA_FILE):
             raise CommandError(
                 f"there is no index in {config.store.index} yet; the next start builds it from the "
                 "devices"

@@ -21,7 +21,10 @@ from kvstored.tiers.chunks.status import DeviceStatus, NamespaceStatus, StoreSta
 
 OTHERS = "(others)"
 """The label of all namespaces without a quota."""
-AT_ZERO = ("device_errors", "evicted_chunks", "quarantined_chunks", "scrub_lost_records")
+AT_ZERO = (
+    *("device_errors", "evicted_chunks", "expired_chunks"),
+    *("quarantined_chunks", "scrub_lost_records"),
+)
 """Counters with alert rules. Without a 0 before it, a first event would be no increase."""
 _MS_PER_S = 1000
 

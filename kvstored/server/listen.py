@@ -61,7 +61,7 @@ def bound_listener(path: Path, permissions: SocketPermissions) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ListenError(
-            f"cannot listen on {path}: {error.strerror}; correct its folder or [server]"
+            f"cannot listen on {path}: {error.strerror}; correct its folder or group"
         ) from error
     return listener
 
@@ -75,7 +75,7 @@ def prepare_path(path: Path) -> None:
             path.unlink()
     except OSError as error:
         raise ListenError(
-            f"cannot prepare {path}: {error.strerror}; correct its folder or [server]"
+            f"cannot prepare {path}: {error.strerror}; correct its folder or group"
         ) from error
     if is_taken:
         raise ListenError(

@@ -94,7 +94,7 @@ class AppendQueue(SaveQueue):
         sequences, chunk_tokens = self._client.sequences, self._layout.chunk_tokens
         if sequence.is_kept:
             self._flush_kept(sequence)
-            if sequence.keeps_tail and sequence.is_open:
+            if sequence.keeps_tail:
                 # Nothing can follow its tail, and its chunks are found by their keys.
                 sequences.delete(sequence.name)
             return

@@ -32,7 +32,7 @@ def make_application(service: Service) -> web.Application:
             web.get("/v1/context_caches", caches.show_all),
             web.get("/v1/context_caches/{entry_id}", caches.show),
             web.delete("/v1/context_caches/{entry_id}", caches.delete),
-            web.delete("/v1/conversations/{name:.+}", conversations.delete),
+            web.delete(r"/v1/conversations/{name:[\s\S]+}", conversations.delete),
             web.get("/metrics", watching.metrics),
             web.get("/healthz", watching.health),
         ]

@@ -44,7 +44,9 @@ def write_file(path: Path, header: FileHeader, chunks: Iterable[FileChunk]) -> i
             file.write(START)
             file.write(packed_frame(0, FrameKind.HEADER, header_bytes(header)))
             for number, chunk in enumerate(chunks, start=1):
-                frame = packed_frame(number, FrameKind.CHUNK, _sized(chunk_bytes(chunk)))
+                raw = chunk_bytes(chunk)
+                frame = packed_frame(number, FrameKind.CHUNK, raw)
+                _check_size(max(len(raw), len(frame) - HEAD.size))
                 checksums.append(parsed_head(frame[: HEAD.size]).checksum)
                 file.write(frame)
             number = len(checksums) + 1
@@ -84,12 +86,11 @@ def read_chunks(path: Path) -> Iterator[FileChunk]:
             raise _refusal(path, error) from error
 
 
-def _sized(raw: bytes) -> bytes:
-    if len(raw) > FRAME_BYTES_MAX:
+def _check_size(byte_count: int) -> None:
+    if byte_count > FRAME_BYTES_MAX:
         raise CommandError(
-            f"a chunk of {len(raw)} bytes fits into no file, which takes {FRAME_BYTES_MAX} for each"
+            f"a chunk of {byte_count} bytes fits into no file, which takes {FRAME_BYTES_MAX}"
         )
-    return raw
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -26,9 +26,8 @@ class SlabCensus:
         self._counts = np.zeros(geometry.slab_count, np.int64)
         self._class_counts: dict[int, int] = {}
         self._first_slabs = geometry.first_slabs
-        self._devices: list[int] = np.repeat(
-            np.arange(len(geometry.slab_counts)), geometry.slab_counts
-        ).tolist()
+        self._slab_devices = np.repeat(np.arange(len(geometry.slab_counts)), geometry.slab_counts)
+        self._devices: list[int] = self._slab_devices.tolist()
 
     def number(self, device_index: int, slab_index: int) -> int:
         """The number of a slab of a device."""
@@ -105,7 +104,8 @@ class SlabCensus:
         owners = self._class_bytes.astype(np.int64)
         extent_counts = geometry.class_bytes_max // np.maximum(owners, 1)
         is_other = (self._counts > 0) & (owners != class_bytes)
-        is_other &= ~np.isin(self._devices, list(without))
+        if without:
+            is_other &= ~np.isin(self._slab_devices, list(without))
         free_bytes = np.where(is_other, (extent_counts - self._counts) * owners, 0)
         if free_bytes.sum() <= share_max * geometry.slab_bytes * geometry.slab_count:
             return []

@@ -69,14 +69,16 @@ class Claim:
 
     ``is_filling``: somebody else is filling the frame, and may give it up. ``is_kept``: the frame
     is all that is left of a chunk and may not be given up now, so that nothing makes the chunk
-    durable. ``has_waited``: it is new after a wait for another put of the key. ``room``: the extent
-    that it got before the only copy of its chunk was given up.
+    durable. ``refusal``: why it has no room on the devices, where the frame is all that is left.
+    ``has_waited``: it is new after a wait for another put of the key. ``room``: the extent that it
+    got before the only copy of its chunk was given up.
     """
 
     frame: Frame
     is_new: bool
     is_filling: bool = False
     is_kept: bool = False
+    refusal: Reason | None = None
     has_waited: bool = False
     room: Extent | None = None
 

@@ -62,7 +62,8 @@ class FrameVictims:
         going: dict[ChunkId, Frame] = {}
         if excess_bytes == 0:
             return []
-        limit_bytes = use.quotas.of(use.account(namespace_id)).limit_bytes or 0
+        account = use.account(namespace_id)
+        limit_bytes = use.quotas.of(account).limit_bytes or 0
         for group in (class_bytes, None):
             for order in self._shares.orders(namespace_id, group, class_bytes):
                 for frame in self._loose(order):
@@ -71,8 +72,9 @@ class FrameVictims:
                         excess_bytes -= frame.extent.byte_count
                     if excess_bytes <= 0:
                         return list(going.values())
-        is_part = class_bytes <= limit_bytes and self._is_cut(namespace_id, class_bytes)
+        is_above = use.used_bytes(account) > limit_bytes >= class_bytes
         # Else all that may go is not enough.
+        is_part = is_above and self._is_cut(namespace_id, class_bytes)
         return list(going.values()) if going and is_part else None
 
     def ways_to_make_room(self, namespace_id: bytes, class_bytes: int) -> Iterator[list[Frame]]:

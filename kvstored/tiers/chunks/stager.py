@@ -111,8 +111,8 @@ class Stager:
         One that somebody else is filling may still be given up, and is claimed then: that is
         waited for until the deadline, as long as ``is_wanted``. A chunk that only DRAM still has,
         because its extent was evicted or its device failed, is claimed again: what was
-        acknowledged for it before is true no more. While somebody has it pinned, or the devices
-        have no room for it, it stays as it is, and is not durable.
+        acknowledged for it before is true no more. While somebody has it pinned it stays as it
+        is, and is not durable; where the devices have no room for it, it stays and is refused.
         """
         has_waited = False
         room: Extent | None = None
@@ -130,12 +130,13 @@ class Stager:
                     return claim
                 if claim is None or not self._is_in_dram_only(claim.frame):
                     return claim
-                if room is None:
+                is_kept = self._store.pins.is_pinned(wanted.chunk)
+                if room is None and not is_kept:
                     taken = self._take_extent(wanted, _frame_bytes(wanted, opened))
                     if isinstance(taken, Reason):
-                        return replace(claim, is_kept=True)
+                        return replace(claim, refusal=taken)
                     room = taken
-                if not self._dram.drop_unless_kept(claim.frame):
+                if is_kept or not self._dram.drop_unless_kept(claim.frame):
                     return replace(claim, is_kept=True)
         finally:
             if room is not None:
@@ -254,6 +255,8 @@ def found(claim: Claim) -> PutTicket:
     """
     if claim.is_filling:
         return STILL_FILLING
+    if claim.refusal is not None:
+        return PutTicket(outcome=PutOutcome.REJECTED, reason=claim.refusal)
     return PutTicket(outcome=PutOutcome.EXISTED, durable=claim.durable)
 
 

@@ -6,7 +6,7 @@ copy is sorted into chunks here, and each chunk is written as a whole.
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,6 +43,8 @@ from kvstored_contract.reasons import Reason
 LOGGER = logging.getLogger(__name__)
 HELD_WAIT_S = 0.02
 """How long a sequence that somebody else holds is waited for before the next one has its turn."""
+LOAD_SHARE = 0.5
+"""Part of the time that is left for which one of several items waits for its flushed tail."""
 LOST = frozenset({Reason.NOT_STORED, Reason.CHECKSUM})
 """What tells that a flushed tail will not come back."""
 
@@ -88,11 +90,11 @@ class AppendPath:
         One outcome for each item. An item is copied whole or not at all: where DRAM has no
         room at once its rows are dropped and the sequence is stopped where it was, until
         somebody appends at exactly that length. A sequence that somebody else changes until
-        the deadline takes nothing either, nor does one whose flushed tail is not read by then; no
-        other item waits for it. Never waits for room in DRAM. Complete chunks wait for room on
-        the devices until the deadline, those of all items that are taken together at most
-        ROOM_WAIT_S; the sequence ends before one that finds none by then. Raises LayoutError for
-        a layout whose keys and values have no
+        the deadline takes nothing either, nor does one whose flushed tail is not read by then, or
+        in LOAD_SHARE of the time that is left while others wait; no other item waits for it. Never
+        waits for room in DRAM. Complete chunks wait for room on the devices until the deadline,
+        those of all items that are taken together at most ROOM_WAIT_S; the sequence ends before one
+        that finds none by then. Raises LayoutError for a layout whose keys and values have no
         halves, and IndexFailure.
         """
         blocks = row_blocks(request.layout, request.row_count)
@@ -114,8 +116,11 @@ class AppendPath:
         while (rest := sorted(wanted.keys() - found.keys())) and not is_last_round:
             is_last_round = time.monotonic() >= request.deadline
             for place in rest:
-                wait_until = time.monotonic() + HELD_WAIT_S
-                found |= self._append_waiting(request, blocks, place, wanted[place], wait_until)
+                now = time.monotonic()
+                # A tail that does not come leaves the others the rest of the time.
+                share = 1 if place == rest[-1] else LOAD_SHARE
+                own = replace(request, deadline=now + share * (request.deadline - now))
+                found |= self._append_waiting(own, blocks, place, wanted[place], now + HELD_WAIT_S)
         outcomes = [
             found.get(place) or self._refused(identity, request.items[place], Reason.DEADLINE)
             for place, identity in wanted.items()

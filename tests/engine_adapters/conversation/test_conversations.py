@@ -228,6 +228,30 @@ def test_both_sides_of_a_fork_go_on(talks: Conversations, client: MemoryClient) 
         talks.fork(NAME, "a fork")
 
 
+def test_a_fork_without_words_left_states(talks: Conversations, client: MemoryClient) -> None:
+    """Bug: the states were copied before it was seen that no turn has ended yet."""
+    client.sequences.create(NAME, LAYOUT)
+    with pytest.raises(ConversationError, match="no turn yet"):
+        talks.fork(NAME, "a fork")
+    assert client.sequences.list() == [NAME]
+
+
+def test_a_first_turn_that_got_no_name_left_its_states(
+    talks: Conversations, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: at the limit of names they had taken the last one."""
+    client.sequences.create(NAME, LAYOUT)
+    talk = talks.open(NAME)
+
+    def refuse(_: str) -> None:
+        raise ConversationError("no more names")
+
+    monkeypatch.setattr(talks._journal, "open", refuse)
+    with pytest.raises(ConversationError, match="no more names"):
+        talks.end_turn(talk, numbered(3))
+    assert client.sequences.list() == []
+
+
 def test_a_conversation_that_forked_before_a_cut_is_a_hit(
     talks: Conversations, client: MemoryClient
 ) -> None:

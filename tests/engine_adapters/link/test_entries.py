@@ -342,6 +342,25 @@ def test_an_entry_that_could_not_be_written_kept_its_name(
     assert len(store.sequences) == 1
 
 
+def test_an_entry_that_was_written_after_all_was_deleted(entries: Entries) -> None:
+    """Bug: its writer had no answer in time, and a client that asked again has its id."""
+    entry = entries.add([1])
+    entries._unfinished.add(entries._known[entry.entry_id])
+    other = entries.add([2])
+    assert sorted(entries.list(), key=lambda one: one.token_ids) == [entry, other]
+    assert not entries._unfinished
+
+
+def test_a_renewal_took_time_from_an_entry_that_another_process_had_renewed(
+    client: MemoryClient, entries: Entries, clock: Clock
+) -> None:
+    """Bug: what was known of it from before decided."""
+    entry = entries.add([1], ttl_s=10)
+    Entries(client, MODEL, clock=clock).renew(entry)
+    assert entries.renew(entry, ttl_s=50).expires_s is None
+    assert entries.get(entry.entry_id).expires_s is None
+
+
 def test_an_entry_that_cannot_be_mended_ends(
     client: MemoryClient, store: MemoryStore, entries: Entries
 ) -> None:

@@ -54,7 +54,7 @@ def test_a_chunk_that_no_file_takes_was_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_module, "FRAME_BYTES_MAX", 100)
-    with pytest.raises(CommandError, match="which takes 100 for each"):
+    with pytest.raises(CommandError, match="which takes 100"):
         write_file(tmp_path / "chat.kv", HEADER, CHUNKS)
     assert list(tmp_path.iterdir()) == []
 

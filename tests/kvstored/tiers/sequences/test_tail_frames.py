@@ -132,6 +132,31 @@ def test_an_item_whose_tail_is_read_held_up_the_others(tmp_path: Path) -> None:
         check_only_the_first_waits(scene)
 
 
+def test_a_tail_that_did_not_come_took_the_time_of_the_others(tmp_path: Path) -> None:
+    """Bug: one device did not answer, and sequences with tails on the others were stopped, too."""
+    devices = Wrapping(GatedDevice)
+    with open_store(tmp_path, dram_bytes=4 * MIB, wrap=devices) as opened:
+        opened.store.layouts.register(MIXED)
+        for device in devices:
+            device.gate.set()
+        left_to_devices(opened)
+        create(opened, "b")
+        append(opened, {"b": range(39)})
+        flush(opened, "b", 39)
+        opened.store.open_sequences.end_session(1)
+        tails = [ChunkId(NAMESPACE, ROWS.tail_key(TOKENS[:count])) for count in (23, 39)]
+        opened.store._dram.drop(tails[1])
+        stalled_index, other_index = [
+            record.extent.device_index for record in opened.store._store.find(tails) if record
+        ]
+        assert stalled_index != other_index
+        devices[stalled_index].gate.clear()
+        late = replace(OTHER, deadline=time.monotonic() + 4 * SHORT_S)
+        outcomes = append(opened, {"a": range(23, 24), "b": range(39, 40)}, caller=late)
+        devices[stalled_index].gate.set()
+        assert outcomes == [AppendOutcome(23, Reason.DEADLINE), AppendOutcome(40)]
+
+
 @at(Scale.QUICK)
 def test_an_item_whose_sequence_was_just_looked_at_waited_for_the_tail_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
