@@ -33,7 +33,7 @@ from kvstored_client import Ack, Client, NewChunk, Placement
 from tests.engine_adapters.runner import cake_lab
 from tests.engine_adapters.runner.checkpoints import write_llama
 from tests.kvstored_client.chunk_calls import ARENA_BYTES, CHUNKS, filled, region_of
-from tests.support.daemon import DaemonProcess
+from tests.support.daemon import DaemonProcess, listens
 from tests.support.rows import MIXED
 from tests.support.waiting import wait_until
 
@@ -112,7 +112,8 @@ def served(daemon: DaemonProcess) -> Iterator[TieredStore]:
         thread = threading.Thread(target=lambda: loop.run_until_complete(server.run(stop)))
         thread.start()
         try:
-            wait_until(options.socket.exists)
+            # A socket file is there before anybody listens.
+            wait_until(lambda: listens(options.socket))
             yield store
         finally:
             loop.call_soon_threadsafe(stop.set)

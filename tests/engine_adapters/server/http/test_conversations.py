@@ -57,14 +57,17 @@ async def test_each_namespace_has_its_own(lab: ServerLab) -> None:
         assert theirs["usage"] == first["usage"]
 
 
+async def leave(served: Served) -> None:
+    """A client that goes away while its turn is answered, until nothing of it runs."""
+    running = await served.post(CHATS, messages=[USER], **{**SAID, "max_tokens": 900}, stream=True)
+    await running.content.readany()
+    running.close()
+    await served.idle()
+
+
 async def test_a_turn_that_nobody_waits_for_did_not_happen(lab: ServerLab) -> None:
     async with lab.serve() as served:
-        running = await served.post(
-            CHATS, messages=[USER], **{**SAID, "max_tokens": 900}, stream=True
-        )
-        await running.content.readany()
-        running.close()
-        await served.idle()
+        await leave(served)
         first = await served.ask(CHATS, messages=[USER], **SAID)
         tokenizer = Tokenizer.from_directory(lab.directory)
         opening = tokenizer.encode(f"user: {USER['content']}\nassistant: ")
@@ -82,12 +85,7 @@ async def test_a_first_turn_that_was_refused_left_a_name_for_ever(lab: ServerLab
 async def test_a_first_turn_whose_client_went_away_left_a_name_for_ever(lab: ServerLab) -> None:
     """Bug: the store kept one for words that never came, and one for states of no turn."""
     async with lab.serve() as served:
-        running = await served.post(
-            CHATS, messages=[USER], **{**SAID, "max_tokens": 900}, stream=True
-        )
-        await running.content.readany()
-        running.close()
-        await served.idle()
+        await leave(served)
         assert not lab.store.sequences
 
 
