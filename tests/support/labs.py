@@ -31,7 +31,7 @@ CHURN_KILLS = Lab(
     file="faults/kill/test_random_kills.py",
     cases="kills under load",
     smoke=6,
-    quick=40,
+    quick=120,
     long=300,
 )
 EVICTING_KILLS = Lab(
@@ -39,7 +39,7 @@ EVICTING_KILLS = Lab(
     file="faults/kill/test_random_kills.py",
     cases="kills of a full store",
     smoke=4,
-    quick=40,
+    quick=80,
     long=200,
 )
 CALL_KILLS = Lab(
@@ -47,7 +47,7 @@ CALL_KILLS = Lab(
     file="faults/kill/test_call_kills.py",
     cases="system calls of each moment",
     smoke=2,
-    quick=8,
+    quick=15,
     long=EVERY,
 )
 RING_CALL_KILLS = Lab(
@@ -79,7 +79,7 @@ CLIENT_CALL_KILLS = Lab(
     file="faults/kill/test_client_kills.py",
     cases="system calls of each action",
     smoke=None,
-    quick=15,
+    quick=25,
     long=EVERY,
 )
 CLIENT_KILLS = Lab(
@@ -136,7 +136,7 @@ POWER_STATES = Lab(
     file="faults/power/test_power.py",
     cases="states that a cut leaves",
     smoke=200,
-    quick=2_500,
+    quick=10_000,
     long=15_000,
 )
 BREAKAGES = Lab(
@@ -153,7 +153,7 @@ FLIPS = Lab(
     file="faults/media/test_flips.py",
     cases="flips",
     smoke=5_000,
-    quick=50_000,
+    quick=100_000,
     long=500_000,
 )
 STORE_WALKS = Lab(
@@ -162,7 +162,7 @@ STORE_WALKS = Lab(
     cases="runs of each state machine",
     smoke=3,
     quick=25,
-    long=100,
+    long=300,
 )
 STORE_WALK_STEPS = Lab(
     promise="torn, misdirected, lost, stale, flipped write",
@@ -185,7 +185,7 @@ NTH_CALLS = Lab(
     file="faults/media/test_nth_call.py",
     cases="calls from one that fails to the next one that does",
     smoke=20,
-    quick=6,
+    quick=4,
     long=1,
 )
 CUTS = Lab(
@@ -302,7 +302,7 @@ INDEX_FLIPS = Lab(
     file="faults/index/test_flips.py",
     cases="changed bytes for each kind of stop",
     smoke=5,
-    quick=25,
+    quick=50,
     long=1000,
 )
 LOST_INDEXES = Lab(

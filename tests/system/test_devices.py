@@ -84,10 +84,17 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    with DaemonProcess(tmp_path_factory.mktemp("daemon")) as process:
-        yield process
+@pytest.fixture
+def client(shared_daemon: DaemonProcess, request: pytest.FixtureRequest) -> Iterator[Client]:
+    """In a namespace of the test's own."""
+    with Client(
+        shared_daemon.socket_path,
+        arena_bytes="32MiB",
+        salt=request.node.name,
+        reconnect_interval_s=0.0,
+    ) as client:
+        assert client.available()
+        yield client
 
 
 @pytest.fixture(params=DEVICES)

@@ -61,7 +61,9 @@ def test_a_worker_that_fails_or_ends_is_reported(worker: WorkerProcess) -> None:
 
 
 def test_puts_end_with_the_next_request(
-    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shared_daemon: DaemonProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The common start is when that request is there."""
     incoming, queues = worker_module.incoming, list[SimpleQueue[str]]()
@@ -72,7 +74,7 @@ def test_puts_end_with_the_next_request(
 
     messages = [
         {"workload": asdict(WORKLOAD), "seed": 1},
-        {"verb": "connect", "arguments": {"socket": str(daemon.socket_path)}},
+        {"verb": "connect", "arguments": {"socket": str(shared_daemon.socket_path)}},
         {"verb": "put", "arguments": {"name": "put", "start": 7.0}},
         {"verb": "stop", "arguments": {}},
     ]
@@ -89,18 +91,18 @@ def test_puts_end_with_the_next_request(
 
 
 def test_what_was_put_is_counted_and_deleted(
-    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+    shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "wait_until", lambda moment: None)
     answers = iter([False, False, True])
     putter = Worker(WORKLOAD, 1, lambda: next(answers))
-    putter.connect(str(daemon.socket_path))
-    points = putter.put("put", 7.0)
+    putter.connect(str(shared_daemon.socket_path))
+    points = putter.put("counted", 7.0)
     putter.close()
     put_bytes = WORKLOAD.payload_bytes
     assert [count for _, count in points] == [0, put_bytes, 2 * put_bytes, 2 * put_bytes]
-    with Client(daemon.socket_path, strict=True) as client:
-        for name in ("put 1", "put 2"):
+    with Client(shared_daemon.socket_path, strict=True) as client:
+        for name in ("counted 1", "counted 2"):
             keys = [chunk.key for chunk in WORKLOAD.new_chunks(name)]
             assert client.match(WORKLOAD.layout, keys).chunk_count == 0
 

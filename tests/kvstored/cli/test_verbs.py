@@ -73,9 +73,10 @@ def test_format_takes_the_index_into_account(fresh: DaemonProcess) -> None:
     assert fresh.terminate() == 0
 
 
-def test_format_leaves_a_running_daemon_alone(daemon: DaemonProcess) -> None:
-    assert "another process" in refusal(daemon, "format", "--force")
-    assert answer(daemon, "ping")["epoch"] == 1
+def test_format_leaves_a_running_daemon_alone(shared_daemon: DaemonProcess) -> None:
+    epoch = answer(shared_daemon, "ping")["epoch"]
+    assert "another process" in refusal(shared_daemon, "format", "--force")
+    assert answer(shared_daemon, "ping")["epoch"] == epoch
 
 
 def test_format_removed_the_index_of_a_daemon_with_other_devices(fresh: DaemonProcess) -> None:
@@ -108,13 +109,13 @@ def test_ping_stats_ls_inspect(daemon: DaemonProcess) -> None:
     assert "hexadecimal" in refusal(daemon, "ls", "xyz")
 
 
-def test_inspect_shows_the_kind_of_every_layer(daemon: DaemonProcess) -> None:
+def test_inspect_shows_the_kind_of_every_layer(shared_daemon: DaemonProcess) -> None:
     layers = (LayerState(StateKind.HIDDEN, 64), LayerState(StateKind.KV, 128))
     layout = StateLayout(model="mixed", dtype="float32", layers=layers, chunk_tokens=16)
-    with Client(daemon.socket_path) as client:
+    with Client(shared_daemon.socket_path) as client:
         region = client.allocate(Placement.contiguous_bytes(layout, 1))
         assert region is not None
-        key = b"k" * 32
+        key = b"inspect".ljust(32)
         report = client.put(
             layout,
             [NewChunk(key=key, token_count=16)],
@@ -122,7 +123,7 @@ def test_inspect_shows_the_kind_of_every_layer(daemon: DaemonProcess) -> None:
             ack=Ack.DURABLE,
         )
         assert report.stored_count == 1
-    document = answer(daemon, "inspect", key.hex())
+    document = answer(shared_daemon, "inspect", key.hex())
     assert (document["model"], document["dtype"]) == ("mixed", "float32")
     assert [(row["kind"], row["token_bytes"], row["bytes"]) for row in document["rows"]] == [
         ("hidden", 64, 1024),
