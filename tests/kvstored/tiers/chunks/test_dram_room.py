@@ -275,7 +275,15 @@ def test_who_gives_up_waiting_leaves_no_slab_closed() -> None:
     tier = filled(1, UNIT_BYTES, seed=1)
     reading = tier.dram.pin(chunk(0))
     assert reading is not None
-    assert tier.claim(10**6, 2 * UNIT_BYTES, deadline_s=0.01) is None
+    assert (
+        tier.claim(
+            10**6,
+            2 * UNIT_BYTES,
+            deadline_s=PATIENCE_S,
+            is_wanted=lambda: tier.dram._draining is None,
+        )
+        is None
+    )
     assert tier.dram.chunk_count == 1
     tier.put(1, UNIT_BYTES)
     tier.dram.unpin([reading])
