@@ -24,7 +24,7 @@ class RunningLoad:
         """Counts what one worker says at the end of its share."""
         tokens = end.loaded_blocks * block_tokens / self.worker_count
         byte_count = end.device_bytes + end.dram_bytes
-        tally.add("load_seconds", end.duration_s)
+        tally.add("load_seconds", end.duration_s / self.worker_count)
         tally.add("load_bytes", byte_count)
         if end.lost_chunks and not self.has_failed:
             self.has_failed = True

@@ -28,7 +28,7 @@ END = LoadEnd(load_id=1, loaded_blocks=8, device_bytes=300, dram_bytes=100, dura
 
 def test_a_worker_counts_its_share_of_the_tokens() -> None:
     assert counted(END) == {
-        "load_seconds": 0.5,
+        "load_seconds": 0.25,
         "load_bytes": 400,
         "hit_tokens_dram": 16,
         "hit_tokens_device": 48,
@@ -53,3 +53,8 @@ def test_load_that_failed_in_two_workers_is_one_that_failed() -> None:
     """Bug: more loads failed than there were."""
     lost = LoadEnd(load_id=1, loaded_blocks=0, lost_chunks=(0,))
     assert counted(lost, lost) == {"failed_loads": 1}
+
+
+def test_a_load_of_two_workers_does_not_take_twice_as_long() -> None:
+    """Bug: what each of them took was added up, beside one load."""
+    assert counted(END, END)["load_seconds"] == END.duration_s
