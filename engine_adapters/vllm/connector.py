@@ -54,6 +54,7 @@ from engine_adapters.vllm.settings.support import (
     device_note,
     projects_hidden,
     supported,
+    transfer_notes,
     version_note,
 )
 from engine_adapters.vllm.statistics import KvstoredPromMetrics, KvstoredStats
@@ -93,11 +94,9 @@ class KvstoredConnector(KVConnectorBase_V1):
             self._say(version_note(vllm_version))
             if self._support.mode is not RestoreMode.OFF:
                 self._say(device_note(facts.device))
-            if self._kv_transfer_config.kv_load_failure_policy != "recompute":
-                self._say(
-                    'kvstored: set kv_load_failure_policy to "recompute", or a request ends with '
-                    "an error when what it loads is lost."
-                )
+            transfer = self._kv_transfer_config
+            for note in transfer_notes(transfer.kv_role, transfer.kv_load_failure_policy):
+                self._say(note)
         if self._support.mode is RestoreMode.OFF:
             return
         if self._profile is not None:

@@ -9,6 +9,9 @@ TOKEN_AXES = {3: 1, 4: 2, 5: 2}
 [blocks, heads, tokens, content], [2, blocks, tokens, heads, head_size] and
 [blocks, 2, tokens, heads, head_size], whatever lies next to each other in memory."""
 
+HALVED_AXES = 5
+"""A cache with so many axes has keys and values apart, maybe before its blocks."""
+
 
 class BlockShapeError(ValueError):
     """A KV cache whose blocks are not moved; the message names the layer."""
@@ -86,7 +89,7 @@ def block_layout(
 
 
 def _block_axis(shape: Sequence[int], block_count: int) -> int | None:
-    leading = range(min(2, len(shape)))
+    leading = range(2 if len(shape) == HALVED_AXES else 1)
     exact = [axis for axis in leading if shape[axis] == block_count]
     split = [axis for axis in leading if shape[axis] and shape[axis] % block_count == 0]
     return next(iter((*exact, *split)), None)

@@ -110,7 +110,7 @@ class Lookup:
         wait for it.
         """
         if found.leases and self._breaker.is_closed and not self._is_closed.is_set():
-            self._threads.submit(_release, found.leases)
+            self._threads.submit(self._release, found.leases)
 
     def drop(self, pending: Question) -> None:
         """Nobody waits for an answer any more; returns at once.
@@ -193,7 +193,11 @@ class Lookup:
                 leases.append(match.lease)
         return Found(chain=chain, chunk_count=chunk_count, leases=tuple(leases))
 
-
-def _release(leases: Sequence[Held]) -> None:
-    for lease in leases:
-        lease.release()
+    def _release(self, leases: Sequence[Held]) -> None:
+        for lease in leases:
+            if not self._breaker.is_closed:
+                # It has come to hang since.
+                return
+            # Look-ups wait for these threads, so a daemon that hangs shows here as well.
+            with self._breaker.watch():
+                lease.release()

@@ -17,14 +17,17 @@ class RunningLoad:
     worker_count: int
     workers_left: int
     is_overtaken: bool
+    has_failed: bool = False
+    """Whether it brought less than what was found in any worker."""
 
     def count(self, end: LoadEnd, tally: Tally, *, block_tokens: int, is_projected: bool) -> None:
         """Counts what one worker says at the end of its share."""
         tokens = end.loaded_blocks * block_tokens / self.worker_count
         byte_count = end.device_bytes + end.dram_bytes
-        tally.add("load_seconds", end.duration_s)
+        tally.add("load_seconds", end.duration_s / self.worker_count)
         tally.add("load_bytes", byte_count)
-        if end.lost_chunks:
+        if end.lost_chunks and not self.has_failed:
+            self.has_failed = True
             tally.add("failed_loads")
         if byte_count:
             tally.add("hit_tokens_dram", tokens * end.dram_bytes / byte_count)

@@ -86,7 +86,7 @@ def identity_of(vllm_config: Any, kv_cache_config: Any) -> EngineIdentity:
         model_config=model.hf_config.to_dict(),
         dtype=str(model.dtype),
         kv_dtype=cache_dtype(vllm_config),
-        quantization=str(model.quantization),
+        quantization=_quantization(model),
         backend=f"{current_platform.device_type} {kv_cache_config.kv_cache_layout}",
         instruction_set=instruction_set(vllm_config, spec),
         block_tokens=spec.block_size,
@@ -196,6 +196,15 @@ def _rotary_limit(model: Any) -> int:
     """
     limit: int = model.max_model_len if "longrope" in repr(model.hf_config.to_dict()) else 0
     return limit
+
+
+def _quantization(model: Any) -> str:
+    """By which method, and what a user says of weights that are quantized while they are loaded.
+
+    That may be of single layers, and older engines do not have it.
+    """
+    details = getattr(model, "quantization_config", None)
+    return str(model.quantization) if details is None else f"{model.quantization} {details}"
 
 
 def _media(model: Any) -> str:

@@ -1,6 +1,7 @@
 """The mode of one request where the user left the choice to the planner. Pure."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from engine_adapters.restore import (
     CakePlan,
@@ -17,6 +18,9 @@ from engine_adapters.restore import (
 )
 from engine_adapters.vllm.settings.options import RestoreMode
 from engine_adapters.vllm.settings.state_kinds import PLANNED_TOKENS, hcache_schedule
+
+PLANS_REMEMBERED = 64
+"""Requests that wait for blocks ask again in each step, those in front first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,18 +66,22 @@ class ModeChoice:
         if self.profile is None:
             return self._without_costs(prompt_tokens)
         usable_chunks = min(stored_chunks, -(-(prompt_tokens - 1) // self.chunk_tokens))
-        if self.stores_hidden:
-            return self._projected(self.profile, usable_chunks)
-        plan = self._plan(self.profile, prompt_tokens, usable_chunks)
-        if plan.load is None:
-            return RestoreMode.OFF
-        # What would be computed meanwhile is less than a step: it is not worth a place in one.
-        return RestoreMode.PREFIX if plan.meeting_token < self.step_tokens else RestoreMode.CAKE
+        return _by_costs(self, self.profile, prompt_tokens, usable_chunks)
 
     def _without_costs(self, prompt_tokens: int) -> RestoreMode:
         if self.stores_hidden:
             return RestoreMode.HCACHE
         return RestoreMode.PREFIX if prompt_tokens <= self.step_tokens else RestoreMode.CAKE
+
+    def planned(self, profile: CostProfile, prompt_tokens: int, chunks: int) -> RestoreMode:
+        """As ``mode`` with so many usable chunks; takes longer for longer prompts."""
+        if self.stores_hidden:
+            return self._projected(profile, chunks)
+        plan = self._plan(profile, prompt_tokens, chunks)
+        if plan.load is None:
+            return RestoreMode.OFF
+        # What would be computed meanwhile is less than a step: it is not worth a place in one.
+        return RestoreMode.PREFIX if plan.meeting_token < self.step_tokens else RestoreMode.CAKE
 
     def _projected(self, profile: CostProfile, chunks: int) -> RestoreMode:
         costs = profile.costs(max(1, chunks * self.chunk_tokens))
@@ -97,3 +105,11 @@ class ModeChoice:
             {Source.KV: load},
             token_budget=self.step_tokens,
         )
+
+
+@lru_cache(PLANS_REMEMBERED)
+def _by_costs(
+    choice: ModeChoice, profile: CostProfile, prompt_tokens: int, chunks: int
+) -> RestoreMode:
+    """Planned once: the scheduler's thread, and with it every other request, waits for a plan."""
+    return choice.planned(profile, prompt_tokens, chunks)

@@ -125,6 +125,22 @@ def device_note(device: str) -> str:
     )
 
 
+def transfer_notes(role: str | None, failure_policy: str) -> list[str]:
+    """A sentence about each part of vLLM's ``KVTransferConfig`` that is not as it has to be."""
+    notes = []
+    if role != "kv_both":
+        notes.append(
+            f"kvstored saves and restores whatever kv_role says, also with {role}: set it to "
+            'kv_both, and the option "saves" to false for an engine that only reads.'
+        )
+    if failure_policy != "recompute":
+        notes.append(
+            'kvstored: set kv_load_failure_policy to "recompute", or a request ends with an error '
+            "when what it loads is lost."
+        )
+    return notes
+
+
 def version_note(version: str) -> str:
     """One sentence about a version of vLLM that nothing was tested with, else nothing."""
     if version.startswith(tuple(f"{tested}." for tested in TESTED_VERSIONS)):

@@ -155,6 +155,9 @@ class LoadJob:
     def abandon(self) -> None:
         """Ends the load where it is: what is not in its blocks is lost."""
         if self.end is None:
+            # What is on its way may fail as well: then nothing of it counts, and that is all.
+            with suppress(Exception):
+                self._land(waits=True)
             self._finish(lost=True)
 
     @property

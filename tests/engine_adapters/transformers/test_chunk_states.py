@@ -7,8 +7,8 @@ import torch
 
 from engine_adapters.transformers.chunk_states import ChunkStates
 from kvstored_client.testing import MemoryClient
+from tests.engine_adapters.transformers.answers import CHUNK, PROMPT, cache_of, forward
 from tests.engine_adapters.transformers.models import make_model
-from tests.engine_adapters.transformers.test_cache import CHUNK, PROMPT, cache_of, forward
 
 TOKENS = CHUNK + 3
 

@@ -20,7 +20,7 @@ from kvstored_contract.layout import align_up
 from kvstored_protos.v1.store_pb2 import AppendRequest
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
 from tests.engine_adapters.runner.memory import make_store
-from tests.engine_adapters.runner.save.test_saver import LAYERS, check_chunk, step
+from tests.engine_adapters.runner.save.told_states import LAYERS, check_chunk, step
 from tests.engine_adapters.runner.steps import segments_of
 
 MakeTokens = Callable[[int, int], list[int]]

@@ -1,10 +1,9 @@
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from unittest.mock import Mock
 
 import pytest
-import torch
 
 from engine_adapters.device_copies.testing.delayed_copies import DelayedCopies
 from engine_adapters.runner.model.step import Segment
@@ -13,65 +12,17 @@ from engine_adapters.runner.save.save_queue import SaveReport
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.save.snapshot import Snapshot
 from engine_adapters.runner.states.state_format import StateFormat
-from kvstored_client import Reason, SnapshotGeometry
-from kvstored_client.session.options import Options
-from kvstored_client.session.session import Session
+from kvstored_client import SnapshotGeometry
 from kvstored_client.testing import CallName, MemoryClient
 from kvstored_contract.layout import align_up
-from kvstored_protos.v1.sequence_pb2 import CreateSequenceRequest, FlushSequenceRequest
+from kvstored_protos.v1.sequence_pb2 import FlushSequenceRequest
 from kvstored_protos.v1.store_pb2 import AppendRequest
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
-from tests.engine_adapters.runner.memory import at, make_store
-from tests.engine_adapters.runner.steps import segments_of
+from tests.engine_adapters.runner.memory import at
+from tests.engine_adapters.runner.save.told_states import check_chunk, step
 from tests.support.waiting import wait_until
 
 MakeTokens = Callable[[int, int], list[int]]
-LAYERS, KV_HEADS, HEAD_DIM = 3, 2, 8
-
-
-@pytest.fixture
-def client() -> Iterator[MemoryClient]:
-    with MemoryClient(make_store()) as client:
-        yield client
-
-
-@pytest.fixture
-def saver(client: MemoryClient, state_format: StateFormat) -> Iterator[StateSaver]:
-    saver = StateSaver(client, state_format)
-    yield saver
-    saver.close()
-    assert client.store.regions_in_use == 0
-    assert all(create.ephemeral for create in client.store.asked(CreateSequenceRequest))
-
-
-def states_of(layer: int, position: int, half: int) -> float:
-    """A number that tells layer, position and half apart."""
-    return layer * 10_000 + position * 10 + half
-
-
-def step(saver: StateSaver, *parts: tuple[int, int, int]) -> None:
-    """One step of (request_id, first position, token count) with recognisable states."""
-    segments, positions = segments_of(parts)
-    saver.begin_step(segments)
-    for layer in range(LAYERS):
-        keys, values = (
-            torch.tensor([states_of(layer, position, half) for position in positions])
-            .view(-1, 1, 1)
-            .expand(-1, KV_HEADS, HEAD_DIM)
-            for half in (0, 1)
-        )
-        saver.take(layer, torch.empty(len(keys), 0), keys, values)
-    saver.end_step()
-
-
-def check_chunk(client: MemoryClient, key: bytes, first_position: int) -> None:
-    for layer, stored in enumerate(client.store.chunks[key].slices):
-        states = torch.frombuffer(bytearray(stored), dtype=torch.float32)
-        states = states.view(2, CHUNK_TOKENS, KV_HEADS, HEAD_DIM)
-        for half in (0, 1):
-            for token in range(CHUNK_TOKENS):
-                wanted = states_of(layer, first_position + token, half)
-                assert (states[half, token] == wanted).all()
 
 
 def test_rows_of_interleaved_sequences_reach_their_chunks(
@@ -211,20 +162,6 @@ def test_steps_before_a_full_arena_are_saved(
     saver.close()
 
 
-def test_a_chunk_that_could_not_be_stored_takes_back_what_was_staged(
-    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
-) -> None:
-    saver.begin_request(0, make_tokens(80, 1), 0)
-    step(saver, (0, 0, 12))
-    saver.finish()
-    client.store.faults.append_rejection = lambda index, name: Reason.STORE_FULL
-    step(saver, (0, 12, 8))
-    saver.finish()
-    client.store.faults.append_rejection = lambda index, name: None
-    saver.end_request(0)
-    assert saver.finish() == SaveReport(saved_tokens=8, dropped_tokens=8)
-
-
 def test_a_step_that_never_ended_is_forgotten(
     client: MemoryClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
 ) -> None:
@@ -254,82 +191,6 @@ def test_a_snapshot_that_cannot_be_settled_is_given_back_all_the_same(
         saver.abandon_step()
     assert client.store.regions_in_use == 0
     saver.abandon_step()
-
-
-def test_a_refused_append_stops_only_its_own_sequence(
-    client: MemoryClient, saver: StateSaver, state_format: StateFormat, make_tokens: MakeTokens
-) -> None:
-    tokens = [make_tokens(80, seed) for seed in range(2)]
-    for request_id in range(2):
-        saver.begin_request(request_id, tokens[request_id], 0)
-    client.store.faults.append_rejection = lambda index, name: (
-        Reason.DRAM_FULL if index == 1 and name.endswith("-0") else None
-    )
-    for first in (0, 16, 32):
-        step(saver, (0, first, 16), (1, first, 16))
-        saver.finish()
-    saver.end_request(0)
-    saver.end_request(1)
-    assert saver.finish() == SaveReport(saved_tokens=16 + 48, dropped_tokens=32)
-    assert set(client.store.chunks) == {
-        *client.prefix_keys(state_format.layout, tokens[0])[:2],
-        *client.prefix_keys(state_format.layout, tokens[1])[:6],
-    }
-
-
-def test_nothing_of_a_lost_session_is_appended(
-    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
-) -> None:
-    saver.begin_request(0, make_tokens(80, 1), 0)
-    saver.finish()
-    client.store.kill()
-    step(saver, (0, 0, 16))
-    assert saver.finish() == SaveReport(dropped_tokens=16)
-    assert client.store.asked(AppendRequest) == []
-
-
-def test_no_key_no_append(
-    client: MemoryClient,
-    saver: StateSaver,
-    make_tokens: MakeTokens,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    saver.begin_request(0, make_tokens(80, 1), 0)
-    step(saver, (0, 0, 1))
-    saver.finish()
-    monkeypatch.setattr(client, "prefix_keys", lambda layout, token_ids, *, parent: [])
-    step(saver, (0, 1, 15))
-    assert saver.finish() == SaveReport(dropped_tokens=15)
-    assert client.store.call_counts[CallName.APPEND] == 1
-
-
-def test_a_sequence_that_the_daemon_refuses_is_not_saved(
-    client: MemoryClient, saver: StateSaver, make_tokens: MakeTokens
-) -> None:
-    client.store.faults.refusals[CallName.SEQUENCE_CREATE] = Reason.LIMIT_EXCEEDED
-    saver.begin_request(0, make_tokens(80, 1), 0)
-    saver.finish()
-    step(saver, (0, 0, 16))
-    assert saver.finish() == SaveReport(dropped_tokens=16)
-    assert client.store.asked(AppendRequest) == []
-
-
-def test_a_fault_of_the_queue_is_not_hidden(
-    client: MemoryClient, state_format: StateFormat, make_tokens: MakeTokens
-) -> None:
-    saver = StateSaver(client, state_format)
-    saver.begin_request(0, make_tokens(80, 1), 0)
-
-    def fail() -> None:
-        raise AssertionError("a bug")
-
-    client.store.faults.before = at(AppendRequest, fail)
-    step(saver, (0, 0, 12))
-    with pytest.raises(AssertionError, match="a bug"):
-        saver.finish()
-    with pytest.raises(AssertionError, match="a bug"):
-        saver.close()
-    assert client.store.regions_in_use == 0
 
 
 def test_requests_that_were_not_announced_are_ignored(
@@ -374,45 +235,6 @@ def test_saving_goes_on_where_a_jump_ends(
     for chunk in (1, 2, 5, 6):
         check_chunk(client, keys[chunk], chunk * CHUNK_TOKENS)
     assert client.store.sequences == {}
-
-
-class WatchedClient(MemoryClient):
-    """Notes the threads on which it connects or tries to."""
-
-    def __init__(self) -> None:
-        super().__init__(make_store())
-        self.connect_threads: list[str] = []
-
-    def _open_session(self, options: Options) -> Session:
-        self.connect_threads.append(threading.current_thread().name)
-        return super()._open_session(options)
-
-
-def test_a_lost_session_is_connected_again_behind_the_engines_back(
-    state_format: StateFormat, make_tokens: MakeTokens
-) -> None:
-    """Regression: ``allocate`` connected on the engine's thread, within the client's time limit."""
-    client = WatchedClient()
-    saver = StateSaver(client, state_format)
-    client.connect_threads.clear()
-    saver.begin_request(0, make_tokens(80, 1), 0)
-    saver.finish()
-    client.store.kill()
-    for first in (0, 16, 32):
-        step(saver, (0, first, 16))
-    assert saver.finish() == SaveReport(dropped_tokens=48)
-    assert client.connect_threads
-    assert all(name.startswith("save-queue") for name in client.connect_threads)
-    client.store.start()
-    saver.begin_request(1, make_tokens(80, 2), 0)
-    saver.finish()
-    step(saver, (1, 0, 16))
-    saver.end_request(0)
-    saver.end_request(1)
-    assert saver.finish() == SaveReport(saved_tokens=16, dropped_tokens=48)
-    assert all(name.startswith("save-queue") for name in client.connect_threads)
-    saver.close()
-    assert client.store.regions_in_use == 0
 
 
 def test_stored_tokens_end_on_a_chunk_boundary(saver: StateSaver) -> None:

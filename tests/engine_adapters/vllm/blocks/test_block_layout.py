@@ -72,6 +72,24 @@ def test_blocks_of_one_head_may_be_split_as_well() -> None:
     assert layout == BlockLayout((BLOCKS, TOKENS * SIZE * 4), (TOKENS * SIZE * 4, 1))
 
 
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [
+        ((2 * BLOCKS, BLOCKS, SIZE), (0, 1, 2)),
+        ((2 * BLOCKS, BLOCKS, TOKENS // 2, SIZE), (0, 2, 1, 3)),
+    ],
+    ids=["tokens", "heads"],
+)
+def test_as_many_tokens_or_heads_as_blocks_were_taken_for_these(
+    shape: tuple[int, ...], order: tuple[int, ...]
+) -> None:
+    """Bug: where the kernels split blocks, so that a block had a token of each."""
+    cache = cache_of(shape, order)
+    layout = block_layout(cache.shape, cache.stride(), item_bytes=4, block_count=BLOCKS, name="a")
+    block_bytes = 4 * cache.numel() // BLOCKS
+    assert layout == BlockLayout((BLOCKS, block_bytes), (block_bytes, 1))
+
+
 def test_split_blocks_with_heads_outside_of_tokens_are_named() -> None:
     """What is stored would depend on how the kernels split them, which no key says."""
     halves = cache_of((2 * BLOCKS, HEADS, TOKENS // 2, SIZE), (0, 1, 2, 3))

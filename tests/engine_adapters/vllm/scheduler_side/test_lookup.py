@@ -112,10 +112,11 @@ def test_nothing_is_found_while_the_daemon_refuses_a_worker_and_keys_are_known(
 
 
 class Hanging:
-    """A look-up of a store that answers no match until ``recover``; a clock of its own."""
+    """A look-up of a store that answers no ``held`` call while it is not open; its own clock."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
+        self.held: type[Message] = store_pb2.MatchRequest
         self.is_open = threading.Event()
         self.store = MemoryStore()
         self.client = MemoryClient(self.store)
@@ -133,7 +134,7 @@ class Hanging:
         )
 
     def hold(self, request: Message) -> None:
-        if isinstance(request, store_pb2.MatchRequest):
+        if isinstance(request, self.held):
             assert self.is_open.wait(PATIENCE_S)
 
     @property
@@ -214,3 +215,21 @@ def test_leases_of_a_daemon_that_hangs_end_with_their_time(hanging: Hanging) -> 
     hanging.is_open.set()
     hanging.lookup._threads.shutdown(wait=True)
     assert not lease.release.called
+
+
+def test_leases_that_a_hung_daemon_does_not_take_cost_no_request_its_deadline(
+    hanging: Hanging,
+) -> None:
+    """Bug: giving them back held both threads, and nobody noticed that the daemon hung."""
+    hanging.held = store_pb2.UnpinRequest
+    lease, last = Mock(), Mock()
+    lease.release.side_effect = lambda: hanging.hold(store_pb2.UnpinRequest())
+    for _ in range(THREADS):
+        hanging.lookup.release(Found(leases=(lease,)))
+    wait_until(lambda: lease.release.call_count == THREADS)
+    hanging.lookup.release(Found(leases=(last,)))
+    hanging.now_s += 2.0
+    assert hanging.ask().result(0.0) == Found()
+    hanging.is_open.set()
+    hanging.lookup._threads.shutdown(wait=True)
+    assert not last.release.called, "it ends with its time"

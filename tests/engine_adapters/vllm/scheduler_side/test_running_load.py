@@ -7,7 +7,7 @@ BLOCK_TOKENS = 16
 
 
 def counted(
-    end: LoadEnd, *, is_overtaken: bool = False, is_projected: bool = False
+    *ends: LoadEnd, is_overtaken: bool = False, is_projected: bool = False
 ) -> dict[str, float]:
     tally = Tally()
     load = RunningLoad(
@@ -18,7 +18,8 @@ def counted(
         workers_left=2,
         is_overtaken=is_overtaken,
     )
-    load.count(end, tally, block_tokens=BLOCK_TOKENS, is_projected=is_projected)
+    for end in ends:
+        load.count(end, tally, block_tokens=BLOCK_TOKENS, is_projected=is_projected)
     return tally.take()
 
 
@@ -27,7 +28,7 @@ END = LoadEnd(load_id=1, loaded_blocks=8, device_bytes=300, dram_bytes=100, dura
 
 def test_a_worker_counts_its_share_of_the_tokens() -> None:
     assert counted(END) == {
-        "load_seconds": 0.5,
+        "load_seconds": 0.25,
         "load_bytes": 400,
         "hit_tokens_dram": 16,
         "hit_tokens_device": 48,
@@ -46,3 +47,14 @@ def test_projected_tokens_are_counted_where_layer_inputs_are_loaded() -> None:
 def test_load_that_lost_something_has_failed() -> None:
     end = LoadEnd(load_id=1, loaded_blocks=0, lost_chunks=(0,))
     assert counted(end) == {"failed_loads": 1}
+
+
+def test_load_that_failed_in_two_workers_is_one_that_failed() -> None:
+    """Bug: more loads failed than there were."""
+    lost = LoadEnd(load_id=1, loaded_blocks=0, lost_chunks=(0,))
+    assert counted(lost, lost) == {"failed_loads": 1}
+
+
+def test_a_load_of_two_workers_does_not_take_twice_as_long() -> None:
+    """Bug: what each of them took was added up, beside one load."""
+    assert counted(END, END)["load_seconds"] == END.duration_s

@@ -222,6 +222,19 @@ def test_identity_covers_which_files_are_read(config: Any) -> None:
     assert identity_of(config, caches()).fingerprint() != plain
 
 
+def test_identity_covers_how_weights_are_quantized_while_they_are_loaded(config: Any) -> None:
+    """Bug: engines that quantize the same weights differently shared their states."""
+    model = config.model_config
+    plain = identity_of(config, caches()).fingerprint()
+    seen = {plain}
+    for weight in ("mxfp8", "mxfp4"):
+        model.quantization_config = {"linear": {"weight": weight}}
+        seen.add(identity_of(config, caches()).fingerprint())
+    assert len(seen) == 3
+    model.quantization_config = None
+    assert identity_of(config, caches()).fingerprint() == plain
+
+
 @pytest.mark.parametrize("load_format", ["dummy", "tensorizer", "someone's own"])
 def test_weights_from_elsewhere_are_unknown(config: Any, load_format: str) -> None:
     config.load_config.load_format = load_format

@@ -1,8 +1,9 @@
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
-from engine_adapters.restore import CostProfile
+from engine_adapters.restore import CostProfile, plan_cake
 from engine_adapters.vllm.settings.mode_choice import ModeChoice
 from engine_adapters.vllm.settings.options import RestoreMode
 
@@ -122,3 +123,15 @@ def test_hidden_states_are_loaded_where_that_is_faster_than_computing(
 ) -> None:
     choice = choice_of(load_times_compute=load_times_compute, stores_hidden=True)
     assert choice.mode(prompt_tokens=4097, stored_chunks=chunks) is mode
+
+
+def test_a_request_that_waits_for_blocks_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: in each step, which took 50 ms for 131,072 tokens, and all others waited for it."""
+    planned = Mock(wraps=plan_cake)
+    monkeypatch.setattr("engine_adapters.vllm.settings.mode_choice.plan_cake", planned)
+    choice = choice_of(load_times_compute=1.25)
+    modes = {choice.mode(prompt_tokens=4097, stored_chunks=64) for _ in range(3)}
+    assert modes == {RestoreMode.CAKE}
+    assert planned.call_count == 1
+    choice.mode(prompt_tokens=4097, stored_chunks=63)
+    assert planned.call_count == 2

@@ -8,6 +8,7 @@ from engine_adapters.vllm.settings.support import (
     device_note,
     projects_hidden,
     supported,
+    transfer_notes,
     version_note,
 )
 
@@ -138,3 +139,17 @@ def test_untested_version_is_named(version: str, is_known: bool) -> None:
     note = version_note(version)
     assert (note == "") is is_known
     assert is_known or version in note
+
+
+def test_a_role_that_changes_nothing_is_told() -> None:
+    """Bug: an engine that was only to read saved all the same, and nobody heard of it."""
+    assert transfer_notes("kv_both", "recompute") == []
+    for role in ("kv_consumer", "kv_producer"):
+        (note,) = transfer_notes(role, "recompute")
+        assert role in note
+        assert "saves" in note
+
+
+def test_a_policy_that_ends_requests_is_told() -> None:
+    (note,) = transfer_notes("kv_both", "fail")
+    assert "recompute" in note

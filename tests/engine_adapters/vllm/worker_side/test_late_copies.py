@@ -153,6 +153,39 @@ def test_a_late_load_waits_for_its_copies(client: EngineClient, copies: DelayedC
     assert bench.job.end.loaded_blocks == 6
 
 
+class Dying(DelayedCopies):
+    """A device whose first copies fail late, and that has no memory for the next ones."""
+
+    has_begun = False
+
+    def scatter(
+        self, parts: Sequence[Tensor], blocks: Tensor, block_ids: Sequence[int], *, after: Landing
+    ) -> Landing:
+        if self.has_begun:
+            raise torch.OutOfMemoryError("no memory")
+        return self._later(_fail)
+
+
+def test_a_load_that_failed_twice_never_ended(client: EngineClient) -> None:
+    """Bug: what was on its way failed when the load was given up, and ended the loader's thread."""
+    copies = Dying()
+    bench = Bench(client, overtaken=False, copies=copies)
+    bench.run_until_asked()
+    with copies.stopped():
+        bench.bring(0)
+        bench.run(lambda: bench.job._launched_chunks == 1)
+        copies.has_begun = True
+        bench.bring(1)
+        with pytest.raises(torch.OutOfMemoryError):
+            bench.job.step()
+    bench.job.abandon()
+    assert bench.job.end is not None
+    assert bench.job.end.lost_chunks == (0,)
+    assert bench.job.missing_block_ids == list(BLOCK_IDS)
+    wait_until(lambda: bench.job.is_released)
+    assert client.free_bytes == ROOM_BYTES
+
+
 @pytest.fixture
 def late_side(monkeypatch: pytest.MonkeyPatch, copies: DelayedCopies) -> EngineClient:
     monkeypatch.setattr(side_module, "open_copies", lambda device: copies)
