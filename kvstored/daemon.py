@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -41,7 +41,7 @@ from kvstored.store.index.failure import IndexFailure
 from kvstored.store.index.service import close_cleanly
 from kvstored.store.read.plan import PlanLimits
 from kvstored.store.read.reader import ReaderLimits
-from kvstored.store.space.device_set import open_device_set
+from kvstored.store.space.device_set import DeviceSet, open_device_set
 from kvstored.store.start import index_open
 from kvstored.store.write.committer import CommitLimits
 from kvstored.tiers.namespaces import NamespaceLimits
@@ -225,7 +225,7 @@ async def _drain_when(stop: asyncio.Event, view: DaemonView) -> None:
 def open_store(config: Config, *, limit: Limit = throttled) -> Iterator[tuple[TieredStore, int]]:
     """Opens and recovers the store; yields it with the new epoch.
 
-    The body closes the store itself; index and devices are closed here.
+    The body closes the store itself, unless it raises; index and devices are closed here.
     """
     monitors: list[MonitoredDevice] = []
 
@@ -233,8 +233,9 @@ def open_store(config: Config, *, limit: Limit = throttled) -> Iterator[tuple[Ti
         monitors.append(MonitoredDevice(limit(device, config.io)))
         return monitors[-1]
 
-    device_set = open_device_set(config.store.devices, wrap=watched)
-    try:
+    with ExitStack() as opened:
+        device_set = open_device_set(config.store.devices, wrap=watched)
+        opened.callback(device_set.close)
         started = index_open.start(
             config.store.index,
             config.store.index_map_bytes,
@@ -242,36 +243,48 @@ def open_store(config: Config, *, limit: Limit = throttled) -> Iterator[tuple[Ti
             log_progress("slabs read to rebuild the index"),
         )
         index, recovered = started.index, started.recovered
-        if recovered.dropped_count:
-            LOGGER.warning("%d damaged index entries were dropped", recovered.dropped_count)
-        LOGGER.info("recovered %d chunks", len(recovered.table))
-        store = TieredStore(
-            RecoveredStore(
-                device_set=device_set,
-                devices=tuple(monitors),
-                index=index,
-                allocator=recovered.allocator,
-                table=recovered.table,
-                next_stamp=recovered.next_stamp,
-            ),
-            engine=scheduled(
-                open_engine(
-                    device_set.devices,
-                    kind=config.io.engine,
-                    depth=config.io.depth_per_device,
-                ),
-                config,
-            ),
-            limits=tier_limits(config),
-        )
-        yield store, started.epoch
+        with ExitStack() as failing:
+            # With the index goes its lock: who tries again in this process finds it free.
+            failing.callback(index.close)
+            if recovered.dropped_count:
+                LOGGER.warning("%d damaged index entries were dropped", recovered.dropped_count)
+            LOGGER.info("recovered %d chunks", len(recovered.table))
+            store = _tiered_store(config, started, device_set, tuple(monitors))
+            failing.callback(store.close)
+            yield store, started.epoch
+            failing.pop_all()
         if store.has_failed:
             # What the table says may not be what the index has.
             index.close()
         else:
             close_cleanly(index, recovered.table, store.next_stamp)
-    finally:
-        device_set.close()
+
+
+def _tiered_store(
+    config: Config,
+    started: index_open.Started,
+    device_set: DeviceSet,
+    devices: tuple[MonitoredDevice, ...],
+) -> TieredStore:
+    """The store over what was opened, with an engine of its own."""
+    depth = config.io.depth_per_device
+    engine = scheduled(open_engine(device_set.devices, kind=config.io.engine, depth=depth), config)
+    try:
+        return TieredStore(
+            RecoveredStore(
+                device_set=device_set,
+                devices=devices,
+                index=started.index,
+                allocator=started.recovered.allocator,
+                table=started.recovered.table,
+                next_stamp=started.recovered.next_stamp,
+            ),
+            engine=engine,
+            limits=tier_limits(config),
+        )
+    except BaseException:
+        engine.close()
+        raise
 
 
 def scheduled(engine: IoEngine, config: Config) -> ScheduledEngine:

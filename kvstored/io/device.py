@@ -24,6 +24,10 @@ class DeviceError(OSError):
         return self.with_traceback(None)
 
 
+class NotBegunError(DeviceError):
+    """A transfer that could not begin, for want of memory say: it tells nothing of the device."""
+
+
 @dataclass(frozen=True, slots=True)
 class KernelFile:
     """A device as a file whose transfers the kernel may run on its own.

@@ -73,7 +73,10 @@ class IoEngine(Protocol):
     """Runs requests. Those of one class to one device start in the order of submission."""
 
     def submit(self, request: IoRequest) -> None:
-        """Queues one request and returns at once. Callable from any thread."""
+        """Queues one request and returns at once. Callable from any thread.
+
+        Where it raises, nothing is transferred and ``done`` is never called.
+        """
 
     def close(self) -> None:
         """Waits for every submitted request and ends the engine's threads."""

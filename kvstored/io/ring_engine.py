@@ -145,7 +145,13 @@ class _Server:
             self._last_token += 1
             self._running[self._last_token] = transfer
             queue.running += 1
-            self._start_part(self._last_token, transfer)
+            try:
+                self._start_part(self._last_token, transfer)
+            except BaseException:
+                # It never began: its place is free.
+                del self._running[self._last_token]
+                queue.running -= 1
+                raise
 
     def _admitted(self, queue: _Queue, request: IoRequest) -> _Transfer:
         """A request with its parts, or with the error for which there are none."""

@@ -1,13 +1,17 @@
 """An I/O engine that starts requests in the order that the schedule of each device decides."""
 
+import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from threading import Event, Lock, Thread
 
-from kvstored.io.device import DeviceError
+from kvstored.io.device import DeviceError, NotBegunError
 from kvstored.io.engine import IoEngine, IoRequest
 from kvstored.io.schedule import Grant, Schedule, SchedulePolicy
+
+LOGGER = logging.getLogger(__name__)
 
 _Grant = Grant[IoRequest]
 
@@ -18,7 +22,8 @@ class ScheduledEngine:
     ``inner`` runs ``depth`` requests of each of ``device_count`` devices at a time and
     never gets more, so that nothing waits there: what waits, waits here, by class. A
     request starts on the thread that submits it or on the one that reports the end of
-    another; a thread of its own only ends the pauses in which a device is kept free.
+    another. A thread of its own ends the pauses in which a device is kept free, and reports what
+    ``inner`` did not take, as NotBegunError.
     """
 
     def __init__(
@@ -35,6 +40,7 @@ class ScheduledEngine:
         self._clock = clock
         self._look = Event()
         self._queues = [_Queue(policy, depth) for _ in range(device_count)]
+        self._not_begun: deque[tuple[IoRequest, NotBegunError]] = deque()
         self._is_closed = False
         self._thread = Thread(target=self._end_pauses, name="io-pauses", daemon=True)
         self._thread.start()
@@ -67,41 +73,69 @@ class ScheduledEngine:
         self._inner.close()
 
     def _start(self, grants: list[_Grant], is_early: bool) -> None:
-        """Hands requests to the inner engine; without the lock, because it may block."""
-        for grant in grants:
+        """Hands requests to the inner engine; without the lock, because it may block.
+
+        They are others' as well: one that is not taken is over, and those after it start. The
+        thread that ends pauses reports it, because who submits may be about to wait for it.
+        """
+        waiting = deque(grants)
+        while waiting:
+            grant = waiting.popleft()
             request = grant.item
-            self._inner.submit(
-                IoRequest(
-                    device_index=request.device_index,
-                    operation=request.operation,
-                    buffers=request.buffers,
-                    offset=request.offset,
-                    done=partial(self._ended, grant),
-                    background=request.background,
-                    is_awaited=request.is_awaited,
+            try:
+                self._inner.submit(
+                    IoRequest(
+                        device_index=request.device_index,
+                        operation=request.operation,
+                        buffers=request.buffers,
+                        offset=request.offset,
+                        done=partial(self._ended, grant),
+                        background=request.background,
+                        is_awaited=request.is_awaited,
+                    )
                 )
-            )
+            except Exception as error:
+                name = f"device {request.device_index}"
+                cause = NotBegunError(name, request.operation.value, repr(error))
+                # Before the engine may count as idle: then that thread ends.
+                self._not_begun.append((request, cause))
+                waiting.extend(self._take_after(grant)[0])
+                is_early = True
         if is_early:
             self._look.set()
 
-    def _ended(self, grant: _Grant, error: DeviceError | None) -> None:
-        request = grant.item
-        queue = self._queues[request.device_index]
+    def _take_after(self, grant: _Grant) -> tuple[list[_Grant], bool]:
+        """Takes back a grant; as ``_Queue.take`` then."""
+        queue = self._queues[grant.item.device_index]
         with queue.lock:
             now_s = self._clock()
             queue.schedule.ended(grant, now_s)
             grants, is_early = queue.take(now_s)
             if queue.is_closing and queue.schedule.is_idle:
                 queue.drained.set()
-        self._start(grants, is_early)
-        request.done(error)
+        return grants, is_early
+
+    def _ended(self, grant: _Grant, error: DeviceError | None) -> None:
+        self._start(*self._take_after(grant))
+        grant.item.done(error)
 
     def _end_pauses(self) -> None:
         wait_s: float | None = None
         while not self._is_closed:
             self._look.wait(wait_s)
             self._look.clear()
+            self._report_not_begun()
             wait_s = self._end_pause()
+        self._report_not_begun()
+
+    def _report_not_begun(self) -> None:
+        """A function of its own for the same reason as ``_end_pause``."""
+        while self._not_begun:
+            request, error = self._not_begun.popleft()
+            try:
+                request.done(error)
+            except Exception:
+                LOGGER.exception("the completion of a %s raised", request.operation.value)
 
     def _end_pause(self) -> float | None:
         """Starts what may start now on any device; the seconds until the next look.

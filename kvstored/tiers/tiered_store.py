@@ -132,7 +132,7 @@ class TieredStore:
             namespaces=lambda: namespace_statuses(self.upkeep.quotas.now, limits.ttl_s, dram, room),
         )
         expirer = room.ages.is_on and Expirer(store=store, dram=dram, room=room, counters=counters)
-        self._ends: tuple[Callable[[], None], ...] = (
+        self._ends: list[Callable[[], None]] = [
             *((scrub.close,) if scrub else ()),
             *((expirer.close,) if expirer else ()),
             earlier_uses.close,
@@ -144,7 +144,7 @@ class TieredStore:
             recorder.close,
             store.close,
             reader.close,
-        )
+        ]
         """What ends the parts, in this order: none still works for one that has ended."""
 
     @property
@@ -247,12 +247,12 @@ class TieredStore:
         )
 
     def close(self) -> None:
-        """Finishes every write and commit, then ends all threads.
+        """Finishes every write and commit, then ends all threads; again has no effect.
 
         The index and the devices stay open; the caller closes them.
         """
-        for end in self._ends:
-            end()
+        while self._ends:
+            self._ends.pop(0)()
 
     def _used_together(self, namespace_id: bytes, keys: Sequence[bytes]) -> None:
         if keys:

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from kvstored.config import SESSIONS_MAX
+from kvstored import daemon as daemon_module
+from kvstored.config import SESSIONS_MAX, Config
 from kvstored.daemon import open_store
 from kvstored.server.thread_share import THREADS_PER_SESSION
+from kvstored.store.index import index_lock
 from kvstored.store.index.index import READERS_MAX, Index, IndexChange
 from kvstored.store.index.service import CLEAN_FILE
 from kvstored.store.index.snapshot import SNAPSHOT_FILE
@@ -263,18 +265,42 @@ def test_the_socket_of_systemd_is_served_and_outlives_the_daemon(fresh: DaemonPr
         assert fresh.socket_path.is_socket()
 
 
-@pytest.mark.parametrize("has_failed", [False, True])
-def test_a_commit_of_which_nobody_knows_leaves_no_mark_and_no_snapshot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_failed: bool
-) -> None:
+def formatted(folder: Path) -> Config:
+    """The configuration of a store in this process that was never started."""
     format_device_set(
-        device_paths(tmp_path),
+        device_paths(folder),
         device_bytes=DEVICE_BYTES,
         slab_bytes=SLAB_BYTES,
         force=False,
         progress=lambda _done, _total: None,
     )
-    with open_store(config_of(tmp_path, depth_per_device=2)) as (store, _):
+    return config_of(folder, depth_per_device=2)
+
+
+@pytest.mark.parametrize("failing", ["open_engine", "TieredStore", "the body", "after the store"])
+def test_a_start_that_failed_in_this_process_kept_the_index_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Bug: only the devices were closed, and nobody could start again before the process ended."""
+    config = formatted(tmp_path)
+    monkeypatch.setattr(index_lock, "LOCK_PATIENCE_S", 0.02)
+    with monkeypatch.context() as patch:
+        if hasattr(daemon_module, failing):
+            patch.setattr(daemon_module, failing, fail_as_nobody_foresaw)
+        with pytest.raises(ZeroDivisionError):
+            fail_in_store(config, closes=failing == "after the store")
+    with open_store(config) as (store, epoch):
+        store.close()
+    assert epoch == 2
+    left = threading.enumerate()
+    assert not [thread.name for thread in left if thread.name.startswith(("io-", "kvstored-s"))]
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_commit_of_which_nobody_knows_leaves_no_mark_and_no_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_failed: bool
+) -> None:
+    with open_store(formatted(tmp_path)) as (store, _):
         if has_failed:
             with monkeypatch.context() as patch:
                 patch.setattr(Index, "apply", fail_as_nobody_foresaw)
@@ -285,7 +311,14 @@ def test_a_commit_of_which_nobody_knows_leaves_no_mark_and_no_snapshot(
     assert left == [not has_failed] * 2
 
 
-def fail_as_nobody_foresaw(*_: object) -> None:
+def fail_in_store(config: Config, *, closes: bool) -> None:
+    with open_store(config) as (store, _):
+        if closes:
+            store.close()
+        raise ZeroDivisionError
+
+
+def fail_as_nobody_foresaw(*_: object, **__: object) -> None:
     raise ZeroDivisionError
 
 

@@ -175,11 +175,13 @@ class Index:
 
     def close(self) -> None:
         """Closes the environment; no other method may be called afterwards."""
-        self._tables.pages.close()
-        with self._write_lock:
-            self._tables.environment.close()
-        if self.lock is not None:
-            self.lock.release()
+        try:
+            self._tables.pages.close()
+            with self._write_lock:
+                self._tables.environment.close()
+        finally:
+            if self.lock is not None:
+                self.lock.release()
 
     def _write(self, run: Callable[["lmdb.Transaction[bytes]"], None]) -> None:
         tables = self._tables

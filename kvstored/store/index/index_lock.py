@@ -9,16 +9,23 @@ with the process, whose children do not have it. A directory that gets another n
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import Self
 
 from kvstored.store.index.failure import IndexFailure
 
+LOCK_PATIENCE_S = 2.0
+"""How long an index that another process has is waited for: one that was ended may still be going
+away, as with the lock of a device (``file_device``)."""
+_LOCK_POLL_S = 0.01
+
 
 class IndexLock:
     """The lock of the index in ``directory``, from the constructor to ``release``. Not thread-safe.
 
-    The directory is made where it is absent. Raises IndexFailure.
+    The directory is made where it is absent. Waits LOCK_PATIENCE_S for who has it. Raises
+    IndexFailure.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -56,23 +63,37 @@ class IndexLock:
 
 def _locked(directory: Path) -> int:
     """A descriptor of the directory, which is locked as long as that is open."""
+    deadline = time.monotonic() + LOCK_PATIENCE_S
     while True:
         descriptor = _opened(directory)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor, directory, deadline)
             if _is_in_place(descriptor, directory):
                 return descriptor
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise IndexFailure(
-                f"another process serves from the index in {directory}; stop it, or name another "
-                "place in store.index"
-            ) from error
         except OSError as error:
             os.close(descriptor)
             raise _not_locked(directory, error) from error
+        except BaseException:
+            os.close(descriptor)
+            raise
         # Its holder has set it aside since it was opened.
         os.close(descriptor)
+
+
+def _lock(descriptor: int, directory: Path, deadline: float) -> None:
+    """Locks an opened directory by the deadline; raises IndexFailure and OSError."""
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() >= deadline:
+                raise IndexFailure(
+                    f"another process serves from the index in {directory}; stop it, or name "
+                    "another place in store.index"
+                ) from error
+        else:
+            return
+        time.sleep(_LOCK_POLL_S)
 
 
 def _opened(directory: Path) -> int:

@@ -112,12 +112,16 @@ def close_cleanly(index: Index, table: ChunkTable, next_stamp: int) -> None:
     if index.is_failed:
         index.close()
         return
-    _mark(index, clean=True)
-    _leave_snapshot(index, table, next_stamp)
+    try:
+        _mark(index, clean=True)
+        _leave_snapshot(index, table, next_stamp)
+    except BaseException:
+        index.close()
+        raise
     # Nobody may serve from it before the marker lies there.
     lock, index.lock = index.lock, None
-    index.close()
     try:
+        index.close()
         _leave_seal(index.path)
     except OSError as error:
         LOGGER.warning(

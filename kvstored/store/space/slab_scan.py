@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.errors import FormatError
@@ -13,6 +14,7 @@ from kvstored.format.slice_lengths import SliceLengths
 from kvstored.io.device import READS_MAX, Device, DeviceError
 from kvstored.store.space.device_set import DeviceSet
 from kvstored.store.space.scanned_slab import ScannedSlab
+from kvstored.store.space.second_looks import SecondLooks
 from kvstored_contract.limits import ALIGNMENT_BYTES
 
 LOGGER = logging.getLogger(__name__)
@@ -33,6 +35,16 @@ class SlabPlace:
     slab_index: int
     offset: int
     byte_count: int
+
+
+class _FirstPage(NamedTuple):
+    """The first page of an extent: None where it cannot be read.
+
+    ``header`` is the one in it if that is sound and in its own place, of whatever use of the slab.
+    """
+
+    page: bytes | None
+    header: ExtentHeader | None
 
 
 def slab_places(device_set: DeviceSet) -> list[SlabPlace]:
@@ -73,23 +85,23 @@ def read_slab_header(place: SlabPlace, scratch: memoryview) -> SlabHeader | None
     return header if is_own and is_possible else None
 
 
-def scan_slab(place: SlabPlace, scratch: memoryview) -> ScannedSlab:
+def scan_slab(place: SlabPlace, scratch: memoryview, looks: SecondLooks) -> ScannedSlab:
     """Records of every chunk whose header in this slab is sound and at its own place.
 
     The payload is not looked at: it is verified when it is read. What a read error hits
-    is read a second time, header by header. Raises DeviceError where the slab's own
-    header cannot be read. ``scratch`` is aligned memory of ``SCAN_BYTES``.
+    is read a second time, header by header, and as far as ``looks`` of the device allow, so is
+    what has no sound header. Raises DeviceError where the slab's own header cannot be read.
+    ``scratch`` is aligned memory of ``SCAN_BYTES``.
     """
     slab_header = _confirmed_slab_header(place, scratch)
     if slab_header is None:
         return ScannedSlab()
     found, lengths, unread_count = [], [], 0
-    for offset, page in _header_pages(place, slab_header.class_bytes, scratch):
+    for page, header in _first_pages(place, slab_header.class_bytes, scratch, looks):
         if page is None:
             unread_count += 1
             continue
-        header = _header_at(place, slab_header, offset, page)
-        if header is None:
+        if header is None or not _is_in_use(slab_header, header):
             continue
         found.append((header.chunk, _record(place, header, page)))
         if header.is_encoded:
@@ -134,52 +146,95 @@ def header_reads(*, offset: int, byte_count: int, class_bytes: int) -> Iterator[
         yield start, min(step, extent_count - first)
 
 
-def _header_pages(
-    place: SlabPlace, class_bytes: int, scratch: memoryview
-) -> Iterator[tuple[int, bytes | None]]:
-    """(device offset, page) of the first page of each extent; None for one not readable."""
+def _first_pages(
+    place: SlabPlace, class_bytes: int, scratch: memoryview, looks: SecondLooks
+) -> Iterator[_FirstPage]:
+    """The first page of each extent in turn."""
     reads = header_reads(offset=place.offset, byte_count=place.byte_count, class_bytes=class_bytes)
     for start, extent_count in reads:
-        buffer = scratch[: (extent_count - 1) * class_bytes + HEADER_BYTES]
+        offsets = range(start, start + extent_count * class_bytes, class_bytes)
+        looks.count_read()
         try:
-            place.device.readv([buffer], start)
+            pages = _read_together(place, offsets, scratch)
         except DeviceError:
-            for offset in range(start, start + len(buffer), class_bytes):
-                yield offset, _single_page(place, offset, scratch)
+            # For each of them this is the second read.
+            yield from [_read_alone(place, offset, scratch) for offset in offsets]
             continue
-        for inside in range(0, len(buffer), class_bytes):
-            yield start + inside, bytes(buffer[inside : inside + HEADER_BYTES])
+        for _ in range(READS_MAX - 1):
+            if all(page.header for page in pages) or not looks.take():
+                break
+            pages = _looked_at_again(place, offsets, pages, scratch, looks)
+        yield from pages
 
 
-def _single_page(place: SlabPlace, offset: int, scratch: memoryview) -> bytes | None:
+def _looked_at_again(
+    place: SlabPlace,
+    offsets: range,
+    pages: list[_FirstPage],
+    scratch: memoryview,
+    looks: SecondLooks,
+) -> list[_FirstPage]:
+    """These pages, those without a header of their own as another read has them.
+
+    A transfer may go wrong once, and a chunk whose header is not found would be left out for good.
+    """
+    try:
+        again = _read_together(place, offsets, scratch)
+    except DeviceError:
+        return pages
+    pairs = list(zip(pages, again, strict=True))
+    wrong_count = sum(first.header is None and second.header is not None for first, second in pairs)
+    if wrong_count:
+        looks.give_back()
+        LOGGER.warning(
+            "%d extent headers in slab %d of %s were read wrong once",
+            wrong_count,
+            place.slab_index,
+            place.device.facts.name,
+        )
+    return [second if first.header is None else first for first, second in pairs]
+
+
+def _read_together(place: SlabPlace, offsets: range, scratch: memoryview) -> list[_FirstPage]:
+    """The pages at evenly spaced offsets in one read; raises DeviceError."""
+    buffer = scratch[: offsets[-1] - offsets[0] + HEADER_BYTES]
+    place.device.readv([buffer], offsets[0])
+    return [
+        _first_page(place, offset, buffer[offset - offsets[0] :][:HEADER_BYTES])
+        for offset in offsets
+    ]
+
+
+def _read_alone(place: SlabPlace, offset: int, scratch: memoryview) -> _FirstPage:
     page = scratch[:HEADER_BYTES]
     try:
         place.device.readv([page], offset)
     except DeviceError:
-        return None
-    return bytes(page)
+        return _FirstPage(None, None)
+    return _first_page(place, offset, page)
 
 
-def _header_at(
-    place: SlabPlace, slab_header: SlabHeader, offset: int, page: bytes
-) -> ExtentHeader | None:
-    """The header in a page if it can belong to the slab as it is used now.
-
-    A header older than the slab's is left over from an earlier use.
-    """
+def _first_page(place: SlabPlace, offset: int, memory: memoryview) -> _FirstPage:
+    page = bytes(memory)
     try:
         header = ExtentHeader.decode(page)
     except FormatError:
-        return None
+        return _FirstPage(page, None)
+    is_own = (header.device_id, header.offset) == (place.device_id, offset)
+    return _FirstPage(page, header if is_own else None)
+
+
+def _is_in_use(slab_header: SlabHeader, header: ExtentHeader) -> bool:
+    """Whether a header belongs to the slab as it is used now.
+
+    One that is older than the slab's is left over from an earlier use.
+    """
     geometry = ChunkGeometry.of_slices(header.slice_bytes)
-    is_own = (
-        header.device_id == place.device_id
-        and header.offset == offset
-        and header.class_bytes == slab_header.class_bytes
+    return (
+        header.class_bytes == slab_header.class_bytes
         and header.epoch >= slab_header.epoch
         and geometry.extent_bytes <= header.class_bytes
     )
-    return header if is_own else None
 
 
 def _record(place: SlabPlace, header: ExtentHeader, page: bytes) -> ChunkRecord:

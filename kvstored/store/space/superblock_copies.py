@@ -7,11 +7,12 @@ second copy is looked for.
 
 import logging
 from contextlib import closing
+from dataclasses import replace
 
 from kvstored.format import extent_header, slab_header
 from kvstored.format.errors import FormatError
 from kvstored.format.superblock import DATA_OFFSET, MAGIC, SUPERBLOCK_BYTES, Superblock
-from kvstored.io.device import Device, DeviceError
+from kvstored.io.device import READS_MAX, Device, DeviceError
 from kvstored.io.memory import AlignedMemory
 
 LOGGER = logging.getLogger(__name__)
@@ -44,28 +45,76 @@ def write_superblock(device: Device, superblock: Superblock) -> None:
 def read_superblock(device: Device) -> Superblock:
     """The newer of the valid copies; one that cannot be read is as good as damaged.
 
-    Where none is left raises DeviceError if one could not be read, else FormatError.
+    The first one tells where the second lies. On a drive that was used before, the superblock of
+    another set may lie at the end, however large its epoch: it counts only in its own place, and
+    beside a first copy only if both are of the same device. Where none is left raises DeviceError
+    if one could not be read, else FormatError.
     """
-    unread: dict[int, DeviceError] = {}
-    unsound: list[FormatError] = []
-    copies: list[Superblock] = []
-    for offset in _end_offsets(device):
-        try:
-            copies.append(Superblock.decode(_read(device, offset, SUPERBLOCK_BYTES)))
-        except DeviceError as error:
-            unread[offset] = error.without_frames()
-        except FormatError as error:
-            unsound.append(error)
-    if not copies:
-        raise next(iter([*unread.values(), *unsound]), FormatError("no superblock"))
-    for offset, cause in unread.items():
-        LOGGER.warning(
-            "%s; the other copy stands in for the superblock copy at byte %d, which a start of the "
-            "daemon rewrites; replace the device if it cannot be read after that",
-            cause,
-            offset,
-        )
-    return max(copies, key=lambda copy: copy.epoch)
+    problems: dict[int, DeviceError | FormatError] = {}
+    # Again where it is not found: what stands in for it may be of another set.
+    firsts = (_copy_at(device, 0, problems) for _ in range(READS_MAX))
+    first = next((copy for copy in firsts if copy is not None), None)
+    second_offset = _second_offset(device, first)
+    second = None if second_offset is None else _copy_at(device, second_offset, problems)
+    found = _newer(device, first, second)
+    if found is None:
+        errors = list(problems.values())
+        raise next((error for error in errors if isinstance(error, DeviceError)), errors[0])
+    for offset, cause in problems.items():
+        if isinstance(cause, DeviceError):
+            LOGGER.warning(
+                "%s; the other copy stands in for the superblock copy at byte %d, which a start of "
+                "the daemon rewrites; replace the device if it cannot be read after that",
+                cause,
+                offset,
+            )
+    return found
+
+
+def _copy_at(
+    device: Device, offset: int, problems: dict[int, DeviceError | FormatError]
+) -> Superblock | None:
+    """The superblock in a page if that is one of its places; else why not is in ``problems``."""
+    problems.pop(offset, None)
+    if offset + SUPERBLOCK_BYTES > _whole_bytes(device):
+        problems[offset] = FormatError("no superblock")
+        return None
+    try:
+        copy = Superblock.decode(_read(device, offset, SUPERBLOCK_BYTES))
+    except DeviceError as error:
+        problems[offset] = error.without_frames()
+        return None
+    except FormatError as error:
+        problems[offset] = error
+        return None
+    if offset in copy.copy_offsets:
+        return copy
+    problems[offset] = FormatError("superblock of a device of another size")
+    return None
+
+
+def _second_offset(device: Device, first: Superblock | None) -> int | None:
+    """Where the second copy lies: as the first one says, else at the end of the device."""
+    last_offset = _whole_bytes(device) - SUPERBLOCK_BYTES
+    offset = last_offset if first is None else first.copy_offsets[1]
+    is_possible = 0 < offset <= last_offset and offset % SUPERBLOCK_BYTES == 0
+    return offset if is_possible else None
+
+
+def _newer(
+    device: Device, first: Superblock | None, second: Superblock | None
+) -> Superblock | None:
+    if first is None or second is None:
+        return first or second
+    if replace(second, epoch=first.epoch) == first:
+        return max(first, second, key=lambda copy: copy.epoch)
+    LOGGER.warning(
+        "%s: the superblock copy at byte %d is that of another device; the first copy counts, and "
+        "a start of the daemon rewrites the other",
+        device.facts.name,
+        first.copy_offsets[1],
+    )
+    return first
 
 
 def find_superblock(device: Device) -> Superblock:
@@ -112,7 +161,8 @@ def _may_have_grown(device: Device, error: DeviceError | FormatError) -> bool:
     """Whether a superblock may lie elsewhere than at the ends.
 
     That is so where an end cannot be read, or the first slab was used. It is not where the last
-    page is a copy, even if that is damaged or of another version.
+    page is a copy, even if that is damaged or of another version, unless it is that of a device of
+    another size.
     """
     end = _whole_bytes(device)
     if end < DATA_OFFSET + _FIRST_PAGES * SUPERBLOCK_BYTES:
@@ -120,7 +170,8 @@ def _may_have_grown(device: Device, error: DeviceError | FormatError) -> bool:
     if isinstance(error, DeviceError):
         return True
     try:
-        if _read(device, end - SUPERBLOCK_BYTES, SUPERBLOCK_BYTES).startswith(MAGIC):
+        last = _read(device, end - SUPERBLOCK_BYTES, SUPERBLOCK_BYTES)
+        if last.startswith(MAGIC) and _decoded(last) is None:
             return False
         first = _read(device, DATA_OFFSET, _FIRST_PAGES * SUPERBLOCK_BYTES)
     except DeviceError:
@@ -167,11 +218,6 @@ def _decoded(page: bytes) -> Superblock | None:
         return Superblock.decode(page)
     except FormatError:
         return None
-
-
-def _end_offsets(device: Device) -> list[int]:
-    last_offset = _whole_bytes(device) - SUPERBLOCK_BYTES
-    return sorted({0, last_offset}) if last_offset >= 0 else []
 
 
 def _whole_bytes(device: Device) -> int:

@@ -21,6 +21,7 @@ from kvstored.store.index.room import chunk_entries
 from kvstored.store.space.bounded_map import bounded_map
 from kvstored.store.space.device_set import DeviceSet
 from kvstored.store.space.scanned_slab import ScannedSlab
+from kvstored.store.space.second_looks import SecondLooks
 from kvstored.store.space.slab_scan import SCAN_BYTES, SlabPlace, scan_slab, slab_places
 from kvstored.store.start.rebuild_batch import RebuildBatch, is_newer, written_at
 
@@ -71,6 +72,7 @@ def rebuild_index(
     Raises IndexFailure.
     """
     places = slab_places(device_set)
+    looks = [SecondLooks() for _ in device_set.devices]
     index.clear_chunks()
     batch = RebuildBatch()
     unread: dict[str, Unread] = {}
@@ -79,7 +81,7 @@ def rebuild_index(
     def scan(place: SlabPlace) -> tuple[SlabPlace, ScannedSlab | None]:
         scratch = pool.acquire()
         try:
-            return place, scan_slab(place, scratch)
+            return place, scan_slab(place, scratch, looks[place.device_index])
         except DeviceError:
             return place, None
         finally:

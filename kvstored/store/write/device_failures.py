@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from kvstored.counters import Counters
-from kvstored.io.device import DeviceError
+from kvstored.io.device import DeviceError, NotBegunError
 
 LOGGER = logging.getLogger(__name__)
 
@@ -43,6 +43,9 @@ class DeviceFailures:
 
     def write_failed(self, device_index: int, error: DeviceError) -> None:
         """A device that fails one write after the other must not be given the next chunks."""
+        if isinstance(error, NotBegunError):
+            self.report(device_index, error)
+            return
         with self._lock:
             self._write_errors[device_index] += 1
             is_gone = self._write_errors[device_index] >= WRITE_ERRORS_MAX

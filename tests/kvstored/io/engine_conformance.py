@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from threading import Thread
 
 import pytest
 
@@ -11,6 +12,7 @@ from kvstored.io.engine import IoEngine, IoRequest, Operation
 from kvstored.io.faulty import CallFault, DeviceCall, FaultPlan, FaultyDevice
 from kvstored.io.memory_device import MemoryDevice
 from tests.kvstored.io.buffers import PAGE_BYTES, aligned
+from tests.support.waiting import SOON_S
 
 DEVICE_PAGES = 64
 
@@ -25,6 +27,14 @@ def running(make: Make, *devices: Device) -> Iterator[IoEngine]:
         yield engine
     finally:
         engine.close()
+
+
+def closes(engine: IoEngine) -> bool:
+    """Whether an engine comes to its end, where one that has lost a request would not."""
+    closer = Thread(target=engine.close, daemon=True)
+    closer.start()
+    closer.join(SOON_S)
+    return not closer.is_alive()
 
 
 def memory_devices(count: int) -> list[MemoryDevice]:

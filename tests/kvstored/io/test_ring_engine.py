@@ -21,7 +21,7 @@ from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.ring import Completion, Opcode, Ring
 from kvstored.io.ring_engine import RingEngine, ring_threads
 from tests.kvstored.io.buffers import PAGE_BYTES, aligned
-from tests.kvstored.io.engine_conformance import DEVICE_PAGES, running, submit
+from tests.kvstored.io.engine_conformance import DEVICE_PAGES, closes, running, submit
 from tests.support.waiting import wait_until
 
 MakeFiles = Callable[[int], list[FileDevice]]
@@ -219,6 +219,26 @@ def test_a_kernel_short_of_memory_is_asked_again(
     with running(ring_of(1), *files(1)) as engine:
         assert submit(engine, Operation.READ, aligned(PAGE_BYTES)).result(30) is None
     assert "takes no transfer: try again" in caplog.text
+
+
+def test_a_transfer_that_could_not_begin_kept_its_place_for_ever(
+    files: MakeFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the device had a place less, and the engine never ended."""
+    submit_entry, errors = Ring.submit, [MemoryError()]
+
+    def out_of_memory(ring: Ring, opcode: Opcode, **entry: int) -> None:
+        if opcode is Opcode.READV and errors:
+            raise errors.pop()
+        submit_entry(ring, opcode, **entry)
+
+    monkeypatch.setattr(Ring, "submit", out_of_memory)
+    engine = RingEngine(files(1), depth=1)
+    with pytest.raises(MemoryError):
+        submit(engine, Operation.READ, aligned(PAGE_BYTES))
+    after = submit(engine, Operation.READ, aligned(PAGE_BYTES))
+    assert closes(engine)
+    assert after.result(0) is None
 
 
 def test_a_ring_reports_every_entry_once_however_often_it_wraps() -> None:

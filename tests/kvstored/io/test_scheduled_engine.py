@@ -4,7 +4,7 @@ from threading import Event, Semaphore, Thread
 
 import pytest
 
-from kvstored.io.device import Device, DeviceError
+from kvstored.io.device import Device, DeviceError, NotBegunError
 from kvstored.io.engine import Background, IoEngine, IoRequest, Operation
 from kvstored.io.memory import AlignedMemory
 from kvstored.io.memory_device import MemoryDevice
@@ -15,6 +15,7 @@ from tests.kvstored.io.buffers import PAGE_BYTES, aligned
 from tests.kvstored.io.engine_conformance import (
     EngineConformance,
     Make,
+    closes,
     memory_devices,
     running,
     submit,
@@ -274,3 +275,42 @@ def test_an_idle_engine_holds_no_buffer() -> None:
         # Its completion shows that the thread is done with the request before it.
         assert submit(engine, READ, aligned(PAGE_BYTES)).result(PATIENCE_S) is None
         arena.close()
+
+
+class RefusingEngine(ThreadEngine):
+    """Takes no request while it has ``refusals``."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        super().__init__(devices, depth=1)
+        self.refusals: list[Exception] = []
+
+    def submit(self, request: IoRequest) -> None:
+        if self.refusals:
+            raise self.refusals.pop()
+        super().submit(request)
+
+
+def test_a_request_that_was_not_taken_kept_others_from_their_end() -> None:
+    """Bug: one more never started, those after it neither, and the engine never closed."""
+    device = SlowWriteDevice()
+    inner = RefusingEngine([device])
+    engine = ScheduledEngine(inner, device_count=1, depth=1, policy=POLICY)
+    first = submit(engine, WRITE, aligned(PAGE_BYTES))
+    assert device.started.acquire(timeout=PATIENCE_S)
+    second, third = (submit(engine, WRITE, aligned(PAGE_BYTES)) for _ in range(2))
+    inner.refusals.append(MemoryError())
+    device.let_go.release(2)
+    assert closes(engine)
+    assert [first.result(0), third.result(0)] == [None, None]
+    error = second.result(0)
+    assert isinstance(error, NotBegunError)
+    assert str(error) == "device 0: write failed: MemoryError()"
+
+
+def test_what_was_not_taken_is_reported_before_the_engine_has_closed() -> None:
+    inner = RefusingEngine(memory_devices(1))
+    engine = ScheduledEngine(inner, device_count=1, depth=1, policy=POLICY)
+    inner.refusals += [MemoryError()] * 2
+    ends = [submit(engine, READ, aligned(PAGE_BYTES)) for _ in range(2)]
+    assert closes(engine)
+    assert all(isinstance(end.result(0), NotBegunError) for end in ends)

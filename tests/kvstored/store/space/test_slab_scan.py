@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from kvstored.io.device import DeviceError
 from kvstored.io.faults.calls import FailingCalls, Fuse
 from kvstored.io.memory import AlignedMemory
+from kvstored.io.monitored import MonitoredDevice
+from kvstored.store.space.device_set import DeviceSet
 from kvstored.store.space.scanned_slab import ScannedSlab
+from kvstored.store.space.second_looks import LOOKS_MIN, READS_PER_LOOK, SecondLooks
 from kvstored.store.space.slab_scan import (
     SCAN_BYTES,
     SlabPlace,
@@ -48,6 +51,11 @@ def scratch():
     memory.close()
 
 
+def scan(place: SlabPlace, scratch: memoryview) -> ScannedSlab:
+    """Of a device on which no look was in vain before."""
+    return scan_slab(place, scratch, SecondLooks())
+
+
 def first_place(device_set) -> SlabPlace:
     return slab_places(device_set)[0]
 
@@ -71,7 +79,7 @@ def test_places_alternate_between_devices() -> None:
 def test_unused_slab_has_nothing(scratch) -> None:
     device_set = memory_device_set()
     assert read_slab_header(first_place(device_set), scratch) is None
-    assert scan_slab(first_place(device_set), scratch) == ScannedSlab()
+    assert scan(first_place(device_set), scratch) == ScannedSlab()
 
 
 @pytest.mark.parametrize("class_bytes", [4096, 8193, SLAB_BYTES, 0])
@@ -100,7 +108,7 @@ def test_scan_finds_sound_headers_at_their_own_place(scratch) -> None:
     content = media(device_set, 0)
     content[damaged.extent.offset + 100] ^= 1
     content[extent_at(3).offset :][:4096] = content[moved.extent.offset :][:4096]
-    found = scan_slab(first_place(device_set), scratch)
+    found = scan(first_place(device_set), scratch)
     assert found == ScannedSlab(chunks=((chunk_id(1), kept), (chunk_id(3), moved)))
 
 
@@ -108,21 +116,21 @@ def test_headers_older_than_the_slab_are_left_over(scratch) -> None:
     device_set = memory_device_set()
     write_slab_header(device_set, device=0, slab=0, epoch=2)
     write_chunk(device_set, chunk_id(1), extent_at(0), stamp=1)
-    assert scan_slab(first_place(device_set), scratch) == ScannedSlab()
+    assert scan(first_place(device_set), scratch) == ScannedSlab()
 
 
 def test_headers_of_another_class_are_left_over(scratch) -> None:
     device_set = memory_device_set()
     write_slab_header(device_set, device=0, slab=0, class_bytes=2 * CLASS_BYTES)
     write_chunk(device_set, chunk_id(1), extent_at(0), stamp=1)
-    assert scan_slab(first_place(device_set), scratch) == ScannedSlab()
+    assert scan(first_place(device_set), scratch) == ScannedSlab()
 
 
 def test_header_whose_slices_do_not_fit_its_extent_is_no_chunk(scratch) -> None:
     device_set = memory_device_set()
     write_slab_header(device_set, device=0, slab=0)
     write_chunk(device_set, chunk_id(1), extent_at(0), stamp=1, slice_bytes=(CLASS_BYTES,))
-    assert scan_slab(first_place(device_set), scratch) == ScannedSlab()
+    assert scan(first_place(device_set), scratch) == ScannedSlab()
 
 
 def test_large_classes_are_read_header_by_header(scratch) -> None:
@@ -130,7 +138,7 @@ def test_large_classes_are_read_header_by_header(scratch) -> None:
     write_slab_header(device_set, device=0, slab=0, class_bytes=WIDE_BYTES)
     extent = extent_at(1, size=WIDE_BYTES)
     record = write_chunk(device_set, chunk_id(1), extent, stamp=1, slice_bytes=(90_000,))
-    found = scan_slab(first_place(device_set), scratch)
+    found = scan(first_place(device_set), scratch)
     assert found == ScannedSlab(chunks=((chunk_id(1), record),))
     assert np.any(media(device_set, 0)[extent.offset :][:4096])
 
@@ -145,7 +153,7 @@ def test_an_unreadable_header_costs_its_own_chunk_only(scratch, class_bytes: int
     ]
     place = first_place(device_set)
     bad = BadPlacesDevice(place.device, [written[0][1].extent.offset + 100])
-    found = scan_slab(replace(place, device=bad), scratch)
+    found = scan(replace(place, device=bad), scratch)
     assert found == ScannedSlab(chunks=(written[1],), unread_count=1)
 
 
@@ -159,7 +167,7 @@ def test_a_payload_that_cannot_be_read_costs_nothing(scratch, class_bytes: int) 
     )
     place = first_place(device_set)
     bad = BadPlacesDevice(place.device, [written[1].extent.offset + 4096])
-    assert scan_slab(replace(place, device=bad), scratch) == ScannedSlab(chunks=(written,))
+    assert scan(replace(place, device=bad), scratch) == ScannedSlab(chunks=(written,))
 
 
 @pytest.mark.parametrize("class_bytes", [CLASS_BYTES, WIDE_BYTES], ids=["dense", "wide"])
@@ -173,7 +181,7 @@ def test_a_hiccup_costs_nothing(scratch, class_bytes: int, reads_before: int) ->
     )
     place = first_place(device_set)
     device = FailingCalls(place.device, Fuse(reads_before + 1))
-    assert scan_slab(replace(place, device=device), scratch) == ScannedSlab(chunks=(written,))
+    assert scan(replace(place, device=device), scratch) == ScannedSlab(chunks=(written,))
 
 
 def test_a_slab_without_a_readable_header_of_its_own_cannot_be_scanned(scratch) -> None:
@@ -181,7 +189,7 @@ def test_a_slab_without_a_readable_header_of_its_own_cannot_be_scanned(scratch) 
     place = first_place(device_set)
     bad = BadPlacesDevice(place.device, [place.offset])
     with pytest.raises(DeviceError):
-        scan_slab(replace(place, device=bad), scratch)
+        scan(replace(place, device=bad), scratch)
 
 
 def test_a_slab_header_that_was_read_wrong_once_cost_all_of_its_chunks(
@@ -198,5 +206,77 @@ def test_a_slab_header_that_was_read_wrong_once_cost_all_of_its_chunks(
         offset=place.offset, byte_count=place.byte_count, class_bytes=CLASS_BYTES
     ):
         device.seen.add((start, (count - 1) * CLASS_BYTES + 4096))
-    assert scan_slab(replace(place, device=device), scratch) == ScannedSlab(chunks=(written,))
+    assert scan(replace(place, device=device), scratch) == ScannedSlab(chunks=(written,))
     assert "the header of slab 0 of memory-0 was read wrong once" in caplog.text
+
+
+def place_with_once_wrong_headers(device_set: DeviceSet) -> SlabPlace:
+    """A slab whose own header is read right, and of the extents each first read is wrong."""
+    place = first_place(device_set)
+    device = OnceWrongDevice(place.device)
+    device.seen.add((place.offset, 4096))
+    device.is_wrong = True
+    return replace(place, device=device)
+
+
+@pytest.mark.parametrize("class_bytes", [CLASS_BYTES, WIDE_BYTES], ids=["dense", "wide"])
+def test_an_extent_header_that_was_read_wrong_once_left_its_chunk_out(
+    scratch, caplog: pytest.LogCaptureFixture, class_bytes: int
+) -> None:
+    """Bug: nothing was read again, and a rebuild left the chunk out for good."""
+    device_set = memory_device_set()
+    write_slab_header(device_set, device=0, slab=0, class_bytes=class_bytes)
+    written = tuple(
+        (chunk, write_chunk(device_set, chunk, extent_at(position, size=class_bytes), stamp=1))
+        for position, chunk in enumerate(map(chunk_id, range(2)))
+    )
+    assert scan(place_with_once_wrong_headers(device_set), scratch) == ScannedSlab(chunks=written)
+    assert "1 extent headers in slab 0 of memory-0 were read wrong once" in caplog.text
+
+
+def test_what_the_second_look_cannot_read_is_as_the_first_read_it(scratch) -> None:
+    device_set = memory_device_set()
+    write_slab_header(device_set, device=0, slab=0)
+    written = chunk_id(1), write_chunk(device_set, chunk_id(1), extent_at(0), stamp=1)
+    place = first_place(device_set)
+    # The slab's header, all extents, and these once more, because some hold nothing.
+    device = FailingCalls(place.device, Fuse(3))
+    assert scan(replace(place, device=device), scratch) == ScannedSlab(chunks=(written,))
+    assert device.fuse is not None
+    assert device.fuse.call_count == 3
+
+
+def test_a_slab_whose_headers_are_all_sound_is_read_once(scratch) -> None:
+    device_set = memory_device_set()
+    write_slab_header(device_set, device=0, slab=0, class_bytes=WIDE_BYTES, epoch=2)
+    for position in range(2):
+        # Left over from an earlier use, which is as good a reason not to look again.
+        write_chunk(device_set, chunk_id(1), extent_at(position, size=WIDE_BYTES), stamp=1)
+    place = first_place(device_set)
+    counted = MonitoredDevice(place.device)
+    assert scan(replace(place, device=counted), scratch) == ScannedSlab()
+    assert counted.counters().read_requests == 3
+
+
+def test_a_device_that_is_really_damaged_is_not_read_twice(scratch) -> None:
+    device_set = memory_device_set()
+    write_slab_header(device_set, device=0, slab=0, class_bytes=WIDE_BYTES)
+    place = first_place(device_set)
+    counted = MonitoredDevice(place.device)
+    looks, scan_count = SecondLooks(), 200
+    for _ in range(scan_count):
+        assert scan_slab(replace(place, device=counted), scratch, looks) == ScannedSlab()
+    read_count = 3 * scan_count
+    vain_count = LOOKS_MIN + 2 * scan_count // READS_PER_LOOK
+    assert counted.counters().read_requests == read_count + vain_count
+
+
+def test_looks_that_find_something_are_not_counted() -> None:
+    looks = SecondLooks()
+    for _ in range(2 * LOOKS_MIN):
+        assert looks.take()
+        looks.give_back()
+    assert [looks.take() for _ in range(LOOKS_MIN + 1)] == [True] * LOOKS_MIN + [False]
+    for _ in range(READS_PER_LOOK):
+        looks.count_read()
+    assert [looks.take() for _ in range(2)] == [True, False]

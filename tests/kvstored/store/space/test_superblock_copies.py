@@ -25,6 +25,7 @@ from kvstored.store.space.superblock_copies import (
     SEARCH_ERRORS_MAX,
     find_superblock,
     read_superblock,
+    write_superblock,
 )
 from tests.kvstored.store.index_stores import media, memory_device_set, write_slab_header
 from tests.kvstored.store.space.test_device_set import (
@@ -34,7 +35,7 @@ from tests.kvstored.store.space.test_device_set import (
     overwrite,
     stored_superblock,
 )
-from tests.support.devices import BadPlacesDevice, Wrapping
+from tests.support.devices import BadPlacesDevice, OnceWrongDevice, Wrapping
 from tests.support.stores import MIB
 
 
@@ -160,7 +161,8 @@ def test_a_search_in_what_cannot_be_read_at_all_is_given_up() -> None:
     counted = MonitoredDevice(BadPlacesDevice(device, range(0, device.facts.capacity_bytes, 4096)))
     with pytest.raises(DeviceError, match="read failed"):
         find_superblock(counted)
-    assert counted.counters().errors == 2 + SEARCH_ERRORS_MAX
+    # The first page twice, the last, and then the search.
+    assert counted.counters().errors == 3 + SEARCH_ERRORS_MAX
 
 
 def test_a_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,3 +199,79 @@ def test_nothing_is_searched_where_no_set_can_have_been(is_used: bool) -> None:
     with pytest.raises(FormatError, match="no superblock"):
         find_superblock(counted)
     assert counted.counters().read_bytes <= 8 * 4096
+
+
+def reused(stale_epoch: int = 50) -> tuple[MemoryDevice, Superblock]:
+    """A larger drive of an earlier set that another one was copied to whole, and what counts."""
+    device_set = memory_device_set()
+    content, superblock = media(device_set, 0), device_set.superblocks[0]
+    larger = MemoryDevice("larger", len(content) + MORE_BYTES[1])
+    stale = replace(
+        superblock,
+        set_id=b"o" * 16,
+        device_id=b"d" * 16,
+        capacity_bytes=larger.facts.capacity_bytes,
+        epoch=stale_epoch,
+    )
+    write_superblock(larger, stale)
+    larger.media[: len(content)] = content
+    return larger, superblock
+
+
+def test_an_older_superblock_at_the_end_of_a_reused_drive_won_by_its_epoch() -> None:
+    """Bug: the set that was copied to the drive was refused, or overwritten at the next start."""
+    larger, superblock = reused()
+    assert find_superblock(larger) == superblock
+
+
+def test_a_set_on_a_reused_drive_opens_and_goes_on(device_folder: Path) -> None:
+    path, spare = device_folder / "device", device_folder / "spare"
+    set_id = format_quietly([path])
+    format_quietly([spare], device_bytes=2 * DEVICE_BYTES)
+    for epoch in range(1, 4):
+        other = open_device_set([spare])
+        assert other.advance_epoch() == epoch
+        other.close()
+    overwrite(spare, 0, path.read_bytes())
+    device_set = open_device_set([spare])
+    assert (device_set.set_id, device_set.advance_epoch()) == (set_id, 1)
+    device_set.close()
+    assert {stored_superblock(spare, offset).epoch for offset in COPY_OFFSETS} == {1}
+
+
+def test_a_first_copy_that_was_read_wrong_once_lets_no_older_one_in() -> None:
+    larger, superblock = reused()
+    device = OnceWrongDevice(larger)
+    device.is_wrong = True
+    assert find_superblock(device) == superblock
+
+
+def test_the_newer_second_copy_of_a_device_on_a_larger_one_counts() -> None:
+    """A start that was cut short, on a drive that lost the first write: both are of one device."""
+    larger, superblock = reused()
+    newer = replace(superblock, epoch=7)
+    page = np.frombuffer(newer.encode(), np.uint8)
+    larger.media[superblock.copy_offsets[1] :][: len(page)] = page
+    assert find_superblock(larger) == newer
+
+
+def test_a_format_that_was_cut_short_left_the_older_set_in_charge(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Bug: of two copies of different sets the one with the larger epoch counted."""
+    device_set = memory_device_set()
+    superblock = device_set.superblocks[0]
+    formatted = replace(superblock, set_id=b"n" * 16, device_id=b"d" * 16, epoch=0)
+    media(device_set, 0)[:4096] = np.frombuffer(formatted.encode(), np.uint8)
+    assert read_superblock(device_set.devices[0]) == formatted
+    assert f"copy at byte {superblock.copy_offsets[1]} is that of another device" in caplog.text
+
+
+def test_a_copy_of_a_device_of_another_size_is_none_of_this_one() -> None:
+    """At the end of a part of a drive there may be the end of the whole drive."""
+    device, superblock = copied(MORE_BYTES[1])
+    other = replace(superblock, capacity_bytes=device.facts.capacity_bytes + MIB, epoch=50)
+    device.media[-4096:] = np.frombuffer(other.encode(), np.uint8)
+    with pytest.raises(FormatError, match="no superblock"):
+        read_superblock(device)
+    assert find_superblock(device) == superblock

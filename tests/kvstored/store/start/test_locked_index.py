@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kvstored.store.index import index_lock
 from kvstored.store.index import service as index_service
 from kvstored.store.index.index import DATA_FILE, IndexFailure
 from kvstored.store.index.index_lock import IndexLock
@@ -18,6 +19,12 @@ def store() -> WrittenStore:
     written = WrittenStore()
     written.write(1)
     return written
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who has an index gives it up here."""
+    monkeypatch.setattr(index_lock, "LOCK_PATIENCE_S", 0.02)
 
 
 def refuse_another(path: Path) -> None:
@@ -85,3 +92,21 @@ def test_an_index_is_locked_until_its_mark_lies_beside_it(
     monkeypatch.setattr(index_service, "_leave_seal", leave_seal)
     close_cleanly(index, recovered.table, recovered.next_stamp)
     IndexLock(path).release()
+
+
+@pytest.mark.parametrize("failing", ["_mark", "_leave_snapshot"])
+def test_a_stop_that_failed_kept_the_lock(
+    tmp_path: Path, store: WrittenStore, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Bug: nobody could start in the same process any more."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    path = tmp_path / "index"
+    index, recovered = opened(path, store)
+    with monkeypatch.context() as patched:
+        patched.setattr(index_service, failing, fail)
+        with pytest.raises(ZeroDivisionError):
+            close_cleanly(index, recovered.table, recovered.next_stamp)
+    opened(path, store)[0].close()

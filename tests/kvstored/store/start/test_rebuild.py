@@ -35,7 +35,7 @@ from tests.kvstored.store.index_stores import (
     write_chunk,
     write_slab_header,
 )
-from tests.support.devices import BadPlacesDevice
+from tests.support.devices import BadPlacesDevice, OnceWrongDevice
 
 
 @pytest.fixture
@@ -158,6 +158,18 @@ def test_an_unreadable_header_costs_one_chunk_and_is_counted(index: Index) -> No
     rebuilt = rebuild_index(store.device_set, index, no_progress)
     assert dict(index.walks.records()) == store.records
     assert rebuilt.unread == {name: Unread(header_count=1)}
+
+
+def test_a_rebuild_over_transfers_that_go_wrong_once_finds_every_chunk(index: Index) -> None:
+    store = WrittenStore()
+    for number in range(1, 41):
+        store.write(number)
+    devices = [OnceWrongDevice(device) for device in store.device_set.devices]
+    for device in devices:
+        device.is_wrong = True
+    store.device_set.devices = tuple(devices)
+    rebuild_index(store.device_set, index, no_progress)
+    assert dict(index.walks.records()) == store.records
 
 
 def test_an_interrupted_rebuild_leaves_an_incomplete_index(index: Index) -> None:
