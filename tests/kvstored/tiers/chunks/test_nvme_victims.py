@@ -1,7 +1,7 @@
 """Rounds of eviction look at many rows of the table, and others use it meanwhile."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -127,7 +127,7 @@ class Scene:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterable[Scene]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A scene whose lock knows how many rows are looked at."""
     scene = Scene(limit_bytes=32 * SMALL)
     times_of, rows_of = UseTimes.segment, ChunkColumns.rows_in_slab
