@@ -14,8 +14,8 @@ from kvstored.counters import Counters
 from kvstored.format.identity import ChunkId
 from kvstored.store.space.chunk_table import ABSENT, ChunkTable
 from kvstored.store.write.chunk_store import ChunkStore
-from kvstored.tiers.chunks.table_looks import TableLooks
 from kvstored.tiers.policy.shares import TierShares
+from kvstored.tiers.table_looks import TableLooks
 
 VICTIMS_PER_ROUND = 16
 """Chunks of one size class that are evicted together, because a commit costs the same."""

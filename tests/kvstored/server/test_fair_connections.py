@@ -1,4 +1,4 @@
-"""Connections to the gRPC socket are told from all other descriptors, and shared among users."""
+"""Connections to the gRPC socket are found among all descriptors, and shared among users."""
 
 import os
 import socket

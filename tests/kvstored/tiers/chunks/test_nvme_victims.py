@@ -19,11 +19,11 @@ from kvstored.store.space.use_times import UseTimes
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.accounts import device_shares
 from kvstored.tiers.chunks.nvme_victims import DeviceVictims
-from kvstored.tiers.chunks.table_looks import SEGMENTS_AT_ONCE
 from kvstored.tiers.namespaces import NamespaceLimits
 from kvstored.tiers.policy import use_order
 from kvstored.tiers.policy.retention import TableRetention
 from kvstored.tiers.policy.shares import Quota
+from kvstored.tiers.table_looks import SEGMENTS_AT_ONCE
 
 SEGMENTS = 2 * SEGMENTS_AT_ONCE + 1
 ROWS = SEGMENTS * SEGMENT_ROWS
