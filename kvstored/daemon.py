@@ -12,15 +12,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 from kvstored.accounts import access_rules, remote_options, socket_group
 from kvstored.config import Config, ConfigError, IoSection, ScrubSection
 from kvstored.config_tenants import QuotasSection
-from kvstored.format.identity import namespace_id
 from kvstored.io.device import Device
 from kvstored.io.engine import IoEngine
 from kvstored.io.memory_group import group_room_bytes
@@ -29,15 +27,13 @@ from kvstored.io.open_engine import open_engine
 from kvstored.io.scheduled_engine import ScheduledEngine
 from kvstored.io.throttled import ThrottledDevice
 from kvstored.metrics.listener import listener_of
-from kvstored.metrics.snapshot import HotRow, Snapshot
+from kvstored.metrics.looks import Looks
 from kvstored.metrics.view import DaemonView
 from kvstored.reload import Reload
-from kvstored.server.access import DEFAULT_NAMESPACE, AccessRules
 from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import environment_notifier
 from kvstored.server.server import Server, ServerOptions
 from kvstored.server.session_table import SessionLimits
-from kvstored.store.index.failure import IndexFailure
 from kvstored.store.index.service import close_cleanly
 from kvstored.store.read.plan import PlanLimits
 from kvstored.store.read.reader import ReaderLimits
@@ -47,7 +43,6 @@ from kvstored.store.write.committer import CommitLimits
 from kvstored.tiers.namespaces import NamespaceLimits
 from kvstored.tiers.scrub.scrub_pace import ScrubLimits
 from kvstored.tiers.tiered_store import RecoveredStore, TieredStore, TierLimits
-from kvstored.tiers.upkeep.hottest import HotSequence
 from kvstored.turnstile import TURNSTILE, LoopSelector
 
 LOGGER = logging.getLogger(__name__)
@@ -165,25 +160,9 @@ async def serve(
         loop.add_signal_handler(signal.SIGHUP, _reload, reload, store)
     notifier = environment_notifier()
     pulse = asyncio.create_task(notifier.keep_alive())
-    server, began_s = Server(store, options, notifier), time.monotonic()
-
-    async def look() -> Snapshot:
-        return Snapshot(
-            stats=await asyncio.to_thread(store.inspection.stats),
-            usage=asdict(server.usage()),
-            times=server.latencies.times(),
-            uptime_s=time.monotonic() - began_s,
-            is_drained=not server.intake.is_open,
-        )
-
-    async def hottest(count: int) -> tuple[HotRow, ...]:
-        try:
-            found = await asyncio.to_thread(store.upkeep.hottest, count)
-        except IndexFailure:
-            return ()
-        return hot_rows(found, options.rules)
-
-    view.begin_serving(look, hottest)
+    server = Server(store, options, notifier)
+    looks = Looks(store, server, options.rules)
+    view.begin_serving(looks.snapshot, looks.hottest)
     draining = asyncio.create_task(_drain_when(stop, view))
     try:
         await server.run(stop)
@@ -192,28 +171,13 @@ async def serve(
         view.begin_draining()
         # The pulse goes on while the last writes are finished.
         await asyncio.to_thread(store.close)
+        looks.close()
         pulse.cancel()
     LOGGER.info("every write is durable")
 
 
 def _reload(reload: Reload, store: TieredStore) -> None:
     reload.run(store.upkeep.quotas, lambda config: namespace_limits(config.quotas))
-
-
-def hot_rows(found: Sequence[HotSequence], rules: AccessRules) -> tuple[HotRow, ...]:
-    """Sequences with the names of their namespaces, where the configuration has them."""
-    known = {DEFAULT_NAMESPACE, *(tenant.namespace for tenant in rules.tenants)}
-    names = {namespace_id(name): name for name in known}
-    return tuple(
-        HotRow(
-            namespace=names.get(one.namespace_id, one.namespace_id.hex()[:12]),
-            name=one.name,
-            chunk_count=one.chunk_count,
-            dram_chunk_count=one.dram_chunk_count,
-            reads=one.reads,
-        )
-        for one in found
-    )
 
 
 async def _drain_when(stop: asyncio.Event, view: DaemonView) -> None:

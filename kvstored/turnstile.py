@@ -80,6 +80,18 @@ class Turnstile:
         while self._has_work() and self._clock() < end:
             self._sleep(STEP_S)
 
+    def let_in(self, lock: threading.Lock) -> None:
+        """Gives up a lock that this thread holds, and takes it again when others had their turn.
+
+        One that is taken again at once is had by nobody else: who waits for it is woken too late.
+        """
+        lock.release()
+        try:
+            self._sleep(STEP_S)
+            self.give_way()
+        finally:
+            lock.acquire()
+
     def parts(
         self, items: Sequence[ItemT], part_items: int = PART_ITEMS
     ) -> Iterator[Sequence[ItemT]]:

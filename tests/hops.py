@@ -41,12 +41,17 @@ ROOT = Path(__file__).parents[1]
 LIMITS = {"put": 84, "get": 91, "Cake restore": 46}
 """Files that each walk crosses at most."""
 _BY_CLOCK = {
+    "kvstored/server/connections.py",
+    "kvstored/server/fair_connections.py",
     "kvstored/server/held/bell.py",
     "kvstored/server/held/leases.py",
+    "kvstored/server/operators/kept_pins.py",
+    "kvstored/server/peer.py",
+    "kvstored/server/server.py",
     "kvstored/store/index/health.py",
 }
-"""The sweep of leases, a ring of the bell, a look at the index: they come by the clock, during a
-walk or not, and do not count."""
+"""The sweeps of leases and of pins, a ring of the bell, a look at connections or the index: they
+come by the clock, during a walk or not, and do not count."""
 _OF_PUTS = {"kvstored/store/write/committer.py"}
 """What may still be going on when a put has ended, and does not count for what comes next."""
 _SDK = ("client/kvstored_client", "protos/kvstored_contract")

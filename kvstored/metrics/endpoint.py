@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from kvstored import package_version
+from kvstored.metrics.connections import Connections
 from kvstored.metrics.families import families_of
 from kvstored.metrics.page import Page, silent
 from kvstored.metrics.readiness import Readiness, report_of
@@ -21,6 +22,8 @@ from kvstored.metrics.snapshot import Snapshot
 from kvstored.metrics.view import DaemonView, SilentError
 
 LOGGER = logging.getLogger(__name__)
+KEEP_ALIVE_S = 75.0
+"""How long a connection without a request stays open for the next; scrapes are 15 s apart."""
 STOP_S = 5.0
 """How long answers that are under way may take when the daemon ends."""
 
@@ -61,14 +64,21 @@ async def _serve(listener: socket.socket, handlers: "_Handlers", stop: asyncio.E
             web.get("/page.json", page.data),
         ]
     )
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=STOP_S)
+    runner = web.AppRunner(
+        application, access_log=None, shutdown_timeout=STOP_S, keepalive_timeout=KEEP_ALIVE_S
+    )
     await runner.setup()
+    assert runner.server is not None
+    tasks = [
+        asyncio.create_task(Connections(listener, runner.server).accept()),
+        asyncio.create_task(page.sample()),
+    ]
     try:
-        await web.SockSite(runner, listener).start()
-        sampling = asyncio.create_task(page.sample())
         await stop.wait()
-        sampling.cancel()
     finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await runner.cleanup()
         listener.close()
 
@@ -98,7 +108,7 @@ class _Handlers:
         """200 as long as the daemon's event loop answers."""
         del request
         try:
-            await self.view.snapshot()
+            await self.view.check_alive()
         except SilentError:
             return silent()
         return web.Response(text="alive\n")

@@ -61,6 +61,18 @@ class DaemonView:
             self._loop, self._look = None, None
             self._phase = Phase.DRAINING
 
+    async def check_alive(self) -> None:
+        """Returns when the daemon's loop has run; at once before and after serving. On any loop.
+
+        Waits for no thread of the daemon and no lock of its store: those that are busy delay
+        ``snapshot``, and a daemon is no less alive for it. Raises SilentError.
+        """
+        with self._lock:
+            if self._loop is None:
+                return
+            asked = asyncio.run_coroutine_threadsafe(_called(_nothing), self._loop)
+        await self._answer(asked)
+
     async def snapshot(self) -> Snapshot | None:
         """What there is now; None before and after serving. On any loop.
 
@@ -93,6 +105,10 @@ class DaemonView:
             if self.phase is Phase.DRAINING:
                 return None
             raise
+
+
+async def _nothing() -> None:
+    pass
 
 
 async def _called(look: Callable[..., Awaitable[AnswerT]], *arguments: int) -> AnswerT:

@@ -1,7 +1,8 @@
 """Sessions and the gRPC services: who may talk to the store, and how.
 
-In reading order: the life of the server (``server``), its sockets (``listen``) and what systemd
-hears (``notify``). A client comes through the handshake (``session_socket``), which asks who it is
+In reading order: the life of the server (``server``), its sockets (``listen``), how many
+connections they take (``connections``, pure; ``fair_connections``) and what systemd hears
+(``notify``). A client comes through the handshake (``session_socket``), which asks who it is
 (``peer``) and whether it may (``access``); its session (``session``) is one of those in
 ``session_table`` and has what the client holds (``held``).
 

@@ -29,6 +29,19 @@ from kvstored_protos.v1 import (
 
 CALLS_WITHOUT_SESSION_MAX = 1024
 """Calls in progress at once beside those of sessions: each is refused as soon as it is seen."""
+HANDSHAKE_S_MAX = 10
+"""A connection that has not said by then that it speaks HTTP/2 is closed."""
+_MS_PER_S = 1000
+
+
+def connection_options(connections_max: int) -> list[tuple[str, int]]:
+    """What gRPC takes: the length of messages, and how many connections at once."""
+    return [
+        ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+        ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
+        ("grpc.max_allowed_incoming_connections", connections_max),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_S_MAX * _MS_PER_S),
+    ]
 
 
 def grpc_target(path: Path) -> str:
@@ -37,15 +50,17 @@ def grpc_target(path: Path) -> str:
 
 
 async def start_grpc_server(
-    path: Path, permissions: SocketPermissions, *, services: Services, epoch: int
+    path: Path,
+    permissions: SocketPermissions,
+    *,
+    services: Services,
+    epoch: int,
+    connections_max: int,
 ) -> grpc.aio.Server:
     """Serves on ``path``; raises ListenError. Every call needs a session's token."""
     prepare_path(path)
     server = grpc.aio.server(
-        options=[
-            ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
-            ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
-        ],
+        options=connection_options(connections_max),
         # So many that a session's own limit refuses it before the server refuses others.
         maximum_concurrent_rpcs=services.sessions.calls_max + CALLS_WITHOUT_SESSION_MAX,
     )

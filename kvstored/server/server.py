@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,10 @@ from kvstored.c_library import return_free_memory
 from kvstored.full_collections import collect_all
 from kvstored.server.access import AccessRules
 from kvstored.server.calls import CallsInProgress, Latencies, Services
+from kvstored.server.connections import ConnectionLimits
+from kvstored.server.fair_connections import FairConnections
 from kvstored.server.grpc_server import grpc_target, start_grpc_server
+from kvstored.server.held.places import OPERATOR_SESSIONS_MAX
 from kvstored.server.listen import SocketPermissions, bound_listener, passed_listener
 from kvstored.server.notify import Notifier
 from kvstored.server.operators.intake import Intake
@@ -59,6 +64,12 @@ class Server:
         """How long calls took since the start."""
         self.intake = Intake()
         """Whether new work is taken."""
+        self._limits = ConnectionLimits.of(
+            sessions_max=options.limits.sessions_max + OPERATOR_SESSIONS_MAX,
+            open_files_max=_open_files_max(),
+        )
+        self.connections = FairConnections(options.grpc_socket, self._limits.grpc_shared)
+        """Those to the gRPC socket."""
         self._pins = KeptPins()
         self._sessions = SessionTable(
             options.limits,
@@ -101,15 +112,24 @@ class Server:
                 call_executor=calls,
             )
             grpc_server = await start_grpc_server(
-                options.grpc_socket, options.permissions, services=services, epoch=options.epoch
+                options.grpc_socket,
+                options.permissions,
+                services=services,
+                epoch=options.epoch,
+                connections_max=self._limits.grpc,
             )
             remotely = contextlib.AsyncExitStack()
             try:
                 await remotely.enter_async_context(
                     served_remotely(
-                        options.remote, options.rules, services=services, epoch=options.epoch
+                        options.remote,
+                        options.rules,
+                        services=services,
+                        epoch=options.epoch,
+                        connections_max=self._limits.remote,
                     )
                 )
+                listening.enter_context(self.connections.watched())
                 # Last of all: a client that is welcomed here finds the services listening.
                 listener = listening.enter_context(self._listener())
                 sockets = SessionSocket(
@@ -119,6 +139,7 @@ class Server:
                     grpc_target=grpc_target(options.grpc_socket),
                     epoch=options.epoch,
                     intake=self.intake,
+                    connections_max=self._limits.session,
                 )
                 try:
                     await self._serve(stop, sockets)
@@ -174,6 +195,12 @@ class Server:
         self._sessions.drain()
         if not await calls.finished(DRAIN_S):
             LOGGER.warning("calls that were still in progress are cut off")
+
+
+def _open_files_max() -> int:
+    """Descriptors that this process may have."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if most == resource.RLIM_INFINITY else most
 
 
 async def _until(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:

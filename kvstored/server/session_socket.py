@@ -18,14 +18,13 @@ from kvstored_protos.v1 import common_pb2, session_pb2
 
 LOGGER = logging.getLogger(__name__)
 HANDSHAKE_TIMEOUT_S = 10.0
-CONNECTIONS_MAX = 4096
-"""Connections that are open at once, those before their handshake included."""
 
 
 class SessionSocket:
     """Accepts clients on a bound and listening Unix socket and keeps their sessions.
 
-    Every client gets ``grpc_target`` and ``epoch``.
+    Every client gets ``grpc_target`` and ``epoch``. At most ``connections_max`` are open at once,
+    those before their handshake included.
     """
 
     def __init__(
@@ -37,6 +36,7 @@ class SessionSocket:
         grpc_target: str,
         epoch: int,
         intake: Intake,
+        connections_max: int,
     ) -> None:
         self._listener = listener
         self._rules = rules
@@ -44,13 +44,14 @@ class SessionSocket:
         self._grpc_target = grpc_target
         self._epoch = epoch
         self._intake = intake
+        self._connections_max = connections_max
         self._connections: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
         """Accepts connections until it is cancelled; those it has made go on."""
         loop = asyncio.get_running_loop()
         self._listener.setblocking(False)
-        slots = asyncio.Semaphore(CONNECTIONS_MAX)
+        slots = asyncio.Semaphore(self._connections_max)
         while True:
             await slots.acquire()
             try:

@@ -6,6 +6,7 @@ to and from the devices (``chunks``); sequences in use (``sequences``); which re
 wait (``hints``); which chunks came and went
 (``changes``); what operators do (``upkeep``);
 which layouts fit (``layouts``); what a namespace may have (``namespaces``);
-the online scrub (``scrub``); and what goes first
-when a tier is full (``policy``).
+the online scrub (``scrub``); what goes first
+when a tier is full (``policy``), and how it is looked for among
+millions of chunks (``table_looks``).
 """

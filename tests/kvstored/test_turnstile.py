@@ -60,6 +60,24 @@ def test_way_is_given_between_the_parts(count: int, pauses: int) -> None:
     assert time.now == pytest.approx(pauses * PAUSE_S, abs=STEP_S)
 
 
+def test_who_waits_for_a_lock_has_it_in_a_pause_of_its_holder() -> None:
+    lock, is_had = threading.Lock(), threading.Event()
+
+    def take_turn() -> None:
+        with lock:
+            is_had.set()
+
+    def sleep(_: float) -> None:
+        other = threading.Thread(target=take_turn)
+        other.start()
+        other.join(PATIENCE_S)
+
+    with lock:
+        Turnstile(sleep=sleep).let_in(lock)
+        assert is_had.is_set()
+        assert lock.locked()
+
+
 class WatchedLoop:
     """An event loop in a thread of its own."""
 

@@ -12,13 +12,16 @@ import grpc
 from kvstored.server.access import AccessRules
 from kvstored.server.calls import Services
 from kvstored.server.errors import RefusedError, refuse
-from kvstored.server.grpc_server import CALLS_WITHOUT_SESSION_MAX, add_services
+from kvstored.server.grpc_server import (
+    CALLS_WITHOUT_SESSION_MAX,
+    add_services,
+    connection_options,
+)
 from kvstored.server.listen import ListenError
 from kvstored.server.remote.certificates import RenewedCertificates
 from kvstored.server.remote.remote_sessions import RemoteSessions, names_of
 from kvstored.server.remote.verbs import SERVED, sentence_of
 from kvstored.server.session import Session
-from kvstored_contract.limits import GRPC_MESSAGE_BYTES_MAX
 from kvstored_contract.reasons import Reason
 
 LOGGER = logging.getLogger(__name__)
@@ -49,7 +52,12 @@ class RemoteOptions:
 
 @asynccontextmanager
 async def served_remotely(
-    options: RemoteOptions | None, rules: AccessRules, *, services: Services, epoch: int
+    options: RemoteOptions | None,
+    rules: AccessRules,
+    *,
+    services: Services,
+    epoch: int,
+    connections_max: int,
 ) -> AsyncIterator[None]:
     """Serves over TCP while the body runs, where ``options`` say so; raises ListenError."""
     if options is None:
@@ -64,8 +72,7 @@ async def served_remotely(
         ) from error
     server = grpc.aio.server(
         options=[
-            ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
-            ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
+            *connection_options(connections_max),
             ("grpc.max_connection_age_ms", CONNECTION_S_MAX * _MS_PER_S),
             ("grpc.max_connection_age_grace_ms", CONNECTION_GRACE_S * _MS_PER_S),
             # Else a second process could listen there as well, and take some of the callers.

@@ -118,11 +118,17 @@ class ChunkColumns:
         """When that chunk itself was used last."""
         return int(self.segments[row >> ROW_BITS].times[row & ROW_MASK])
 
-    def rows_in_slab(self, slab: int) -> list[int]:
-        """The rows of the chunks in a slab. Looks at every row, a nanosecond each."""
+    def rows_in_slab(self, slab: int, segments: range | None = None) -> list[int]:
+        """The rows of the chunks in a slab, or those of them in some segments, by their numbers.
+
+        Looks at every row, a nanosecond each.
+        """
+        numbers = range(len(self.segments)) if segments is None else segments
         return [
             (number << ROW_BITS) + index
-            for number, segment in enumerate(self.segments)
+            for number, segment in zip(
+                numbers, self.segments[numbers.start : numbers.stop], strict=False
+            )
             for index in np.flatnonzero(
                 (slab_numbers(segment.places) == slab) & segment.is_used()
             ).tolist()

@@ -5,12 +5,17 @@ sequences share has the best rank of them, and stays while one of them does.
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvstored.store.space.chunk_columns import HELD, ROW_BITS, ROW_MASK, ChunkColumns, Segment
+
+
+def _nobody_waits() -> None:
+    pass
+
 
 ALONE = 0
 """The number of no bundle: that of a chunk that goes by itself."""
@@ -89,6 +94,8 @@ class UseTimes:
         self._bundles = BundleUses()
         self.version = 0
         """Changes when rows get other times than those of their uses."""
+        self.pause: Callable[[], None] = _nobody_waits
+        """What who looks at many rows calls now and then; the owner may let others in there."""
 
     @property
     def bundle_count(self) -> int:

@@ -2,11 +2,15 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from kvstored.format.geometry import Extent
 from kvstored.format.identity import ChunkId
 from kvstored.store.write.extents import Extents
+
+PINNED_AT_ONCE = 256
+"""Pins that are counted under one hold of the lock: writes and deletions of others wait for it, and
+a read names as many chunks as a call may."""
 
 
 class ChunkPins:
@@ -29,18 +33,20 @@ class ChunkPins:
 
     def pin(self, chunks: Iterable[ChunkId]) -> None:
         """Forbids that the chunks' extents are reused until they are unpinned."""
-        with self._lock:
-            self._pins.update(chunks)
+        for part in _parts(chunks):
+            with self._lock:
+                self._pins.update(part)
 
     def unpin(self, chunks: Iterable[ChunkId]) -> None:
         """Takes back one pin of each chunk."""
-        with self._lock:
-            for chunk in chunks:
-                self._pins[chunk] -= 1
-                if self._pins[chunk] == 0:
-                    del self._pins[chunk]
-                    for extent in self._held_extents.pop(chunk, []):
-                        self._extents.free(extent)
+        for part in _parts(chunks):
+            with self._lock:
+                for chunk in part:
+                    self._pins[chunk] -= 1
+                    if self._pins[chunk] == 0:
+                        del self._pins[chunk]
+                        for extent in self._held_extents.pop(chunk, []):
+                            self._extents.free(extent)
 
     def is_pinned(self, chunk: ChunkId) -> bool:
         """Whether anybody has the chunk pinned."""
@@ -58,3 +64,8 @@ class ChunkPins:
                 self._held_extents.setdefault(chunk, []).append(extent)
             else:
                 self._extents.free(extent)
+
+
+def _parts(chunks: Iterable[ChunkId]) -> Iterator[Sequence[ChunkId]]:
+    named = list(chunks)
+    return (named[start : start + PINNED_AT_ONCE] for start in range(0, len(named), PINNED_AT_ONCE))

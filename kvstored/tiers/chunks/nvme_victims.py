@@ -15,6 +15,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.store.space.chunk_table import ABSENT, ChunkTable
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.policy.shares import TierShares
+from kvstored.tiers.table_looks import TableLooks
 
 VICTIMS_PER_ROUND = 16
 """Chunks of one size class that are evicted together, because a commit costs the same."""
@@ -89,9 +90,9 @@ def worth(times: Sequence[int], now: int, *, within: int) -> float:
 
 
 class DeviceVictims:
-    """Chooses chunks of a table, which ``lock`` guards. Thread-safe.
+    """Chooses chunks of a table, which ``lock`` guards. One thread at a time.
 
-    That lock is not held while the index is asked.
+    That lock is not held while the index is asked, nor for all rows at once (``TableLooks``).
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class DeviceVictims:
         self._policy = shares.policy
         self._table_lock = lock
         self._counters = counters
+        self._looks = TableLooks(table, lock)
         self._looked_at: dict[tuple[int, int, int], int] = {}
         """When a slab was found to be worth too much, by its number and size class, and by the
         class that wanted it."""
@@ -216,10 +218,10 @@ class DeviceVictims:
         rested = max(1, now - min(times))
         own_worth = worth(times, now, within=rested) / (len(times) * class_bytes)
         for slab in islice(self._looked_at_again(slabs, class_bytes, now, rested), SLABS_COMPARED):
+            number = self._table.slabs.number(*slab)
+            rows = self._looks.rows_in_slab(number)
             with self._table_lock:
-                number = self._table.slabs.number(*slab)
-                rows = self._table.columns.rows_in_slab(number)
-                used = [self._table.times.of(row) for row in rows]
+                used = [self._table.times.of(row) for row in self._looks.still_there(rows, number)]
                 slab_worth = worth(used, now, within=rested)
                 is_less = slab_worth < own_worth * self._table.geometry.slab_bytes
                 if not is_less:
@@ -287,24 +289,35 @@ class DeviceVictims:
         """
         looked_at = 0
         for slab in slabs:
+            number = self._table.slabs.number(*slab)
             with self._table_lock:
-                # Else something that cannot be evicted lies there: it is in quarantine, is
-                # being written, or was deleted while somebody had it pinned.
-                number = self._table.slabs.number(*slab)
-                can_be_empty = self._table.slabs.chunk_count(number) == (
-                    store.extents.allocator.used_count(*slab)
-                )
+                can_be_empty = self._can_be_empty(store, slab)
+            rows = self._looks.rows_in_slab(number) if can_be_empty else []
+            with self._table_lock:
                 columns = self._table.columns
-                rows = columns.rows_in_slab(number) if can_be_empty else []
-                chunks = [columns.chunk(row) for row in rows]
+                chunks = [columns.chunk(row) for row in self._looks.still_there(rows, number)]
+                # Chunks may have come or gone meanwhile: then these are not the whole slab.
+                is_whole = len(chunks) == self._table.slabs.chunk_count(number) and (
+                    self._can_be_empty(store, slab)
+                )
                 is_wanted = spares_waiting and any(map(self._policy.is_queued, chunks))
                 may_go = not is_wanted and self._may_all_go(number, chunks, namespace_id)
-            if chunks and may_go and not any(map(store.pins.is_pinned, chunks)):
+            if chunks and is_whole and may_go and not any(map(store.pins.is_pinned, chunks)):
                 return chunks
             looked_at += can_be_empty
             if looked_at == SLABS_LOOKED_AT_MAX:
                 break
         return []
+
+    def _can_be_empty(self, store: ChunkStore, slab: tuple[int, int]) -> bool:
+        """Whether all that a slab holds are chunks of the table; under the table's lock.
+
+        Else something that cannot be evicted lies there: it is in quarantine, is being written, or
+        was deleted while somebody had it pinned.
+        """
+        slabs = self._table.slabs
+        used_count: int = store.extents.allocator.used_count(*slab)
+        return slabs.chunk_count(slabs.number(*slab)) == used_count
 
     def _may_all_go(self, slab: int, chunks: Sequence[ChunkId], namespace_id: bytes) -> bool:
         """Whether nobody's guaranteed share keeps a chunk of a slab; under the table's lock."""
@@ -323,12 +336,10 @@ class DeviceVictims:
         it would stand in front of the others for ever.
         """
         while True:
-            with self._table_lock:
-                victims = self._policy.of(account).victims(class_bytes)
-                staying = (chunk for chunk in victims if not store.is_being_deleted(chunk))
-                chunks = list(islice(staying, looked_at_max))
-                rows = self._table.rows([chunk.encode() for chunk in chunks])
-                uses = [self._table.use(row) for row in rows]
+            victims = self._policy.of(account)
+            uses = self._looks.first(
+                victims, class_bytes, looked_at_max, is_leaving=store.is_being_deleted
+            )
             records = store.find([chunk for chunk, _ in uses])
             found = list(zip(uses, records, strict=True))
             # What began to leave meanwhile stays in the table until that is committed.

@@ -1,6 +1,6 @@
 """Least recently used, for more keys than objects could be kept for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 QUEUE_ROWS = 32768
 """About so many rows are sorted at a time."""
+ROWS_AT_ONCE = 1 << 16
+"""After so many rows that were looked at others have a turn."""
 SAMPLE_STEP = 64
 """One row in so many is looked at to learn which uses are old."""
 
@@ -23,6 +25,8 @@ class RowTimes(Protocol):
 
     version: int
     """Changes when rows get other times than those of their uses."""
+    pause: Callable[[], None]
+    """Lets others use, add and remove rows for a moment."""
 
     def segments(self, step: int = 1, /) -> Iterator[NDArray[np.uint64]]:
         """The times of every ``step``th row of each segment."""
@@ -84,8 +88,12 @@ class UseOrder:
     def victims(self, group: int | None = None) -> Iterator[int]:
         """Rows of one group, or of all, the oldest first; of equal ones that behind the others.
 
-        The rows must not change while the iterator is in use.
+        The rows must not change while the iterator is in use, but in its pauses: it has one after
+        each ROWS_AT_ONCE rows that it looks at to put more of them in order. What was handed out
+        before a pause may have been used or emptied in it; what follows was not. Rows that are used
+        in a pause are left out: they would keep this busy without end.
         """
+        last = self._rows.clock - 1
         if self._version != self._rows.times.version:
             self._version = self._rows.times.version
             self._queues.clear()
@@ -94,7 +102,7 @@ class UseOrder:
         queue = self._queues.setdefault(group, _Queue())
         queue.passed = [entry for entry in queue.passed if self._is_current(entry)]
         yield from [row for row, _ in queue.passed]
-        while queue.ahead or self._extend(queue, group):
+        while queue.ahead or self._extend(queue, group, last):
             entry = queue.ahead.pop()
             if self._is_current(entry):
                 queue.passed.append(entry)
@@ -105,25 +113,24 @@ class UseOrder:
         row, time = entry
         return self._rows.times.of(row) == time
 
-    def _extend(self, queue: _Queue, group: int | None) -> bool:
-        """Adds the next oldest rows; False when there are none."""
-        while (horizon := self._next_horizon(queue.horizon, group)) is not None:
+    def _extend(self, queue: _Queue, group: int | None, last: int) -> bool:
+        """Adds the next oldest rows, used up to ``last``; False when there are none."""
+        while (horizon := self._next_horizon(queue.horizon, group, last)) is not None:
             queue.ahead = self._between(queue.horizon, horizon, group)
             queue.horizon = horizon
             if queue.ahead:
                 return True
         return False
 
-    def _next_horizon(self, horizon: int, group: int | None) -> int | None:
+    def _next_horizon(self, horizon: int, group: int | None, last: int) -> int | None:
         """A time up to which there are about QUEUE_ROWS rows more; None when there are none."""
-        last = self._rows.clock - 1
         if horizon >= last:
             return None
         wanted = QUEUE_ROWS // SAMPLE_STEP
         if self._rows.row_count(group) <= QUEUE_ROWS:
             return last
         samples = []
-        for number, sampled in enumerate(self._rows.times.segments(SAMPLE_STEP)):
+        for number, sampled in self._segments(SAMPLE_STEP):
             indices = np.flatnonzero((sampled > horizon) & (sampled <= last))
             is_wanted = self._rows.is_of_class(number, indices * SAMPLE_STEP, group)
             samples.append(sampled[indices[is_wanted]])
@@ -133,11 +140,16 @@ class UseOrder:
         return int(np.partition(sample, wanted)[wanted])
 
     def _between(self, horizon: int, limit: int, group: int | None) -> list[tuple[int, int]]:
-        """Rows of a group whose last use was after ``horizon`` up to ``limit``, the last first."""
+        """Rows of a group whose last use was after ``horizon`` up to ``limit``, the last first.
+
+        Others use rows meanwhile, in the pauses. A use gives a row a time after ``limit``, so that
+        the row is left out, or is not current when it is its turn. No row gets a time up to
+        ``limit`` but with another ``version``, after which the order is made again.
+        """
         found_rows, found_times = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
         found_positions = [np.zeros(0, np.uint16)]
         first_row = 0
-        for number, times in enumerate(self._rows.times.segments()):
+        for number, times in self._segments():
             indices = np.flatnonzero((times > horizon) & (times <= limit))
             indices = indices[self._rows.is_of_class(number, indices, group)]
             found_rows.append(indices + first_row)
@@ -148,3 +160,13 @@ class UseOrder:
         # Positions fall where times rise.
         order = np.lexsort((~np.concatenate(found_positions), uses))[::-1]
         return list(zip(rows[order].tolist(), uses[order].tolist(), strict=True))
+
+    def _segments(self, step: int = 1) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+        """Number and times of every segment, with a pause after each ROWS_AT_ONCE rows."""
+        looked_at = 0
+        for number, times in enumerate(self._rows.times.segments(step)):
+            yield number, times
+            looked_at += len(times)
+            if looked_at >= ROWS_AT_ONCE:
+                looked_at = 0
+                self._rows.times.pause()

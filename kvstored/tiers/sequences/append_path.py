@@ -6,7 +6,7 @@ copy is sorted into chunks here, and each chunk is written as a whole.
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from kvstored.store.sequences.rules import (
 )
 from kvstored.store.sequences.sequence_state import SequenceState
 from kvstored.store.sequences.sequence_table import SequenceStorageError
-from kvstored.store.write.append_rows import ChunkRows, RowBlock, chunk_rows, row_blocks
-from kvstored.store.write.row_copies import RowRange, copy_rows
+from kvstored.store.write.append_rows import RowBlock, chunk_rows, row_blocks
+from kvstored.store.write.row_copies import copy_rows
 from kvstored.tiers.chunks.dram import DramTier
 from kvstored.tiers.chunks.frame import OpenFrame
 from kvstored.tiers.chunks.requests import (
@@ -33,35 +33,24 @@ from kvstored.tiers.chunks.requests import (
     PutTicket,
 )
 from kvstored.tiers.chunks.stager import Stager, WantedChunk
+from kvstored.tiers.sequences.joint_wait import HELD_WAIT_S, JointWait, Steps
 from kvstored.tiers.sequences.open_sequence import OpenSequence, SequenceId
 from kvstored.tiers.sequences.open_sequences import OpenSequences
+from kvstored.tiers.sequences.placed_rows import PlacedRows
 from kvstored.tiers.sequences.sequence_recorder import SequenceRecorder
-from kvstored.tiers.sequences.tail_frames import TailFrames
+from kvstored.tiers.sequences.tail_frames import TailFrames, TailLoad
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
 
 LOGGER = logging.getLogger(__name__)
-HELD_WAIT_S = 0.02
-"""How long a sequence that somebody else holds is waited for before the next one has its turn."""
 LOAD_SHARE = 0.5
-"""Part of the time that is left for which one of several items waits for its flushed tail."""
+"""Part of the time that is left for which one of several items may read a tail that did not match
+once more, and wait for room."""
 LOST = frozenset({Reason.NOT_STORED, Reason.CHECKSUM})
 """What tells that a flushed tail will not come back."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Placed:
-    """An item with a frame for each chunk of its rows; the first may be the open tail's own."""
-
-    sequence: OpenSequence
-    item: AppendItem
-    rows: tuple[ChunkRows, ...]
-    frames: list[OpenFrame]
-
-    @property
-    def new_frames(self) -> list[OpenFrame]:
-        """Those that were opened for this item."""
-        return [frame for frame in self.frames if frame is not self.sequence.frame]
+Tail = TailLoad | OpenFrame | Reason
+"""A flushed tail that is on its way, or has come, or does not."""
 
 
 class AppendPath:
@@ -87,15 +76,14 @@ class AppendPath:
     def append(self, request: AppendRequest) -> list[AppendOutcome]:
         """Copies the rows of every item, and stages the chunks that are complete then.
 
-        One outcome for each item. An item is copied whole or not at all: where DRAM has no
-        room at once its rows are dropped and the sequence is stopped where it was, until
-        somebody appends at exactly that length. A sequence that somebody else changes until
-        the deadline takes nothing either, nor does one whose flushed tail is not read by then, or
-        in LOAD_SHARE of the time that is left while others wait; no other item waits for it. Never
-        waits for room in DRAM. Complete chunks wait for room on the devices until the deadline,
-        those of all items that are taken together at most ROOM_WAIT_S; the sequence ends before one
-        that finds none by then. Raises LayoutError for a layout whose keys and values have no
-        halves, and IndexFailure.
+        One outcome for each item. An item is copied whole or not at all: where DRAM has no room at
+        once its rows are dropped and the sequence is stopped where it was, until somebody appends
+        at exactly that length. A sequence that somebody else changes until the deadline takes
+        nothing either, nor does one whose flushed tail is not read by then; no other item waits for
+        it, and all tails are read together. Never waits for room in DRAM. Complete chunks wait for
+        room on the devices until the deadline, those of all items that are taken together at most
+        ROOM_WAIT_S; the sequence ends before one that finds none by then. Raises LayoutError for a
+        layout whose keys and values have no halves, and IndexFailure.
         """
         blocks = row_blocks(request.layout, request.row_count)
         identities = [
@@ -104,23 +92,23 @@ class AppendPath:
         ]
         wanted = dict(enumerate(identities))
         # First all that waits for nobody: the wait for the others takes no time from it.
-        found = self._append_held(request, blocks, wanted, may_load=False)
+        found = self._append_ready(request, blocks, wanted, 0.0)
         # Whose sequence somebody only looked at waits for no tail of others, either. All of these
         # together are waited for as long as one is.
         wait_until = time.monotonic() + HELD_WAIT_S
         for place in sorted(wanted.keys() - found.keys()):
-            found |= self._append_waiting(
-                request, blocks, place, wanted[place], wait_until, may_load=False
-            )
-        is_last_round = False
-        while (rest := sorted(wanted.keys() - found.keys())) and not is_last_round:
-            is_last_round = time.monotonic() >= request.deadline
-            for place in rest:
-                now = time.monotonic()
-                # A tail that does not come leaves the others the rest of the time.
-                share = 1 if place == rest[-1] else LOAD_SHARE
-                own = replace(request, deadline=now + share * (request.deadline - now))
-                found |= self._append_waiting(own, blocks, place, wanted[place], now + HELD_WAIT_S)
+            try:
+                found |= self._append_ready(request, blocks, {place: wanted[place]}, wait_until)
+            except Exception:
+                found[place] = self._failed(wanted[place], request.items[place])
+        rest = sorted(wanted.keys() - found.keys())
+        joint: JointWait[AppendOutcome] = JointWait(request.deadline)
+        found |= joint.run(
+            rest,
+            lambda place, until: self._append_steps(
+                request, blocks, place, wanted[place], until, joint
+            ),
+        )
         outcomes = [
             found.get(place) or self._refused(identity, request.items[place], Reason.DEADLINE)
             for place, identity in wanted.items()
@@ -128,70 +116,106 @@ class AppendPath:
         self._count(request, outcomes)
         return outcomes
 
-    def _append_waiting(
+    def _append_ready(
+        self,
+        request: AppendRequest,
+        blocks: tuple[RowBlock, ...],
+        wanted: dict[int, SequenceId],
+        wait_until: float,
+    ) -> dict[int, AppendOutcome]:
+        """Appends the items at these places but those whose sequence is held until then.
+
+        Also without those whose tail has to be read from a device.
+        """
+        wait_until = min(request.deadline, wait_until)
+        with self._sequences.held_if_free(wanted.values(), wait_until) as held:
+            ready = [sequence for sequence in held if not self._needs_load(sequence)]
+            return self._append_to(ready, request, blocks, wanted, {})
+
+    def _append_steps(
         self,
         request: AppendRequest,
         blocks: tuple[RowBlock, ...],
         place: int,
         identity: SequenceId,
         wait_until: float,
-        *,
-        may_load: bool = True,
-    ) -> dict[int, AppendOutcome]:
-        """Appends one item that waits; {} where its sequence is held until then.
-
-        ``may_load`` as in ``_append_held``.
-        """
-        wait_until = min(request.deadline, wait_until)
+        joint: JointWait[AppendOutcome],
+    ) -> Steps[AppendOutcome]:
+        """Appends one item, whose sequence is held meanwhile; None where somebody else holds it."""
+        tails: dict[SequenceId, Tail] = {}
         try:
-            return self._append_held(
-                request, blocks, {place: identity}, wait_until, may_load=may_load
-            )
+            wait_until = min(request.deadline, wait_until)
+            with self._sequences.held_if_free([identity], wait_until) as held:
+                for sequence in held:
+                    begun = self._begin_tail(sequence, request.items[place], request)
+                    if begun is not None:
+                        tails[identity] = begun
+                    if isinstance(begun, TailLoad):
+                        yield begun.landed
+                    now = time.monotonic()
+                    share = 1 if joint.is_alone else LOAD_SHARE
+                    own = replace(request, deadline=now + share * (request.deadline - now))
+                    return self._append_to(held, own, blocks, {place: identity}, tails)[place]
         except Exception:
-            # Others may be taken already, and have to be answered.
-            LOGGER.exception("rows of a sequence cannot be taken")
-            return {place: self._refused(identity, request.items[place], Reason.INTERNAL)}
+            return self._failed(identity, request.items[place])
+        finally:
+            for unused in tails.values():
+                self._tails.give_up(unused)
+        return None
 
-    def _append_held(
+    def _append_to(
         self,
+        held: list[OpenSequence],
         request: AppendRequest,
         blocks: tuple[RowBlock, ...],
         wanted: dict[int, SequenceId],
-        wait_until: float = 0.0,
-        *,
-        may_load: bool = True,
+        tails: dict[SequenceId, Tail],
     ) -> dict[int, AppendOutcome]:
-        """Appends the items at these places but those whose sequence is held until then.
+        """Appends to held sequences the items at these places that are theirs.
 
-        Unless ``may_load`` also without those whose tail has to be read from a device.
+        Takes from ``tails`` what it uses.
         """
-        with self._sequences.held_if_free(wanted.values(), wait_until) as held:
-            deadline = min(request.deadline, time.monotonic() + ROOM_WAIT_S)
-            sequences = {
-                sequence.identity: sequence
-                for sequence in held
-                if may_load or not self._needs_load(sequence)
+        deadline = min(request.deadline, time.monotonic() + ROOM_WAIT_S)
+        sequences = {sequence.identity: sequence for sequence in held}
+        placed: dict[int, PlacedRows | AppendOutcome] = {}
+        try:
+            for place, identity in wanted.items():
+                if (sequence := sequences.get(identity)) is not None:
+                    placed[place] = self._place(sequence, request.items[place], request, tails)
+            ready = [one for one in placed.values() if isinstance(one, PlacedRows)]
+            copy_rows(
+                snapshot=np.frombuffer(request.source, np.uint8),
+                memory=self._dram.space.memory,
+                blocks=blocks,
+                ranges=[rows for one in ready for rows in one.ranges],
+            )
+            return {
+                place: self._seal_full(one, deadline) if isinstance(one, PlacedRows) else one
+                for place, one in placed.items()
             }
-            placed: dict[int, _Placed | AppendOutcome] = {}
-            try:
-                for place, identity in wanted.items():
-                    if (sequence := sequences.get(identity)) is not None:
-                        placed[place] = self._place(sequence, request.items[place], request)
-                ready = [one for one in placed.values() if isinstance(one, _Placed)]
-                copy_rows(
-                    snapshot=np.frombuffer(request.source, np.uint8),
-                    memory=self._dram.space.memory,
-                    blocks=blocks,
-                    ranges=[rows for one in ready for rows in _ranges(one)],
-                )
-                return {
-                    place: self._seal_full(one, deadline) if isinstance(one, _Placed) else one
-                    for place, one in placed.items()
-                }
-            except BaseException:
-                for one in placed.values():
-                    self._close(one.new_frames if isinstance(one, _Placed) else [])
-                raise
+        except BaseException:
+            for one in placed.values():
+                self._close(one.new_frames if isinstance(one, PlacedRows) else [])
+            raise
+
+    def _begin_tail(
+        self, sequence: OpenSequence, item: AppendItem, request: AppendRequest
+    ) -> Tail | None:
+        """Asks for the flushed tail of a held sequence; None where the item needs none."""
+        if not self._needs_load(sequence):
+            return None
+        state = sequence.known
+        if state.layout_id != request.layout.layout_id or item.first_token != state.length_tokens:
+            return None
+        return self._ask_for_tail(sequence, request)
+
+    def _ask_for_tail(self, sequence: OpenSequence, request: AppendRequest) -> Tail:
+        state = sequence.known
+        assert state.flushed is not None
+        chunk = ChunkId(sequence.identity.namespace_id, state.flushed.key)
+        return self._tails.begin(
+            chunk, request.layout, state.tail_tokens, deadline=request.deadline
+        )
 
     def _needs_load(self, sequence: OpenSequence) -> bool:
         """Whether the tail of a held sequence is flushed and lies in no frame."""
@@ -201,14 +225,23 @@ class AppendPath:
             return False
         return bool(state.tail_tokens) and sequence.frame is None
 
+    def _failed(self, identity: SequenceId, item: AppendItem) -> AppendOutcome:
+        """Of an item that raised: others may be taken already, and have to be answered."""
+        LOGGER.exception("rows of a sequence cannot be taken")
+        return self._refused(identity, item, Reason.INTERNAL)
+
     def _refused(self, identity: SequenceId, item: AppendItem, reason: Reason) -> AppendOutcome:
         """What becomes of an item that was not taken; the sequence may be held by others."""
         state = self._sequences.glance(identity)
         return AppendOutcome(item.first_token if state is None else state.length_tokens, reason)
 
     def _place(
-        self, sequence: OpenSequence, item: AppendItem, request: AppendRequest
-    ) -> _Placed | AppendOutcome:
+        self,
+        sequence: OpenSequence,
+        item: AppendItem,
+        request: AppendRequest,
+        tails: dict[SequenceId, Tail],
+    ) -> PlacedRows | AppendOutcome:
         """Finds frames for an item, all of them or none."""
         try:
             state = self._sequences.look_up(sequence)
@@ -228,7 +261,7 @@ class AppendPath:
             self._sequences.own(sequence, request.session_id, chunk_count)
         except SequenceLimitError:
             return AppendOutcome(state.length_tokens, Reason.LIMIT_EXCEEDED)
-        reason = self._open_tail(sequence, layout, request.deadline)
+        reason = self._open_tail(sequence, request, tails.pop(sequence.identity, None))
         if reason is not Reason.UNSPECIFIED:
             return AppendOutcome(sequence.known.length_tokens, reason)
         parts = (
@@ -243,7 +276,7 @@ class AppendPath:
         if frames is None:
             sequence.state = state.stopped()
             return AppendOutcome(state.length_tokens, Reason.DRAM_FULL)
-        return _Placed(sequence, item, parts, frames)
+        return PlacedRows(sequence, item, parts, frames)
 
     def _with_layout(self, sequence: OpenSequence, layout: StateLayout) -> SequenceState:
         """Looks a sequence up whose layout the index did not know."""
@@ -251,8 +284,13 @@ class AppendPath:
         sequence.state = SequenceState.of_record(sequence.known.record(), layout.chunk_tokens)
         return sequence.state
 
-    def _open_tail(self, sequence: OpenSequence, layout: StateLayout, deadline: float) -> Reason:
-        """Makes sure that a tail lies in an open frame; loads the one that was flushed.
+    def _open_tail(
+        self,
+        sequence: OpenSequence,
+        request: AppendRequest,
+        begun: Tail | None,
+    ) -> Reason:
+        """Makes sure that a tail lies in an open frame; ends its load, or loads it from here.
 
         A tail that is not stored or damaged is a miss: the sequence ends with its last chunk
         then, durably. One that cannot be read now only stops the sequence.
@@ -260,9 +298,10 @@ class AppendPath:
         state = sequence.known
         if not state.tail_tokens or sequence.frame is not None:
             return Reason.UNSPECIFIED
-        assert state.flushed is not None
-        chunk = ChunkId(sequence.identity.namespace_id, state.flushed.key)
-        loaded = self._tails.load(chunk, layout, state.tail_tokens, deadline=deadline)
+        # Where the index did not know the layout, nobody could begin before.
+        loaded = begun or self._ask_for_tail(sequence, request)
+        if isinstance(loaded, TailLoad):
+            loaded = self._tails.end(loaded, request.deadline)
         if isinstance(loaded, OpenFrame):
             sequence.frame = loaded
             return Reason.UNSPECIFIED
@@ -294,7 +333,7 @@ class AppendPath:
         for frame in frames:
             self._dram.open_frames.close(frame)
 
-    def _seal_full(self, placed: _Placed, deadline: float) -> AppendOutcome:
+    def _seal_full(self, placed: PlacedRows, deadline: float) -> AppendOutcome:
         """Stages the chunks that are complete and keeps the frame of what is left.
 
         Takes the frames that it has given away out of ``placed``, whatever is raised; the
@@ -356,10 +395,3 @@ class AppendPath:
         self._counters.add("append_requests")
         self._counters.add("append_rows", rows)
         self._counters.add("append_dropped_rows", dropped_rows)
-
-
-def _ranges(placed: _Placed) -> list[RowRange]:
-    return [
-        RowRange(frame.extent.offset, rows.first_token, rows.first_row, rows.token_count)
-        for rows, frame in zip(placed.rows, placed.frames, strict=True)
-    ]

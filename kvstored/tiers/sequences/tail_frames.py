@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from kvstored.deadlines import remaining_s
 from kvstored.format.extent_header import SliceSum
@@ -21,6 +22,16 @@ from kvstored.tiers.chunks.requests import ROOM_WAIT_S, NewChunk, PutTicket
 from kvstored.tiers.chunks.stager import STORED_BEFORE, Stager, WantedChunk, slice_sums
 from kvstored_contract.layout import StateLayout
 from kvstored_contract.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TailLoad:
+    """A short chunk on its way into an open frame; ``end`` or ``give_up`` must follow."""
+
+    source: StoredChunk
+    opened: OpenFrame
+    token_count: int
+    landed: Future[DeviceError | None]
 
 
 class TailFrames:
@@ -44,25 +55,73 @@ class TailFrames:
         Waits for the device unless the chunk is in DRAM, until ``deadline`` on the monotonic
         clock; then the reason is DEADLINE. Raises IndexFailure.
         """
+        begun = self.begin(chunk, layout, token_count, deadline=deadline)
+        return self.end(begun, deadline) if isinstance(begun, TailLoad) else begun
+
+    def begin(
+        self, chunk: ChunkId, layout: StateLayout, token_count: int, *, deadline: float
+    ) -> "TailLoad | OpenFrame | Reason":
+        """As ``load``, but a device is not waited for: what it was asked for must be ended."""
         if chunk in self._late:
             return Reason.DEADLINE
         opened = self._dram.open_frames.open(layout, chunk.namespace_id)
         if opened is None:
             return Reason.DRAM_FULL
         try:
-            reason = self._fill(opened, chunk, token_count, deadline)
+            begun = self._begin_fill(opened, chunk, token_count, deadline)
+        except BaseException:
+            self._dram.open_frames.close(opened)
+            raise
+        if isinstance(begun, TailLoad):
+            return begun
+        if begun is not Reason.UNSPECIFIED:
+            self._dram.open_frames.close(opened)
+            return begun
+        return opened
+
+    def end(self, load: "TailLoad", deadline: float) -> OpenFrame | Reason:
+        """What has become of a load at ``deadline``: as ``load``."""
+        opened = load.opened
+        try:
+            reads = self._reads(load, deadline)
+            reason = outcome_of(load.source, opened.view, reads, self._store.counters)
+            if reason is Reason.UNSPECIFIED:
+                move_head(
+                    opened.layout,
+                    opened.view,
+                    opened.view,
+                    source_tokens=load.source.record.token_count,
+                    target_tokens=opened.layout.chunk_tokens,
+                    token_count=load.token_count,
+                )
         except _LateError as late:
-            # The device may still write to it.
-            self._late.add(chunk)
-            late.landed.add_done_callback(lambda _: self._end_late(chunk, opened))
+            self._leave_to_device(load, late.landed)
             return Reason.DEADLINE
         except BaseException:
             self._dram.open_frames.close(opened)
             raise
-        if reason is not Reason.UNSPECIFIED:
-            self._dram.open_frames.close(opened)
-            return reason
-        return opened
+        finally:
+            self._store.pins.unpin([load.source.chunk])
+        if reason is Reason.UNSPECIFIED:
+            return opened
+        self._dram.open_frames.close(opened)
+        if reason is Reason.CHECKSUM:
+            self._store.quarantine(load.source.chunk, load.source.record)
+        return reason
+
+    def give_up(self, begun: "TailLoad | OpenFrame | Reason") -> None:
+        """Ends what ``begin`` began, and that nobody wants any more."""
+        if isinstance(begun, OpenFrame):
+            self._dram.open_frames.close(begun)
+        elif isinstance(begun, TailLoad):
+            self._leave_to_device(begun, begun.landed)
+            self._store.pins.unpin([begun.source.chunk])
+
+    def _leave_to_device(self, load: "TailLoad", landed: Future[DeviceError | None]) -> None:
+        """The device may still write to the frame: it is free when that has answered."""
+        chunk = load.source.chunk
+        self._late.add(chunk)
+        landed.add_done_callback(lambda _: self._end_late(chunk, load.opened))
 
     def _end_late(self, chunk: ChunkId, opened: OpenFrame) -> None:
         self._dram.open_frames.close(opened)
@@ -113,10 +172,13 @@ class TailFrames:
             ticket = self._stager.put(wanted, fill)
         return ticket
 
-    def _fill(self, opened: OpenFrame, chunk: ChunkId, token_count: int, deadline: float) -> Reason:
+    def _begin_fill(
+        self, opened: OpenFrame, chunk: ChunkId, token_count: int, deadline: float
+    ) -> "TailLoad | Reason":
+        """UNSPECIFIED where DRAM had the chunk: then the frame is filled."""
         frame = self._dram.pin(chunk)
         if frame is None:
-            return self._fill_from_device(opened, chunk, token_count, deadline)
+            return self._ask_device(opened, chunk, token_count, deadline)
         try:
             layout = opened.layout
             frame_tokens = sum(frame.geometry.slice_bytes) // layout.chunk_bytes(1)
@@ -134,48 +196,43 @@ class TailFrames:
             self._dram.unpin([frame])
         return Reason.UNSPECIFIED
 
-    def _fill_from_device(
+    def _ask_device(
         self, opened: OpenFrame, chunk: ChunkId, token_count: int, deadline: float
-    ) -> Reason:
-        layout = opened.layout
+    ) -> "TailLoad | Reason":
+        """A load of a chunk that stays pinned until it is ended, or why there is none."""
         self._store.pins.pin([chunk])
+        begun: TailLoad | Reason = Reason.INTERNAL
         try:
-            (record,) = self._store.find([chunk])
-            if record is None and self._is_on_failed_device(chunk):
-                return Reason.DEVICE_FAILED
-            if record is None or record.layout_id != layout.layout_id:
-                return Reason.NOT_STORED
-            if not token_count <= record.token_count <= layout.chunk_tokens:
-                return Reason.NOT_STORED
-            geometry = ChunkGeometry.of(layout, record.token_count)
-            if time.monotonic() >= deadline:
-                return Reason.DEADLINE
-            source = self._store.source(chunk, record, geometry)
-            reads = self._reads(source, opened.view, deadline)
-            reason = outcome_of(source, opened.view, reads, self._store.counters)
-            if reason is Reason.CHECKSUM:
-                self._store.quarantine(chunk, record)
-            if reason is not Reason.UNSPECIFIED:
-                return reason
+            begun = self._asked(opened, chunk, token_count, deadline)
         finally:
-            self._store.pins.unpin([chunk])
-        move_head(
-            layout,
-            opened.view,
-            opened.view,
-            source_tokens=record.token_count,
-            target_tokens=layout.chunk_tokens,
-            token_count=token_count,
-        )
-        return Reason.UNSPECIFIED
+            if isinstance(begun, Reason):
+                self._store.pins.unpin([chunk])
+        return begun
 
-    def _reads(
-        self, source: StoredChunk, memory: memoryview, deadline: float
-    ) -> Iterator[DeviceError | None]:
-        """How each read that is asked for ended; raises _LateError."""
+    def _asked(
+        self, opened: OpenFrame, chunk: ChunkId, token_count: int, deadline: float
+    ) -> "TailLoad | Reason":
+        layout = opened.layout
+        (record,) = self._store.find([chunk])
+        if record is None and self._is_on_failed_device(chunk):
+            return Reason.DEVICE_FAILED
+        if record is None or record.layout_id != layout.layout_id:
+            return Reason.NOT_STORED
+        if not token_count <= record.token_count <= layout.chunk_tokens:
+            return Reason.NOT_STORED
+        geometry = ChunkGeometry.of(layout, record.token_count)
+        if time.monotonic() >= deadline:
+            return Reason.DEADLINE
+        source = self._store.source(chunk, record, geometry)
+        landed = load_extent(self._engine, source, opened.view, background=None)
+        return TailLoad(source, opened, token_count, landed)
+
+    def _reads(self, load: "TailLoad", deadline: float) -> Iterator[DeviceError | None]:
+        """How the read under way ended, and each further one; raises _LateError."""
+        landed = load.landed
         while True:
-            landed = load_extent(self._engine, source, memory, background=None)
             yield _error_by(landed, deadline)
+            landed = load_extent(self._engine, load.source, load.opened.view, background=None)
 
     def _is_on_failed_device(self, chunk: ChunkId) -> bool:
         """Whether a chunk that is not visible will be so again with its device."""

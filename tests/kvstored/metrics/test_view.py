@@ -58,3 +58,39 @@ async def test_a_loop_that_hangs(
             await view.snapshot()
     finally:
         released.set()
+
+
+async def test_arenas_in_the_making_delayed_the_answer_whether_the_daemon_lives(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: it looked at the store for that, on a thread of those that make arenas, all busy."""
+    monkeypatch.setattr(module, "SNAPSHOT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(asyncio, "to_thread", pytest.fail)
+    view = DaemonView()
+
+    async def looks_for_ever() -> Snapshot:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def serving() -> None:
+        view.begin_serving(looks_for_ever)
+
+    asyncio.run_coroutine_threadsafe(serving(), loop).result()
+    await view.check_alive()
+    with pytest.raises(SilentError):
+        await view.snapshot()
+
+
+async def test_a_loop_that_hangs_does_not_live(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SNAPSHOT_TIMEOUT_S", 0.05)
+    view, released = DaemonView(), threading.Event()
+    await view.check_alive()
+    begin(view, loop)
+    loop.call_soon_threadsafe(released.wait)
+    try:
+        with pytest.raises(SilentError):
+            await view.check_alive()
+    finally:
+        released.set()

@@ -42,3 +42,9 @@ def test_a_row_says_what_lies_where() -> None:
     columns = columns_of(2)
     assert (columns.chunk(1), columns.slab(1), columns.time(1)) == (chunk_id(1), 1, 11)
     assert columns.rows_in_slab(1) == [1]
+
+
+def test_a_part_of_the_segments_can_be_looked_through_for_a_slab() -> None:
+    columns = columns_of(2)
+    assert columns.rows_in_slab(1) == columns.rows_in_slab(1, range(4)) == [1]
+    assert columns.rows_in_slab(1, range(1, 4)) == []

@@ -100,3 +100,9 @@ def test_positions_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for row in range(5):
         times.leave(row)
     assert times.bundle_count == 0
+
+
+def test_a_pause_lets_nobody_in_where_no_owner_says_how() -> None:
+    times = UseTimes(ChunkColumns())
+    times.pause()
+    assert list(times.segments()) == []

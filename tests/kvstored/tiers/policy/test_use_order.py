@@ -1,6 +1,6 @@
 """The order of use of many rows against a sorted list."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -23,6 +23,7 @@ class Times:
         self.arrays = [np.full(SEGMENT, UNUSED, np.uint64) for _ in range(segment_count)]
         self.places = [np.zeros(SEGMENT, np.uint16) for _ in range(segment_count)]
         self.version = 0
+        self.pause: Callable[[], None] = lambda: None
 
     def segments(self, step: int = 1) -> Iterator[NDArray[np.uint64]]:
         return (times[::step] for times in self.arrays)
@@ -181,3 +182,58 @@ def test_times_that_are_no_uses_are_sorted_again() -> None:
     rows.times.places[0][5] = 1
     rows.times.version += 1
     assert list(order.victims()) == [0, 5, 1, 2, 3, 4]
+
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["use", "together", "remove"]), st.integers(0, 4 * SEGMENT - 1)),
+    max_size=40,
+)
+
+
+@pytest.mark.parametrize(("queue_rows", "sample_step"), [(1000, 64), (6, 2), (8, 1)])
+@given(before=CHANGES, meanwhile=CHANGES)
+@settings(max_examples=60)
+def test_what_others_do_in_its_pauses_leaves_the_order_right(
+    queue_rows: int,
+    sample_step: int,
+    before: list[tuple[str, int]],
+    meanwhile: list[tuple[str, int]],
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(use_order, "QUEUE_ROWS", queue_rows)
+        patch.setattr(use_order, "SAMPLE_STEP", sample_step)
+        patch.setattr(use_order, "ROWS_AT_ONCE", SEGMENT)
+        rows = Rows()
+        order = UseOrder(rows)
+        for row in range(4 * SEGMENT):
+            rows.use(row)
+        change(rows, before)
+        changes = iter(meanwhile)
+        rows.times.pause = lambda: change(rows, list(islice(changes, 1)))
+        for row in order.victims(1):
+            # What is handed out after a pause is in use then.
+            assert rows.times.of(row) != UNUSED
+        rows.times.pause = lambda: None
+        for group in (1, None):
+            assert list(order.victims(group)) == rows.expected(group)
+
+
+def change(rows: Rows, steps: list[tuple[str, int]]) -> None:
+    for step, row in steps:
+        if step == "use":
+            rows.use(row)
+        elif step == "together":
+            rows.use_together([(row + 7 * number) % (4 * SEGMENT) for number in range(4)])
+        else:
+            rows.remove(row)
+
+
+def test_others_have_a_turn_after_some_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(use_order, "ROWS_AT_ONCE", 2 * SEGMENT)
+    rows = Rows(segment_count=7)
+    for row in range(7 * SEGMENT):
+        rows.use(row)
+    pauses: list[int] = []
+    rows.times.pause = lambda: pauses.append(rows.looks)
+    assert len(list(UseOrder(rows).victims())) == 7 * SEGMENT
+    assert pauses == [2, 4, 6]

@@ -8,13 +8,18 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.format.identity import ChunkId
+from kvstored.io.engine import IoEngine
+from kvstored.store.read.chunk_source import StoredChunk
 from kvstored.store.sequences.sequence_table import SequenceStorageError
+from kvstored.tiers.chunks import extent_load
 from kvstored.tiers.chunks.requests import AppendOutcome
+from kvstored.tiers.sequences import tail_frames
 from kvstored.tiers.sequences.open_sequence import OpenSequence, SequenceId
 from kvstored.tiers.sequences.sequences import Caller
 from kvstored_contract.reasons import Reason
@@ -55,7 +60,10 @@ class Scene:
         self._devices = devices
         self.answer()
         left_to_devices(opened)
-        for device in devices:
+        self.stall()
+
+    def stall(self) -> None:
+        for device in self._devices:
             device.gate.clear()
 
     def answer(self) -> None:
@@ -157,6 +165,43 @@ def test_a_tail_that_did_not_come_took_the_time_of_the_others(tmp_path: Path) ->
         assert outcomes == [AppendOutcome(23, Reason.DEADLINE), AppendOutcome(40)]
 
 
+def test_tails_of_one_append_were_read_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: each that stalled took half of the time that was left, and the last ones had none."""
+    begun: list[ChunkId] = []
+    load = extent_load.load_extent
+
+    def noted(engine: IoEngine, source: StoredChunk, *rest: Any, **named: Any) -> Any:
+        begun.append(source.chunk)
+        return load(engine, source, *rest, **named)
+
+    lengths = {"a": 23, "b": 39, "c": 21}
+    with stalled(tmp_path) as scene:
+        scene.answer()
+        for name, length in list(lengths.items())[1:]:
+            create(scene.opened, name)
+            append(scene.opened, {name: range(length)})
+            flush(scene.opened, name, length)
+            scene.opened.store._dram.drop(ChunkId(NAMESPACE, ROWS.tail_key(TOKENS[:length])))
+        scene.opened.store.open_sequences.end_session(1)
+        scene.stall()
+        monkeypatch.setattr(tail_frames, "load_extent", noted)
+        parts = {name: range(length, length + 1) for name, length in lengths.items()}
+        outcomes: list[AppendOutcome] = []
+        late = replace(OTHER, deadline=time.monotonic() + 4 * SOON_S)
+        step = threading.Thread(
+            target=lambda: outcomes.extend(append(scene.opened, parts, caller=late))
+        )
+        step.start()
+        try:
+            wait_until(lambda: len(begun) == len(lengths), within_s=SOON_S)
+        finally:
+            scene.answer()
+            step.join()
+        assert outcomes == [AppendOutcome(length + 1) for length in lengths.values()]
+
+
 @at(Scale.QUICK)
 def test_an_item_whose_sequence_was_just_looked_at_waited_for_the_tail_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -189,7 +234,7 @@ def test_an_item_that_fails_while_it_waits_leaves_the_others_their_outcomes(
         def fail(*_: object, **__: object) -> None:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(scene.opened.store.append_path._tails, "load", fail)
+        monkeypatch.setattr(scene.opened.store.append_path._tails, "end", fail)
         assert append(scene.opened, {"a": range(23, 40), "b": range(5)}, caller=hasty()) == [
             AppendOutcome(23, Reason.INTERNAL),
             AppendOutcome(5),
