@@ -30,6 +30,7 @@ from kvstored.metrics.listener import listener_of
 from kvstored.metrics.looks import Looks
 from kvstored.metrics.view import DaemonView
 from kvstored.reload import Reload
+from kvstored.server.held.arena import GROUP_SPARE_BYTES
 from kvstored.server.listen import SocketPermissions
 from kvstored.server.notify import environment_notifier
 from kvstored.server.server import Server, ServerOptions
@@ -264,9 +265,6 @@ def scheduled(engine: IoEngine, config: Config) -> ScheduledEngine:
 def tier_limits(config: Config) -> TierLimits:
     """The sizes that the store is built with."""
     settings = config.io
-    in_flight_bytes = (
-        len(config.store.devices) * settings.depth_per_device * settings.read_bytes_max
-    )
     return TierLimits(
         dram_bytes=config.dram.capacity_bytes,
         dram_slab_bytes=config.store.slab_bytes,
@@ -278,7 +276,7 @@ def tier_limits(config: Config) -> TierLimits:
         reader=ReaderLimits(
             depth=settings.depth_per_device,
             copy_depth=copy_depth(len(os.sched_getaffinity(0))),
-            window_bytes=WINDOW_ROUNDS * in_flight_bytes,
+            window_bytes=WINDOW_ROUNDS * in_flight_bytes(config),
             plan=PlanLimits(
                 run_bytes_min=run_bytes_min(settings),
                 run_bytes_max=settings.read_bytes_max,
@@ -288,6 +286,12 @@ def tier_limits(config: Config) -> TierLimits:
         namespaces=namespace_limits(config.quotas),
         ttl_s=config.quotas.ttl_s,
     )
+
+
+def in_flight_bytes(config: Config) -> int:
+    """What all devices read at once, for which there is memory to land in."""
+    per_device = config.io.depth_per_device * config.io.read_bytes_max
+    return len(config.store.devices) * per_device
 
 
 def copy_depth(core_count: int) -> int:
@@ -322,13 +326,17 @@ def scrub_limits(section: ScrubSection) -> ScrubLimits | None:
 
 
 def check_memory(config: Config) -> None:
-    """Refuses a DRAM tier that this machine cannot hold; raises ConfigError."""
+    """Refuses a DRAM tier that this machine cannot hold; raises ConfigError.
+
+    A control group has to hold besides what the start takes: the kernel kills, with no sentence.
+    """
     room_bytes = group_room_bytes()
-    if room_bytes is not None and config.dram.capacity_bytes > room_bytes:
+    others_bytes = in_flight_bytes(config) + GROUP_SPARE_BYTES
+    if room_bytes is not None and config.dram.capacity_bytes + others_bytes > room_bytes:
         raise ConfigError(
-            f"dram.capacity_bytes ({config.dram.capacity_bytes}) is more than the "
-            f"{room_bytes / _GIB:.1f} GiB that the control group of the daemon may still take; "
-            "lower it or raise MemoryMax"
+            f"dram.capacity_bytes ({config.dram.capacity_bytes}), with {others_bytes} bytes for "
+            f"reads and everything else, is more than the {room_bytes} bytes that the control "
+            "group of the daemon may still take; lower it or raise MemoryMax"
         )
     physical_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if config.dram.capacity_bytes > physical_bytes:

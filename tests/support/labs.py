@@ -458,6 +458,14 @@ BOOTED_SERVICES = Lab(
     quick=None,
     long=EVERY,
 )
+BOOTED_LIMITS = Lab(
+    promise="it runs as a service",
+    file="systemd/test_limits.py",
+    cases="limits of memory and devices that the kernel holds",
+    smoke=None,
+    quick=None,
+    long=EVERY,
+)
 GPU_BUNDLES = Lab(
     promise="a benchmark measures what it promises",
     file="benchmarks/gpu/bundle/test_bundle.py",
@@ -482,6 +490,7 @@ LONG_ONLY = {
     "FAILING_INDEX_CALLS",
     "SMALLER_MAPS",
     "BOOTED_SERVICES",
+    "BOOTED_LIMITS",
     "GPU_BUNDLES",
     "LATE_COPIES",
 }

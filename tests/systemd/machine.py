@@ -1,8 +1,8 @@
 """A container that systemd boots, over an overlay of everything that this machine has installed.
 
 Needs root, systemd-nspawn and a loop device. What the container writes goes to a file system of
-its own in a sparse file: ext4, because devices need O_DIRECT. It has control groups of its own,
-so that its memory can be limited from outside, and no network.
+its own in a sparse file: ext4, because devices need O_DIRECT. It has no network, and control groups
+of its own. Its systemd may write to those that limit memory and devices.
 """
 
 import contextlib
@@ -26,6 +26,17 @@ DISK_BYTES = 3 * 1024**3
 """Of the sparse file, which takes what is written to it."""
 COMMAND_S = 1200
 """An installation on a busy machine takes long."""
+HIERARCHIES = ("systemd", "unified", "memory", "devices")
+"""Of version 1, in which the container has a group of its own where this machine has them."""
+INIT = "/srv/init"
+"""Its first process. systemd-nspawn mounts controllers of version 1 read-only: with these two its
+systemd enforces what units say. Those of version 2 may be written to."""
+INIT_LINES = """
+for controller in memory devices; do
+    [ ! -d /sys/fs/cgroup/$controller ] || mount -o remount,bind,rw /sys/fs/cgroup/$controller
+done
+exec /lib/systemd/systemd
+"""
 HALT = signal.SIGRTMIN + 4
 """What systemd takes as the order to power off."""
 
@@ -35,11 +46,11 @@ class CannotBootError(Exception):
 
 
 class Machine:
-    """A booted container. ``root`` is its file system, ``groups`` its control groups."""
+    """A booted container. ``root`` is its file system, ``name`` that of its control groups."""
 
-    def __init__(self, root: Path, groups: list[Path], leader: int) -> None:
+    def __init__(self, root: Path, name: str, leader: int) -> None:
         self.root = root
-        self.groups = groups
+        self.name = name
         self._leader = leader
 
     def run(
@@ -114,9 +125,11 @@ def machine(folder: Path) -> Iterator[Machine]:
         root = undone.enter_context(_overlay(disk))
         (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
         _copy_checkout(root / CHECKOUT.lstrip("/"))
-        groups = undone.enter_context(_groups(f"kvstored-lab-{uuid.uuid4().hex}"))
+        (root / INIT.lstrip("/")).write_text(INIT_LINES)
+        name = f"kvstored-lab-{uuid.uuid4().hex}"
+        groups = undone.enter_context(_groups(name))
         leader = undone.enter_context(_booted(root, groups, folder / "console"))
-        booted = Machine(root, groups, leader)
+        booted = Machine(root, name, leader)
         wait_until(lambda: _is_up(booted), within_s=PATIENCE_S)
         yield booted
 
@@ -179,7 +192,7 @@ def _overlay(disk: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def _groups(name: str) -> Iterator[list[Path]]:
     """A control group in each hierarchy that the container may have."""
-    hierarchies = [GROUPS / part for part in ("systemd", "unified", "memory")]
+    hierarchies = [GROUPS / part for part in HIERARCHIES]
     if (GROUPS / "cgroup.controllers").exists():
         hierarchies = [GROUPS]
     groups = [folder / name for folder in hierarchies if folder.is_dir()]
@@ -212,8 +225,9 @@ def _booted(root: Path, groups: list[Path], console: Path) -> Iterator[int]:
     """The process that is the first one inside."""
     enter = "".join(f"echo $$ > {group}/cgroup.procs && " for group in groups)
     command = (
-        f"exec systemd-nspawn -q -D {root} -b --register=no --keep-unit --private-network "
-        "--console=pipe --resolv-conf=off"
+        f"exec systemd-nspawn -q -D {root} --register=no --keep-unit --private-network "
+        # With version 2 a program of the kernel (BPF) guards devices.
+        f"--console=pipe --resolv-conf=off --system-call-filter=bpf /bin/sh {INIT}"
     )
     with (
         console.open("wb") as output,

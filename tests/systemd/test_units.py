@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvstored.config import load_config
+from tests.systemd.service import drop_ins
 
 FOLDER = Path(__file__).parents[2] / "systemd"
 EXPOSURE_MAX_TENTHS = 5
@@ -66,6 +67,23 @@ def test_an_engine_is_ordered_after_the_store_and_does_not_need_it(units: Path) 
     assert "Requires" not in drop_in["Unit"]
     config = load_config(FOLDER / "kvstored.toml")
     assert drop_in["Service"]["Environment"] == f"KVSTORED_SOCKET={config.server.socket}"
+
+
+@needs_systemd_analyze
+def test_drop_ins_of_the_installation_are_valid(units: Path) -> None:
+    assert set(drop_ins()) == {"places", "drives", "memory"}
+    for name, text in drop_ins().items():
+        file = units / "kvstored.service.d" / f"{name}.conf"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    result = analyze("verify", "--recursive-errors=no", str(units / "kvstored.service"))
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_limit_of_memory_holds_the_example() -> None:
+    config = load_config(FOLDER / "kvstored.toml")
+    wanted_gib = (config.dram.capacity_bytes + config.server.arenas_bytes_max) // 1024**3 + 2
+    assert f"\nMemoryMax={wanted_gib}G\n" in drop_ins()["memory"]
 
 
 def unit(name: str) -> ConfigParser:

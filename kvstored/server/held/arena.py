@@ -13,7 +13,7 @@ from kvstored.io.resident import advise_huge_pages, populate
 from kvstored_contract.limits import ALIGNMENT_BYTES, HUGE_PAGE_BYTES
 
 GROUP_SPARE_BYTES = 32 * 1024 * 1024
-"""What arenas leave of a control group's limit for everything else."""
+"""What the DRAM tier and arenas leave of a control group's limit for everything else."""
 # The interpreter lock is held during one step.
 _POPULATE_BYTES = 4 * 1024 * 1024
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL

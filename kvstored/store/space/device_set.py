@@ -1,5 +1,6 @@
 """The devices of one store: formatting them, and opening exactly those that belong together."""
 
+import errno
 import os
 import secrets
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ from kvstored_contract.limits import ALIGNMENT_BYTES
 
 ID_BYTES = 16
 DEVICES_MAX = 1024
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""By the rights of a file, by the list of a service's devices, by what it sees as read-only."""
 
 
 class DeviceSetError(ValueError):
@@ -90,8 +93,7 @@ def open_device_set(
             raise DeviceSetError(f"cannot open the device set: {error}") from error
         if isinstance(error, DeviceError):
             raise DeviceSetError(
-                f"cannot open the device set: {error}; attach that device again, or replace it and "
-                "format the set again, which loses what is on the others too"
+                f"cannot open the device set: {error}; {_remedy(error)}"
             ) from error
         raise
     return DeviceSet(
@@ -101,6 +103,23 @@ def open_device_set(
         devices=tuple(devices),
         superblocks=superblocks,
     )
+
+
+def _remedy(error: DeviceError) -> str:
+    """What to do where a device cannot be opened or read: it may be there and be forbidden."""
+    cause = error.__cause__ if isinstance(error.__cause__, OSError) else OSError()
+    if cause.errno in _FORBIDDEN:
+        return (
+            "the daemon may not use it: give its user the right to, and name it in DeviceAllow= or "
+            "ReadWritePaths= of the service (docs/install.md)"
+        )
+    loss = "replace it and format the set again, which loses what is on the others too"
+    if cause.errno == errno.ENOENT and str(cause.filename).startswith("/dev/"):
+        return (
+            "attach that device again, or show it to the service with PrivateDevices=no "
+            f"(docs/install.md), or {loss}"
+        )
+    return f"attach that device again, or {loss}"
 
 
 def format_device_set(

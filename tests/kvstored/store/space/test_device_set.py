@@ -1,3 +1,5 @@
+import errno
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
@@ -166,6 +168,34 @@ def test_a_second_daemon_is_refused(paths: list[Path], opened: DeviceSet, readon
         open_device_set(paths, readonly=readonly)
     with pytest.raises(DeviceSetError, match=r"cannot format: .*device-0.*other daemon"):
         format_quietly(paths, force=True)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_who_may_not_use_a_device_heard_that_it_should_be_replaced(
+    paths: list[Path], set_id: bytes, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """*Bug:* a drive that the service may not use was taken for one that has gone.
+
+    The sentence advised to replace it and to format the set, which loses everything.
+    """
+
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(DeviceSetError, match=r"name it in DeviceAllow= or ReadWritePaths=") as said:
+        open_device_set(paths)
+    assert "replace" not in str(said.value)
+
+
+@pytest.mark.parametrize("is_hidden", [True, False])
+def test_a_missing_device_may_only_be_hidden_from_the_service(
+    paths: list[Path], set_id: bytes, is_hidden: bool
+) -> None:
+    name = Path("/dev/no-such-drive") if is_hidden else paths[0].with_name("no-such-file")
+    with pytest.raises(DeviceSetError, match="attach that device again") as said:
+        open_device_set([name, paths[1]])
+    assert ("PrivateDevices=no" in str(said.value)) == is_hidden
 
 
 def test_a_refused_set_stays_unlocked(paths: list[Path], set_id: bytes) -> None:
