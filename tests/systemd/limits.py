@@ -34,7 +34,7 @@ def no_guard_of_devices(found: Machine, device: str) -> str | None:
 
 
 def _read_only(found: Machine, controller: str) -> str | None:
-    """Even root is told so, where a file system is read-only."""
+    """A read-only file system refuses root as well."""
     if not found.run("test", "-w", GROUPS / controller, check=False).returncode:
         return None
     return f"the container's systemd may not write to the controller named {controller}"
