@@ -6,10 +6,17 @@ process of its own, without the quarter of a second that a new interpreter takes
 
 import os
 import signal
+import stat
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Self
 
 from kvstored.store.index import probe as index_probe
+
+STDERR = 2
+ANONYMOUS = 0
+"""The kind of a descriptor of epoll or eventfd."""
 
 
 class ForkedProbe:
@@ -25,8 +32,7 @@ class ForkedProbe:
             os.dup2(child_errors, 2)
             # The parent's may write elsewhere, as under pytest.
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
-            # The daemon's descriptors hold the locks of the devices.
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            _close_inherited()
             os._exit(_probe(command[3:]))
         os.close(child_output)
         os.close(child_errors)
@@ -56,6 +62,20 @@ class ForkedProbe:
         self.stdout.close()
         self._errors.close()
         self._wait()
+
+
+def _close_inherited() -> None:
+    """Closes what holds the locks of devices and index, and the ends of others' pipes.
+
+    Sockets and what epoll waits with stay: gRPC's threads run in a forked child as well, and end it
+    with SIGABRT where they find their descriptors closed.
+    """
+    for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        # That of the list itself is gone.
+        with suppress(OSError):
+            kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+            if descriptor > STDERR and kind not in (stat.S_IFSOCK, ANONYMOUS):
+                os.close(descriptor)
 
 
 def _probe(arguments: list[str]) -> int:

@@ -152,7 +152,8 @@ def test_appended_chunks_and_flushed_tails_go_with_their_sequence(tmp_path: Path
         assert tail is not None
         expected = [*states["b"].keys[::-1], tail.key, *states["a"].keys[::-1]]
         room = opened.store._room
-        assert [chunk.key for chunk in room.shares.policy.victims()] == expected
+        with room._table_lock:
+            assert [chunk.key for chunk in room.shares.policy.victims()] == expected
 
 
 def test_a_sequence_longer_than_a_part_is_one(
