@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from kvstored.cli.main import main
-from tests.support.template import DAEMON, ForkedProcess, Template
+from tests.support.template import DAEMON, SHOW_THREADS, ForkedProcess, Template
 from tests.support.verbs import MODULE as VERBS
 from tests.support.verbs import VERB
 from tests.support.waiting import PATIENCE_S, POLL_S, wait_until
 
 MIB = 1024 * 1024
+LOG_CHARACTERS = 50_000
+"""Of the end of a log, where it is printed."""
 
 Overrides = dict[str, dict[str, Any]]
 
@@ -87,6 +89,13 @@ class DaemonProcess:
     def log(self) -> str:
         """What the daemon has logged in all its starts."""
         return self.log_path.read_text() if self.log_path.exists() else ""
+
+    def show_threads(self) -> None:
+        """Prints where all threads of a forked daemon are, with the end of its log."""
+        assert isinstance(self.process, ForkedProcess)
+        self.process.send_signal(SHOW_THREADS)
+        time.sleep(1.0)
+        sys.stdout.write(self.log[-LOG_CHARACTERS:])
 
     @property
     def pid(self) -> int:

@@ -6,6 +6,7 @@ children may fork and go on. A job is named ``MODULE:FUNCTION``; the function ta
 object.
 """
 
+import faulthandler
 import json
 import logging
 import os
@@ -25,6 +26,8 @@ from tests.support.waiting import PATIENCE_S
 ROOT = Path(__file__).parents[2]
 WAITS = ("poll", "wait")
 """What is asked of a child that was forked before."""
+SHOW_THREADS = signal.SIGUSR2
+"""A forked daemon writes to its log where all its threads are."""
 COMM_CHARACTERS = 15
 """Longest name that the kernel keeps of a thread."""
 
@@ -115,6 +118,7 @@ def run_daemon_job(arguments: dict[str, Any]) -> None:
     from tests.support.forked_probe import ForkedProbe
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    faulthandler.register(SHOW_THREADS)
     vars(index_probe)["subprocess"] = SimpleNamespace(Popen=ForkedProbe, PIPE=subprocess.PIPE)
     name_threads()
     wait_for_go(arguments)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.forked_probe import ForkedProbe, index_probe
+from kvstored.store.index import probe as index_probe
+from tests.support.forked_probe import ForkedProbe
 
 
 def test_a_child_ended_by_sigabrt_where_threads_of_grpc_lost_their_descriptors(

@@ -81,7 +81,10 @@ def drive(
 def attack(daemon: DaemonProcess, *, examples: int) -> None:
     """Random messages to every method, ``examples`` each, beside a witness."""
     number = seed()
-    with registered(daemon) as session, Witness(daemon.socket_path):
+    with (
+        registered(daemon) as session,
+        Witness(daemon.socket_path, on_stuck=daemon.show_threads),
+    ):
         for method in METHODS:
             bodies = messages(method.request).map(method.request.SerializeToString)
             # The requests with the most numbers in them.

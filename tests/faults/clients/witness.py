@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -22,6 +23,8 @@ LAYOUT = StateLayout(
     model="witness", dtype="float32", layers=(LayerState(StateKind.KV, 256),) * 4, chunk_tokens=64
 )
 CHUNK_COUNT = 4
+STUCK_S = 15.0
+"""A read that takes longer is worth a look at what the daemon does: its deadline comes later."""
 
 
 class Witness:
@@ -29,11 +32,14 @@ class Witness:
 
     Leaving the body fails when any read was wrong or missed, or did not end by its deadline, or
     when none was made during it. ``slowest_s`` is what the slowest one took, for a test that runs
-    alone.
+    alone. ``on_stuck`` is called while a read takes longer than STUCK_S, once.
     """
 
-    def __init__(self, path: Path, *, salt: bytes = b"witness") -> None:
+    def __init__(
+        self, path: Path, *, salt: bytes = b"witness", on_stuck: Callable[[], None] | None = None
+    ) -> None:
         self.read_count = 0
+        self._on_stuck = on_stuck
         self.slowest_s = 0.0
         self._client = Client(path, arena_bytes="1MiB", name="witness", strict=True)
         self._keys = [salt.ljust(31, b".") + bytes([number]) for number in range(CHUNK_COUNT)]
@@ -43,6 +49,7 @@ class Witness:
         self._failure: BaseException | None = None
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="witness")
+        self._watcher = threading.Thread(target=self._watch, name="watcher")
 
     def put(self) -> None:
         """Stores the chunks durably."""
@@ -83,12 +90,22 @@ class Witness:
         except BaseException as error:
             self._failure = error
 
+    def _watch(self) -> None:
+        count, since = self.read_count, time.monotonic()
+        while self._on_stuck is not None and not self._is_over.wait(1.0):
+            if self.read_count != count:
+                count, since = self.read_count, time.monotonic()
+            elif time.monotonic() - since > STUCK_S:
+                self._on_stuck()
+                return
+
     def __enter__(self) -> Self:
         self.put()
         self.read()
         self.read_count = 0
         self.slowest_s = 0.0
         self._thread.start()
+        self._watcher.start()
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -98,6 +115,7 @@ class Witness:
             time.sleep(0.001)
         self._is_over.set()
         self._thread.join()
+        self._watcher.join()
         self._client.close()
         if kind is None and self._failure is not None:
             raise AssertionError("the witness was harmed") from self._failure
