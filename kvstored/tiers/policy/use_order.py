@@ -162,11 +162,14 @@ class UseOrder:
         return list(zip(rows[order].tolist(), uses[order].tolist(), strict=True))
 
     def _segments(self, step: int = 1) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-        """Number and times of every segment, with a pause after each ROWS_AT_ONCE rows."""
+        """Number and times of every segment, with a pause between ROWS_AT_ONCE rows and more.
+
+        A small table has none. Times of the segment after a pause may be those of before it.
+        """
         looked_at = 0
         for number, times in enumerate(self._rows.times.segments(step)):
-            yield number, times
-            looked_at += len(times)
             if looked_at >= ROWS_AT_ONCE:
                 looked_at = 0
                 self._rows.times.pause()
+            yield number, times
+            looked_at += len(times)
