@@ -8,11 +8,10 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from kvstored.server.connections import METRICS_CONNECTIONS_MAX, ConnectionShares
+from kvstored.server.connections import METRICS_CONNECTIONS_MAX, ConnectionShares, LogPause
 from kvstored.server.peer import peer_credentials
 
 LOGGER = logging.getLogger(__name__)
-LOG_INTERVAL_S = 60.0
 _ACCEPT_AGAIN_S = 1.0
 
 
@@ -30,7 +29,7 @@ class Connections:
             METRICS_CONNECTIONS_MAX, ends_first=True
         )
         self._open: set[asyncio.BaseTransport] = set()
-        self._logged_s = -LOG_INTERVAL_S
+        self._log_pause = LogPause()
 
     async def accept(self) -> None:
         """Accepts until it is cancelled; connections go on then."""
@@ -68,9 +67,7 @@ class Connections:
             self._log(peer)
 
     def _log(self, peer: object) -> None:
-        now = time.monotonic()
-        if now - self._logged_s >= LOG_INTERVAL_S:
-            self._logged_s = now
+        if self._log_pause.is_over(time.monotonic()):
             LOGGER.warning(
                 "monitoring has %d connections, as many as there may be: old ones are ended "
                 "(%s came last)",

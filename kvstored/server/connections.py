@@ -19,6 +19,8 @@ REMOTE_CONNECTIONS_MAX = 256
 """Of callers over TCP, who share a session for each namespace."""
 METRICS_CONNECTIONS_MAX = 64
 """To the socket of monitoring."""
+LOG_INTERVAL_S = 60.0
+"""Of the connections that go there is one line in the log in so long."""
 _FULL_SHARE = 0.75
 
 
@@ -47,6 +49,20 @@ class ConnectionLimits:
         Below ``grpc``, so that others find a place at any time.
         """
         return max(1, int(self.grpc * _FULL_SHARE))
+
+
+class LogPause:
+    """Whether something that goes on may be logged once more. The owner serialises the calls."""
+
+    def __init__(self) -> None:
+        self._logged_s = -LOG_INTERVAL_S
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether it was not logged in the last LOG_INTERVAL_S; the caller logs it then."""
+        if now_s - self._logged_s < LOG_INTERVAL_S:
+            return False
+        self._logged_s = now_s
+        return True
 
 
 PeerT = TypeVar("PeerT", bound=Hashable)

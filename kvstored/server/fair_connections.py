@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from kvstored.server.connections import ConnectionShares
+from kvstored.server.connections import ConnectionShares, LogPause
 from kvstored.server.peer import peer_credentials
 
 LOGGER = logging.getLogger(__name__)
@@ -25,7 +25,6 @@ LOOK_S = 1.0
 """From one look to the next."""
 LOOK_AGAIN_S = 0.05
 """The same while somebody opens more than its share."""
-LOG_INTERVAL_S = 60.0
 _DESCRIPTORS = "/proc/self/fd"
 
 
@@ -46,7 +45,7 @@ class FairConnections:
         self._path = os.fspath(path)
         self._shares: ConnectionShares[int, _Connection] = ConnectionShares(count_max)
         self._seen: set[_Connection] = set()
-        self._logged_s = -LOG_INTERVAL_S
+        self._log_pause = LogPause()
         self.ended_count = 0
         """Connections that were ended since the start, because their user had too many."""
 
@@ -120,9 +119,7 @@ class FairConnections:
         return False
 
     def _log(self, user: int) -> None:
-        now = time.monotonic()
-        if now - self._logged_s >= LOG_INTERVAL_S:
-            self._logged_s = now
+        if self._log_pause.is_over(time.monotonic()):
             LOGGER.warning(
                 "%d connections to %s are open, as many as there may be; those of user %d, who "
                 "has the most, are ended first: look at its processes",

@@ -1,23 +1,18 @@
 """All labs with their sizes; ``tests/support/lab_table.py`` writes their table."""
 
+from functools import partial
+
 from tests.support.scale import EVERY, Lab
 
-DISCONNECTS = Lab(
+_disconnects = partial(
+    Lab,
     promise="client killed at any point",
     file="engine_adapters/server/http/test_disconnects.py",
-    cases="clients of a model server that go away",
-    smoke=8,
-    quick=200,
-    long=2_000,
 )
-CLIENTS_AT_ONCE = Lab(
-    promise="client killed at any point",
-    file="engine_adapters/server/http/test_disconnects.py",
-    cases="of these clients at a time",
-    smoke=8,
-    quick=64,
-    long=64,
+DISCONNECTS = _disconnects(
+    cases="clients of a model server that go away", smoke=8, quick=200, long=2_000
 )
+CLIENTS_AT_ONCE = _disconnects(cases="of these clients at a time", smoke=8, quick=64, long=64)
 TIMED_DISCONNECTS = Lab(
     promise="client killed at any point",
     file="engine_adapters/server/http/test_times.py",
@@ -26,70 +21,29 @@ TIMED_DISCONNECTS = Lab(
     quick=64,
     long=None,
 )
-CHURN_KILLS = Lab(
-    promise="SIGKILL of the daemon at any moment",
-    file="faults/kill/test_random_kills.py",
-    cases="kills under load",
-    smoke=6,
-    quick=120,
-    long=300,
+_random_kills = partial(
+    Lab, promise="SIGKILL of the daemon at any moment", file="faults/kill/test_random_kills.py"
 )
-EVICTING_KILLS = Lab(
-    promise="SIGKILL of the daemon at any moment",
-    file="faults/kill/test_random_kills.py",
-    cases="kills of a full store",
-    smoke=4,
-    quick=80,
-    long=200,
+CHURN_KILLS = _random_kills(cases="kills under load", smoke=6, quick=120, long=300)
+EVICTING_KILLS = _random_kills(cases="kills of a full store", smoke=4, quick=80, long=200)
+_call_kills = partial(
+    Lab, promise="SIGKILL of the daemon at any moment", file="faults/kill/test_call_kills.py"
 )
-CALL_KILLS = Lab(
-    promise="SIGKILL of the daemon at any moment",
-    file="faults/kill/test_call_kills.py",
-    cases="system calls of each moment",
-    smoke=2,
-    quick=15,
-    long=EVERY,
+CALL_KILLS = _call_kills(cases="system calls of each moment", smoke=2, quick=15, long=EVERY)
+RING_CALL_KILLS = _call_kills(
+    cases="system calls of a put by io_uring", smoke=None, quick=8, long=EVERY
 )
-RING_CALL_KILLS = Lab(
-    promise="SIGKILL of the daemon at any moment",
-    file="faults/kill/test_call_kills.py",
-    cases="system calls of a put by io_uring",
-    smoke=None,
-    quick=8,
-    long=EVERY,
+RING_CALL_KILLS_ELSEWHERE = _call_kills(
+    cases="system calls of all other moments by io_uring", smoke=None, quick=None, long=EVERY
 )
-RING_CALL_KILLS_ELSEWHERE = Lab(
-    promise="SIGKILL of the daemon at any moment",
-    file="faults/kill/test_call_kills.py",
-    cases="system calls of all other moments by io_uring",
-    smoke=None,
-    quick=None,
-    long=EVERY,
+TRACER_KILLS = _call_kills(cases="moments as the tracer lets go", smoke=None, quick=2, long=None)
+_client_kills = partial(
+    Lab, promise="client killed at any point", file="faults/kill/test_client_kills.py"
 )
-TRACER_KILLS = Lab(
-    promise="SIGKILL of the daemon at any moment",
-    file="faults/kill/test_call_kills.py",
-    cases="moments as the tracer lets go",
-    smoke=None,
-    quick=2,
-    long=None,
+CLIENT_CALL_KILLS = _client_kills(
+    cases="system calls of each action", smoke=None, quick=25, long=EVERY
 )
-CLIENT_CALL_KILLS = Lab(
-    promise="client killed at any point",
-    file="faults/kill/test_client_kills.py",
-    cases="system calls of each action",
-    smoke=None,
-    quick=25,
-    long=EVERY,
-)
-CLIENT_KILLS = Lab(
-    promise="client killed at any point",
-    file="faults/kill/test_client_kills.py",
-    cases="random moments",
-    smoke=5,
-    quick=40,
-    long=1000,
-)
+CLIENT_KILLS = _client_kills(cases="random moments", smoke=5, quick=40, long=1_000)
 TIMED_STARTS = Lab(
     promise="SIGKILL of the daemon at any moment",
     file="faults/kill/test_times.py",
@@ -106,22 +60,13 @@ TIMED_RETURNS = Lab(
     quick=20,
     long=None,
 )
-WALKED_KILLS = Lab(
-    promise="SIGKILL of the daemon at any moment",
-    file="system/test_open_sequences.py",
-    cases="kills, each after a random walk of sequences",
-    smoke=2,
-    quick=6,
-    long=60,
+_open_sequences = partial(
+    Lab, promise="SIGKILL of the daemon at any moment", file="system/test_open_sequences.py"
 )
-WALK_STEPS = Lab(
-    promise="SIGKILL of the daemon at any moment",
-    file="system/test_open_sequences.py",
-    cases="steps of each walk",
-    smoke=20,
-    quick=30,
-    long=100,
+WALKED_KILLS = _open_sequences(
+    cases="kills, each after a random walk of sequences", smoke=2, quick=6, long=60
 )
+WALK_STEPS = _open_sequences(cases="steps of each walk", smoke=20, quick=30, long=100)
 DURABLE_PUTS = Lab(
     promise="SIGKILL of the daemon at any moment",
     file="system/test_durability.py",
@@ -130,24 +75,9 @@ DURABLE_PUTS = Lab(
     quick=3,
     long=None,
 )
-
-POWER_STATES = Lab(
-    promise="power loss at any moment",
-    file="faults/power/test_power.py",
-    cases="states that a cut leaves",
-    smoke=200,
-    quick=10_000,
-    long=15_000,
-)
-BREAKAGES = Lab(
-    promise="power loss at any moment",
-    file="faults/power/test_power.py",
-    cases="broken products that it finds",
-    smoke=None,
-    quick=1,
-    long=EVERY,
-)
-
+_power_cuts = partial(Lab, promise="power loss at any moment", file="faults/power/test_power.py")
+POWER_STATES = _power_cuts(cases="states that a cut leaves", smoke=200, quick=10_000, long=15_000)
+BREAKAGES = _power_cuts(cases="broken products that it finds", smoke=None, quick=1, long=EVERY)
 FLIPS = Lab(
     promise="any flipped bit on media",
     file="faults/media/test_flips.py",
@@ -156,22 +86,13 @@ FLIPS = Lab(
     quick=100_000,
     long=500_000,
 )
-STORE_WALKS = Lab(
+_media_machine = partial(
+    Lab,
     promise="torn, misdirected, lost, stale, flipped write",
     file="faults/media/test_machine.py",
-    cases="runs of each state machine",
-    smoke=3,
-    quick=25,
-    long=300,
 )
-STORE_WALK_STEPS = Lab(
-    promise="torn, misdirected, lost, stale, flipped write",
-    file="faults/media/test_machine.py",
-    cases="steps of each run",
-    smoke=40,
-    quick=40,
-    long=100,
-)
+STORE_WALKS = _media_machine(cases="runs of each state machine", smoke=3, quick=25, long=300)
+STORE_WALK_STEPS = _media_machine(cases="steps of each run", smoke=40, quick=40, long=100)
 DAMAGED_READS = Lab(
     promise="torn, misdirected, lost, stale, flipped write",
     file="faults/media/test_damage.py",
@@ -196,7 +117,6 @@ CUTS = Lab(
     quick=1,
     long=None,
 )
-
 MESSAGES = Lab(
     promise="hostile client",
     file="faults/clients/test_messages.py",
@@ -229,25 +149,9 @@ TIMED_CALLS = Lab(
     quick=2_000,
     long=10_000,
 )
-
-SOAK = Lab(
-    promise="memory",
-    file="faults/memory/test_soak.py",
-    cases="seconds of load after the warm-up",
-    smoke=2,
-    quick=12,
-    long=600,
-)
-
-SOAK_WARM_UP = Lab(
-    promise="memory",
-    file="faults/memory/test_soak.py",
-    cases="seconds of load before",
-    smoke=1,
-    quick=16,
-    long=240,
-)
-
+_soak = partial(Lab, promise="memory", file="faults/memory/test_soak.py")
+SOAK = _soak(cases="seconds of load after the warm-up", smoke=2, quick=12, long=600)
+SOAK_WARM_UP = _soak(cases="seconds of load before", smoke=1, quick=16, long=240)
 FAILING_FLUSHES = Lab(
     promise="EIO on flush",
     file="faults/flush/test_device_errors.py",
@@ -264,21 +168,14 @@ FAILING_WRITES = Lab(
     quick=None,
     long=EVERY,
 )
-INDEX_CALLS = Lab(
+_index_errors = partial(
+    Lab,
     promise="EIO, ENOSPC or a short write in the index",
     file="faults/flush/test_index_errors.py",
-    cases="calls that fail",
-    smoke=1,
-    quick=4,
-    long=None,
 )
-FAILING_INDEX_CALLS = Lab(
-    promise="EIO, ENOSPC or a short write in the index",
-    file="faults/flush/test_index_errors.py",
-    cases="calls that fail, by kind of error",
-    smoke=None,
-    quick=None,
-    long=EVERY,
+INDEX_CALLS = _index_errors(cases="calls that fail", smoke=1, quick=4, long=None)
+FAILING_INDEX_CALLS = _index_errors(
+    cases="calls that fail, by kind of error", smoke=None, quick=None, long=EVERY
 )
 SMALLER_MAPS = Lab(
     promise="map of the index full",
@@ -296,55 +193,32 @@ INDEX_ROOMS = Lab(
     quick=3,
     long=3,
 )
-
 INDEX_FLIPS = Lab(
     promise="index damaged while nobody served",
     file="faults/index/test_flips.py",
     cases="changed bytes for each kind of stop",
     smoke=5,
     quick=50,
-    long=1000,
+    long=1_000,
 )
-LOST_INDEXES = Lab(
+_lost_index = partial(
+    Lab,
     promise="index lost, cut, an older copy, of another set",
     file="faults/index/test_lost_index.py",
-    cases="kinds of damage and stop",
-    smoke=1,
-    quick=4,
-    long=EVERY,
 )
-
-OLDER_INDEXES = Lab(
-    promise="index lost, cut, an older copy, of another set",
-    file="faults/index/test_lost_index.py",
-    cases="older copies, by kind of stop",
-    smoke=None,
-    quick=2,
-    long=2,
+LOST_INDEXES = _lost_index(cases="kinds of damage and stop", smoke=1, quick=4, long=EVERY)
+OLDER_INDEXES = _lost_index(cases="older copies, by kind of stop", smoke=None, quick=2, long=2)
+FOREIGN_INDEXES = _lost_index(
+    cases="indexes of another set, by kind of stop", smoke=None, quick=1, long=2
 )
-FOREIGN_INDEXES = Lab(
-    promise="index lost, cut, an older copy, of another set",
-    file="faults/index/test_lost_index.py",
-    cases="indexes of another set, by kind of stop",
-    smoke=None,
-    quick=1,
-    long=2,
+_fragmentation = partial(
+    Lab, promise="slabs and classes waste little", file="kvstored/tiers/test_fragmentation.py"
 )
-TRAFFIC = Lab(
-    promise="slabs and classes waste little",
-    file="kvstored/tiers/test_fragmentation.py",
-    cases="runs of random traffic of three classes",
-    smoke=None,
-    quick=3,
-    long=3,
+TRAFFIC = _fragmentation(
+    cases="runs of random traffic of three classes", smoke=None, quick=3, long=3
 )
-ENCODED_TRAFFIC = Lab(
-    promise="slabs and classes waste little",
-    file="kvstored/tiers/test_fragmentation.py",
-    cases="runs of random traffic of encoded chunks",
-    smoke=None,
-    quick=3,
-    long=3,
+ENCODED_TRAFFIC = _fragmentation(
+    cases="runs of random traffic of encoded chunks", smoke=None, quick=3, long=3
 )
 RESTORATIONS = Lab(
     promise="whatever is missing, the tokens are the same",
@@ -354,46 +228,27 @@ RESTORATIONS = Lab(
     quick=200,
     long=None,
 )
-TALK_WALKS = Lab(
+_conversation_machine = partial(
+    Lab,
     promise="whatever happens to the store, the tokens are the same",
     file="engine_adapters/runner/conversation/test_machine.py",
-    cases="runs of the state machine of conversations",
-    smoke=8,
-    quick=50,
-    long=1000,
 )
-TALK_WALK_STEPS = Lab(
-    promise="whatever happens to the store, the tokens are the same",
-    file="engine_adapters/runner/conversation/test_machine.py",
-    cases="steps of each of these runs",
-    smoke=40,
-    quick=50,
-    long=100,
+TALK_WALKS = _conversation_machine(
+    cases="runs of the state machine of conversations", smoke=8, quick=50, long=1_000
 )
-TALKS = Lab(
+TALK_WALK_STEPS = _conversation_machine(
+    cases="steps of each of these runs", smoke=40, quick=50, long=100
+)
+_conversations = partial(
+    Lab,
     promise="whatever happens to the store, the tokens are the same",
     file="system/test_conversations.py",
-    cases="conversations with evictions, cuts and kills",
-    smoke=4,
-    quick=12,
-    long=200,
 )
-TALK_TURNS = Lab(
-    promise="whatever happens to the store, the tokens are the same",
-    file="system/test_conversations.py",
-    cases="turns of each conversation",
-    smoke=8,
-    quick=16,
-    long=50,
+TALKS = _conversations(
+    cases="conversations with evictions, cuts and kills", smoke=4, quick=12, long=200
 )
-TALK_KILLS = Lab(
-    promise="whatever happens to the store, the tokens are the same",
-    file="system/test_conversations.py",
-    cases="kills of engine, daemon or both",
-    smoke=3,
-    quick=8,
-    long=120,
-)
+TALK_TURNS = _conversations(cases="turns of each conversation", smoke=8, quick=16, long=50)
+TALK_KILLS = _conversations(cases="kills of engine, daemon or both", smoke=3, quick=8, long=120)
 FAILING_USES = Lab(
     promise="whatever happens to the store, the tokens are the same",
     file="system/test_failures.py",
@@ -402,22 +257,13 @@ FAILING_USES = Lab(
     quick=4,
     long=None,
 )
-ENCODED_MODES = Lab(
+_codecs = partial(
+    Lab,
     promise="whatever happens to the store, the tokens are the same",
     file="system/test_codecs.py",
-    cases="modes with a codec",
-    smoke=2,
-    quick=6,
-    long=None,
 )
-DAMAGED_GAPS = Lab(
-    promise="whatever happens to the store, the tokens are the same",
-    file="system/test_codecs.py",
-    cases="sets of damaged chunks",
-    smoke=1,
-    quick=8,
-    long=None,
-)
+ENCODED_MODES = _codecs(cases="modes with a codec", smoke=2, quick=6, long=None)
+DAMAGED_GAPS = _codecs(cases="sets of damaged chunks", smoke=1, quick=8, long=None)
 STORAGE_PARTS = Lab(
     promise="a benchmark measures what it promises",
     file="benchmarks/storage/test_parts.py",

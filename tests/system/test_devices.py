@@ -85,16 +85,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def client(shared_daemon: DaemonProcess, request: pytest.FixtureRequest) -> Iterator[Client]:
-    """In a namespace of the test's own."""
-    with Client(
-        shared_daemon.socket_path,
-        arena_bytes="32MiB",
-        salt=request.node.name,
-        reconnect_interval_s=0.0,
-    ) as client:
-        assert client.available()
-        yield client
+def daemon(shared_daemon: DaemonProcess) -> DaemonProcess:
+    return shared_daemon
+
+
+@pytest.fixture
+def salt(request: pytest.FixtureRequest) -> str:
+    name: str = request.node.name
+    return name
 
 
 @pytest.fixture(params=DEVICES)

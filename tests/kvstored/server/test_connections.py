@@ -4,10 +4,12 @@ import pytest
 
 from kvstored.server.connections import (
     CONNECTIONS_PER_SESSION,
+    LOG_INTERVAL_S,
     REMOTE_CONNECTIONS_MAX,
     SESSION_CONNECTIONS_MAX,
     ConnectionLimits,
     ConnectionShares,
+    LogPause,
 )
 
 
@@ -68,3 +70,9 @@ def test_what_is_over_makes_room() -> None:
     assert shares.add("b", 3) is None
     shares.remove(3)
     assert len(shares) == 1
+
+
+def test_what_goes_on_is_logged_at_once_and_then_seldom() -> None:
+    pause = LogPause()
+    moments = [0.0, 1.0, LOG_INTERVAL_S - 1, LOG_INTERVAL_S, LOG_INTERVAL_S + 1]
+    assert [pause.is_over(now) for now in moments] == [True, False, False, True, False]

@@ -17,7 +17,7 @@ from kvstored_client import Ack, Reason
 from kvstored_client.testing import MemoryClient
 from kvstored_protos.v1.store_pb2 import AppendRequest, PutRequest
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
-from tests.engine_adapters.runner.memory import at, make_store
+from tests.engine_adapters.runner.memory import at
 from tests.engine_adapters.runner.steps import segments_of
 from tests.support.waiting import wait_until
 
@@ -31,12 +31,6 @@ def state_format(model: Model) -> StateFormat:
     """Nothing of the first layer, the inputs of the second, KV of the third."""
     states = StateFormat.of_model(model, "encoded", schedule=SCHEDULE, chunk_tokens=CHUNK_TOKENS)
     return states.encoded("zstd")
-
-
-@pytest.fixture
-def client() -> Iterator[MemoryClient]:
-    with MemoryClient(make_store()) as client:
-        yield client
 
 
 @pytest.fixture

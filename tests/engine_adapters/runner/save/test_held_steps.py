@@ -28,12 +28,6 @@ STEPS = 4
 
 
 @pytest.fixture
-def client() -> Iterator[MemoryClient]:
-    with MemoryClient(make_store()) as client:
-        yield client
-
-
-@pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Lets savers hold so many steps, as on a GPU, whose copies are late."""
 
