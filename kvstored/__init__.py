@@ -10,7 +10,7 @@ happened (``counters``) and how long calls took (``call_times``), moments until 
 (``deadlines``), how threads let the event loop pass (``turnstile``), the C library's settings
 (``c_library``), the interpreter's ``full_collections``, and where a measurement comes from
 (``evidence``). What changes while the daemon runs: ``reload``. What is logged goes to systemd's
-journal with fields (``journal_log``).
+journal with fields (``journal_log``), or to stderr in lines (``stream_log``).
 """
 
 

@@ -11,7 +11,6 @@ import socket
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TextIO
 
 JOURNAL_SOCKET = Path("/run/systemd/journal/socket")
 IDENTIFIER = "kvstored"
@@ -49,12 +48,17 @@ def message_of(fields: Mapping[str, str]) -> bytes:
 
 
 class JournalHandler(logging.Handler):
-    """Sends records to the journal; writes those that it does not take to ``fallback``."""
+    """Sends records to the journal; gives those that it does not take to ``fallback``.
 
-    def __init__(self, fallback: TextIO, path: Path = JOURNAL_SOCKET) -> None:
+    A journal that is too busy holds up one record, and the next ones only after it took one.
+    """
+
+    def __init__(self, fallback: logging.Handler, path: Path = JOURNAL_SOCKET) -> None:
         super().__init__()
-        self._fallback = logging.StreamHandler(fallback)
+        self._fallback = fallback
         self._path = os.fspath(path)
+        self.timeout_s = SEND_TIMEOUT_S
+        """How long the next record waits for the journal."""
 
     def setFormatter(self, formatter: logging.Formatter | None) -> None:  # noqa: N802 - logging's
         """What lines look like that the journal does not take."""
@@ -65,11 +69,14 @@ class JournalHandler(logging.Handler):
         try:
             data = message_of(self._fields(record))
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-                sender.settimeout(SEND_TIMEOUT_S)
+                sender.settimeout(self.timeout_s)
                 sender.sendto(data, self._path)
-        except OSError:
+            self.timeout_s = SEND_TIMEOUT_S
+        except OSError as error:
             # It is gone, or busy, or the record is too long for a datagram.
-            self._fallback.emit(record)
+            if isinstance(error, TimeoutError | BlockingIOError):
+                self.timeout_s = 0.0
+            self._fallback.handle(record)
         except Exception:
             self.handleError(record)
 

@@ -10,6 +10,7 @@ from kvstored.config import LogLevel, load_config
 from kvstored.daemon import run_daemon
 from kvstored.journal_log import JournalHandler, is_journal
 from kvstored.reload import Reload
+from kvstored.stream_log import StreamLog
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -27,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Serves until SIGTERM or SIGINT; 0 when everything was drained."""
     config = load_config(options.config)
     level = options.log_level or config.log.level
-    logging.basicConfig(handlers=[_log_handler()], level=level.upper(), format=LOG_FORMAT)
+    logging.basicConfig(handlers=[log_handler()], level=level.upper(), format=LOG_FORMAT)
     run_daemon(
         config,
         reload=Reload(
@@ -39,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _log_handler() -> logging.Handler:
-    if is_journal(sys.stderr.fileno(), os.environ):
-        return JournalHandler(sys.stderr)
-    return logging.StreamHandler(sys.stderr)
+def log_handler() -> logging.Handler:
+    """Where the log goes: to the journal if that reads stderr, else to stderr."""
+    lines = StreamLog(sys.stderr.fileno())
+    return JournalHandler(lines) if is_journal(sys.stderr.fileno(), os.environ) else lines

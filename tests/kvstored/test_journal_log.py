@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvstored.journal_log import JournalHandler, is_journal, message_of, priority_of
+from kvstored.journal_log import SEND_TIMEOUT_S, JournalHandler, is_journal, message_of, priority_of
 from tests.support.waiting import PATIENCE_S
 
 
@@ -30,7 +30,9 @@ def logger_of(handler: logging.Handler) -> logging.Logger:
 
 def test_a_record_has_its_fields(journal: socket.socket, tmp_path: Path) -> None:
     fallback = io.StringIO()
-    logger_of(JournalHandler(fallback, tmp_path / "journal")).warning("%d chunks", 3)
+    logger_of(JournalHandler(logging.StreamHandler(fallback), tmp_path / "journal")).warning(
+        "%d chunks", 3
+    )
     fields = dict(line.split(b"=", 1) for line in journal.recv(10_000).splitlines())
     assert fields[b"MESSAGE"] == b"3 chunks"
     assert fields[b"PRIORITY"] == b"4"
@@ -48,7 +50,7 @@ def test_a_value_with_lines_has_its_length_before_it() -> None:
 
 
 def test_a_traceback_is_part_of_the_message(journal: socket.socket, tmp_path: Path) -> None:
-    logger = logger_of(JournalHandler(io.StringIO(), tmp_path / "journal"))
+    logger = logger_of(JournalHandler(logging.StreamHandler(io.StringIO()), tmp_path / "journal"))
     logger.error("it failed", exc_info=ValueError("bug"))
     data = journal.recv(10_000)
     assert data.startswith(b"MESSAGE\n")
@@ -58,8 +60,26 @@ def test_a_traceback_is_part_of_the_message(journal: socket.socket, tmp_path: Pa
 
 def test_what_the_journal_does_not_take_is_written_as_a_line(tmp_path: Path) -> None:
     fallback = io.StringIO()
-    logger_of(JournalHandler(fallback, tmp_path / "no-journal")).error("lost")
+    logger_of(JournalHandler(logging.StreamHandler(fallback), tmp_path / "no-journal")).error(
+        "lost"
+    )
     assert fallback.getvalue() == "ERROR lost\n"
+
+
+def test_a_journal_that_hung_held_up_every_record(journal: socket.socket, tmp_path: Path) -> None:
+    """Bug: each record waited for it again, on the thread that serves everybody."""
+    fallback = io.StringIO()
+    handler = JournalHandler(logging.StreamHandler(fallback), tmp_path / "journal")
+    logger = logger_of(handler)
+    timeouts = [handler.timeout_s]
+    while handler.timeout_s:
+        logger.warning("full")
+    timeouts.append(handler.timeout_s)
+    assert fallback.getvalue() == "WARNING full\n"
+    journal.recv(10_000)
+    logger.warning("read again")
+    timeouts.append(handler.timeout_s)
+    assert timeouts == [SEND_TIMEOUT_S, 0.0, SEND_TIMEOUT_S]
 
 
 @pytest.mark.parametrize(

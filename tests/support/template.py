@@ -111,13 +111,13 @@ class Template:
 
 def run_daemon_job(arguments: dict[str, Any]) -> None:
     """The daemon with the configuration in ``config``."""
-    from kvstored.cli.run_command import LOG_FORMAT
+    from kvstored.cli.run_command import LOG_FORMAT, log_handler
     from kvstored.config import load_config
     from kvstored.daemon import run_daemon
     from kvstored.store.index import probe as index_probe
     from tests.support.forked_probe import ForkedProbe
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    logging.basicConfig(handlers=[log_handler()], level=logging.INFO, format=LOG_FORMAT)
     faulthandler.register(SHOW_THREADS)
     vars(index_probe)["subprocess"] = SimpleNamespace(Popen=ForkedProbe, PIPE=subprocess.PIPE)
     name_threads()
