@@ -289,24 +289,38 @@ class ConversationMachine(RuleBasedStateMachine):
 
     def note_keys(self, talk: TalkModel) -> None:
         """Keys of all chunks that a conversation may ever have, and those of its tokens alone."""
+        cuts = talk.made_cuts()
+        complete = self.keys_of(talk.token_ids[: len(talk.rows)], cuts)
         for stop in range(1, len(talk.rows) + 1):
-            key = self.key_of(talk.token_ids[:stop], talk.made_cuts())
+            chunk = (stop - 1) // CHUNK_TOKENS
+            first = chunk * CHUNK_TOKENS
+            parent = complete[chunk - 1] if chunk else b""
+            (key,) = self.keys_of(talk.token_ids[first:stop], cuts, first=first, parent=parent)
             self.note_key(key, talk.identity(stop))
             rows = talk.chunk_rows(stop)
             assert self.rows.setdefault(key, rows) == rows
         for token_ids in (talk.token_ids, talk.left_ids):
-            for stop in range(CHUNK_TOKENS, len(token_ids) + 1, CHUNK_TOKENS):
-                self.note_key(self.key_of(token_ids[:stop], ()), tuple(token_ids[:stop]))
+            stops = range(CHUNK_TOKENS, len(token_ids) + 1, CHUNK_TOKENS)
+            for stop, key in zip(stops, self.keys_of(token_ids, ()), strict=False):
+                self.note_key(key, tuple(token_ids[:stop]))
 
     def note_key(self, key: bytes, events: tuple[Event, ...]) -> None:
         """Keys are equal exactly where everything up to the end of the chunk is."""
         assert self.events.setdefault(key, events) == events
         assert self.keys.setdefault(events, key) == key
 
-    def key_of(self, token_ids: Sequence[int], cuts: Sequence[Cut]) -> bytes:
-        """Of the last chunk."""
-        namespace = self.store.namespace
-        return history_keys(namespace=namespace, layout=LAYOUT, token_ids=token_ids, cuts=cuts)[-1]
+    def keys_of(
+        self, token_ids: Sequence[int], cuts: Sequence[Cut], *, first: int = 0, parent: bytes = b""
+    ) -> list[bytes]:
+        """Of the chunks of a history, or of what follows one of them."""
+        return history_keys(
+            namespace=self.store.namespace,
+            layout=LAYOUT,
+            token_ids=token_ids,
+            cuts=cuts,
+            first_token=first,
+            parent=parent,
+        )
 
     def best_of(self, name: str, talk: TalkModel) -> int:
         """The last token after which everything that is left is stored, by trying all of them."""
