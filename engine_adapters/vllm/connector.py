@@ -60,6 +60,7 @@ from engine_adapters.vllm.settings.support import (
 from engine_adapters.vllm.statistics import KvstoredPromMetrics, KvstoredStats
 from engine_adapters.vllm.worker_side.forward_watch import ForwardWatch
 from engine_adapters.vllm.worker_side.side import CacheShape, WorkerSide
+from engine_adapters.vllm.worker_side.tensor_ranks import meetings_of_ranks
 from engine_adapters.weights_identity import UnknownWeightsError
 from kvstored_client import Client, StateKind, StateLayout
 
@@ -377,6 +378,7 @@ class KvstoredConnector(KVConnectorBase_V1):
                 open_blocks_max=open_blocks_max(config, self._options, block_tokens),
             ),
             costs=self._choice.step_costs(),
+            meetings=meetings_of_ranks(),
         )
 
     def _layout(self, fingerprint: str, rank: int) -> StateLayout:

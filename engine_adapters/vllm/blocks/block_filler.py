@@ -61,6 +61,10 @@ class BlockFiller:
             return PROJECTED_CHUNKS_MAX
         return 1 if self._blocks.is_on_host else COPIED_CHUNKS_MAX
 
+    def row_count(self, copies: Sequence[BlockCopy]) -> int:
+        """How many tokens some chunks have."""
+        return sum(copy.block_count for copy in copies) * self._block_tokens
+
     def mark(self) -> Landing:
         """On the engine's thread: what it may still do with blocks that are to be filled."""
         return self._blocks.copies.mark()
@@ -72,11 +76,13 @@ class BlockFiller:
         copies: Sequence[BlockCopy],
         *,
         after: Landing,
+        join: Callable[[Tensor], Tensor] | None = None,
     ) -> Landing:
         """Fills blocks of some chunks when ``after`` is over.
 
         ``slices_of`` gives the bytes of a layer: [chunks, slice_bytes], from ``first_chunk`` on.
-        They are needed until the landing is over; where this raises they no longer are.
+        They are needed until the landing is over; where this raises they no longer are. ``join``
+        makes whole layer inputs [row_count, hidden_size] where slices have some columns of them.
         """
         copies = sorted(copies, key=lambda copy: copy.chunk)
         block_ids = [block for copy in copies for block in copy.block_ids]
@@ -88,7 +94,7 @@ class BlockFiller:
                 parts = self._parts(slices_of(layer), first_chunk, copies)
                 if state.kind is StateKind.HIDDEN:
                     source = parts[0] if len(parts) == 1 else torch.cat(parts)
-                    landings.append(self._project(layer, source, copies))
+                    landings.append(self._project(layer, source, copies, join))
                 else:
                     landings.append(self._blocks.scatter(layer, block_ids, parts, after=after))
         except BaseException:
@@ -127,12 +133,19 @@ class BlockFiller:
         blocks = torch.tensor(copy.block_ids)[places // self._block_tokens]
         return blocks * self._block_tokens + places % self._block_tokens
 
-    def _project(self, layer: int, source: Tensor, copies: Sequence[BlockCopy]) -> Landing:
+    def _project(
+        self,
+        layer: int,
+        source: Tensor,
+        copies: Sequence[BlockCopy],
+        join: Callable[[Tensor], Tensor] | None,
+    ) -> Landing:
         assert self._projection is not None, "layouts with hidden states have a projection"
         positions = torch.cat([self._positions(copy) for copy in copies])
         slots = torch.cat([self._slots(copy) for copy in copies])
         inputs = source.view(self._dtype).view(len(slots), -1)
         with self._blocks.copies.brought(inputs) as brought:
-            device = brought.tensor.device
-            self._projection.project(layer, brought.tensor, positions.to(device), slots.to(device))
+            whole = brought.tensor if join is None else join(brought.tensor)
+            device = whole.device
+            self._projection.project(layer, whole, positions.to(device), slots.to(device))
         return brought.landing

@@ -4,11 +4,13 @@ Imports vLLM.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from vllm.distributed.parallel_state import get_tp_group
 from vllm.forward_context import get_forward_context, is_forward_context_available
 
 from engine_adapters.vllm.blocks.decoder_layers import decoder_layers
@@ -18,8 +20,50 @@ LOGGER = logging.getLogger(__name__)
 TakeRows = Callable[[Tensor, list[int]], None]
 
 
+COLLECTIVES = (
+    "all_gather",
+    "all_gatherv",
+    "all_reduce",
+    "broadcast",
+    "gather",
+    "reduce_scatter",
+    "reduce_scatterv",
+)
+"""What a model's modules may call on the group of tensor-parallel ranks."""
+
+
 class _CutOffError(Exception):
     """Ends a layer's own attention module where the attention itself would begin."""
+
+
+class CollectiveError(RuntimeError):
+    """A module talks to the other ranks before the attention: it cannot be projected here."""
+
+
+@contextmanager
+def without_collectives() -> Iterator[None]:
+    """Within it a call to other ranks raises CollectiveError.
+
+    A rank projects when nobody else does, or fails before others do: they would wait for ever, or
+    take its call for another one.
+    """
+    group = get_tp_group()
+    if group.world_size == 1:
+        yield
+        return
+
+    def refuse(*arguments: object, **named: object) -> None:
+        del arguments, named
+        raise CollectiveError("its attention needs other ranks for keys and values")
+
+    # Attributes of the instance hide the methods of its class.
+    for name in COLLECTIVES:
+        setattr(group, name, refuse)
+    try:
+        yield
+    finally:
+        for name in COLLECTIVES:
+            delattr(group, name)
 
 
 class HiddenLayers:
@@ -121,7 +165,7 @@ def _keys_values(
     # An attribute of the instance hides the method of its class.
     attention.forward = cut
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), without_collectives():
             module.self_attn(positions=positions, hidden_states=module.input_layernorm(inputs))
     except _CutOffError:
         pass

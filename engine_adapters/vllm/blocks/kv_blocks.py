@@ -39,6 +39,11 @@ class KvBlocks:
         """Whether a copy is over when it returns."""
         return isinstance(self.copies, HostCopies)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the blocks lie."""
+        return self._layers[0].device
+
     def block_bytes(self, layer: int) -> int:
         """Of one block of a layer."""
         items = self._layers[layer]

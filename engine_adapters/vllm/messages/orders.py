@@ -82,6 +82,8 @@ class StepOrders:
     nothing is computed in this step. ``asks_nothing``: tokens are computed, and nothing else is
     said here; a worker that has nothing under way need not look at the rest.
 
+    ``meetings`` are loads of which every rank has a part, and which all ranks bring together.
+
     ``tokens`` are the positions that the step computes of the request with most of them, beside
     ``other_tokens`` of other requests; none in steps that say little of how long a prompt takes.
     """
@@ -93,6 +95,7 @@ class StepOrders:
     loads: tuple[LoadOrder, ...] = ()
     claims: Mapping[int, int] = field(default_factory=dict)
     cancels: frozenset[int] = frozenset()
+    meetings: tuple[int, ...] = ()
     tokens: TokenRange = NO_TOKENS
     other_tokens: int = 0
 
@@ -102,17 +105,19 @@ class LoadProgress:
     """How far some workers are with an overtaken load.
 
     ``workers`` of them have all chunks of the load from ``first_loaded`` on in their blocks; of a
-    linked load, which one worker brings, all up to that one.
+    linked load, which ``goes_up``, all up to that one.
     """
 
     first_loaded: int
     workers: int = 1
+    goes_up: bool = False
 
     def joined(self, other: "LoadProgress") -> "LoadProgress":
         """What both groups of workers have."""
         return LoadProgress(
-            first_loaded=max(self.first_loaded, other.first_loaded),
+            first_loaded=(min if self.goes_up else max)(self.first_loaded, other.first_loaded),
             workers=self.workers + other.workers,
+            goes_up=self.goes_up,
         )
 
 

@@ -35,6 +35,11 @@ class Loads:
         """Whether there is a load, or the end of one, that the workers do not know."""
         return bool(self._ordered or self._cancelled)
 
+    @property
+    def meetings(self) -> tuple[int, ...]:
+        """Loads for which the workers meet: of layer inputs each of several has a part."""
+        return tuple(self._running) if self._is_projected and self.worker_count > 1 else ()
+
     def order(
         self,
         track: RequestTrack,

@@ -19,6 +19,8 @@ class RunningLoad:
     is_overtaken: bool
     has_failed: bool = False
     """Whether it brought less than what was found in any worker."""
+    lost_chunks: tuple[int, ...] = ()
+    """Those that any worker has lost."""
 
     def count(self, end: LoadEnd, tally: Tally, *, block_tokens: int, is_projected: bool) -> None:
         """Counts what one worker says at the end of its share."""
@@ -26,6 +28,7 @@ class RunningLoad:
         byte_count = end.device_bytes + end.dram_bytes
         tally.add("load_seconds", end.duration_s / self.worker_count)
         tally.add("load_bytes", byte_count)
+        self.lost_chunks += end.lost_chunks
         if end.lost_chunks and not self.has_failed:
             self.has_failed = True
             tally.add("failed_loads")

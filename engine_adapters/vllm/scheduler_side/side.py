@@ -235,7 +235,9 @@ class SchedulerSide:
         token_count = sum(scheduled.values())
         self._pace.computed_tokens += token_count
         tokens = self._longest(scheduled, token_count)
-        if scheduled and not (saves or claims or self._loads.has_orders or tokens.token_count):
+        meetings = self._loads.meetings
+        is_concerned = saves or claims or meetings or self._loads.has_orders or tokens.token_count
+        if scheduled and not is_concerned:
             return self._nothing
         loads, cancels = self._loads.take()
         return replace(
@@ -246,6 +248,7 @@ class SchedulerSide:
             loads=loads,
             claims=claims,
             cancels=cancels,
+            meetings=meetings,
             tokens=tokens,
             other_tokens=token_count - tokens.token_count if tokens.token_count else 0,
         )
@@ -382,7 +385,7 @@ class SchedulerSide:
             return
         if track.linking is not None:
             track.load = None
-            track.linking.end_loading(end.lost_chunks)
+            track.linking.end_loading(load.lost_chunks)
             # Workers show how far a load came until they know that nobody asks any more.
             self._loads.stop(load)
         elif not load.is_overtaken:

@@ -151,6 +151,7 @@ def facts_of(vllm_config: Any, kv_cache_config: Any) -> EngineFacts:
         has_lora=vllm_config.lora_config is not None,
         has_whole_prefills=not vllm_config.model_config.is_prefix_caching_supported,
         tensor_size=parallel.tensor_parallel_size,
+        hidden_size=vllm_config.model_config.get_hidden_size(),
         pipeline_size=parallel.pipeline_parallel_size,
         context_parallel_size=parallel.decode_context_parallel_size
         * parallel.prefill_context_parallel_size,
@@ -168,10 +169,11 @@ def shard_of(vllm_config: Any, rank: int) -> Shard:
 def state_shape(vllm_config: Any, kv_cache_config: Any) -> StateShape:
     """Bytes of the states of one rank."""
     group, model = kv_cache_config.kv_cache_groups[0], vllm_config.model_config
+    rank_count = vllm_config.parallel_config.tensor_parallel_size
     return StateShape(
         block_bytes=(_page_bytes(group.kv_cache_spec),) * len(group.layer_names),
         block_tokens=group.kv_cache_spec.block_size,
-        hidden_bytes=model.get_hidden_size() * model.dtype.itemsize,
+        hidden_bytes=model.get_hidden_size() * model.dtype.itemsize // rank_count,
     )
 
 

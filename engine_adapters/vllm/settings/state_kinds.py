@@ -22,7 +22,10 @@ _NO_NAME = re.compile(r"[^a-z0-9_]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateShape:
-    """Bytes of the states of one rank: of a block in each layer, and of a token's layer input."""
+    """Bytes of the states of one rank: of a block in each layer, and of a token's layer input.
+
+    Each of several ranks has as many columns of a layer input (HCache, section 5).
+    """
 
     block_bytes: tuple[int, ...]
     block_tokens: int
@@ -71,8 +74,8 @@ def stored_kinds(
 def engine_profile(profile: CostProfile, shape: StateShape, *, rank_count: int) -> CostProfile:
     """The costs with the bytes of an engine: of what all its ranks read, from the same devices.
 
-    Each rank has the keys and values of its own heads, of which some may be those of another, and
-    every layer input as a whole; the cache's dtype need not be that of the measured model.
+    Each rank has the keys and values of its own heads, of which some may be those of another; the
+    cache's dtype need not be that of the measured model.
     """
     return replace(
         profile,
@@ -104,7 +107,7 @@ def state_layout(
     """The layout of chunks; raises LayoutError.
 
     A KV slice is the engine's blocks as they are, keys rotated; a HIDDEN slice
-    [chunk_tokens, hidden_size].
+    [chunk_tokens, hidden_size / ranks], the columns of this one.
     """
     return StateLayout(
         model=fingerprint,

@@ -14,10 +14,7 @@ HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
 """The worker class that hands out the inputs of layers, as a user names it."""
 HIDDEN_MODES = (RestoreMode.HCACHE, RestoreMode.PIC)
 """Modes that ask for layer inputs: ``auto`` takes them where they cost less."""
-WHOLE_INPUTS = (
-    "with tensor parallelism every rank has whole layer inputs, and would store and read as many "
-    "bytes as all ranks' keys and values together, or more"
-)
+ODD_INPUTS = "layer inputs of this model cannot be cut into as many parts as there are ranks"
 GRAPHS = (
     "layer inputs are taken by Python between two layers, which a captured CUDA graph does not run"
 )
@@ -44,6 +41,7 @@ class EngineFacts:
     has_lora: bool
     has_whole_prefills: bool
     tensor_size: int
+    hidden_size: int
     pipeline_size: int
     context_parallel_size: int
     jumps_positions: bool
@@ -68,50 +66,27 @@ def supported(asked: RestoreMode, facts: EngineFacts) -> Support:
         return Support(mode=asked)
     if facts.has_window:
         return _prefix(asked, "layers with a sliding window keep to whole prefixes")
-    if asked in HIDDEN_MODES and not facts.has_hidden_hooks:
-        return _prefix(
-            asked,
-            f"hidden states come from the worker class {HIDDEN_WORKER}, which is not named",
-        )
-    if asked in HIDDEN_MODES and facts.has_lora:
-        return _prefix(
-            asked, "layer inputs would be projected with the LoRA weights of another request"
-        )
-    if asked in HIDDEN_MODES and facts.device != "cpu":
-        return _prefix(asked, GRAPHS)
-    if asked in HIDDEN_MODES and facts.tensor_size > 1:
-        return _prefix(asked, WHOLE_INPUTS)
-    if asked is RestoreMode.PIC and not facts.has_jumping_scheduler:
-        return Support(
-            mode=RestoreMode.HCACHE,
-            reason=(
-                "kvstored uses mode hcache, not pic: requests stop and jump only by the scheduler "
-                f"class {CAKE_SCHEDULER} (or CakeAsyncScheduler), which is not named."
-            ),
-        )
+    if asked in HIDDEN_MODES and (why := _projects_nothing(facts)):
+        return _prefix(asked, why)
+    if asked is RestoreMode.PIC and (why := _links_nothing(facts)):
+        reason = f"kvstored uses mode hcache, not pic: {why}."
+        return Support(mode=RestoreMode.HCACHE, reason=reason)
     if asked in (RestoreMode.CAKE, RestoreMode.AUTO) and not facts.jumps_positions:
         return _prefix(
             asked,
             "this model runner moves a running request only by the scheduler class "
             f"{CAKE_SCHEDULER} (or CakeAsyncScheduler), which is not named",
         )
-    if asked is RestoreMode.AUTO and facts.has_hidden_hooks:
-        why = GRAPHS if facts.device != "cpu" else WHOLE_INPUTS if facts.tensor_size > 1 else ""
-        if why:
-            return Support(
-                mode=asked, reason=f"kvstored stores keys and values, no layer inputs: {why}."
-            )
+    if asked is RestoreMode.AUTO and facts.has_hidden_hooks and (why := _projects_nothing(facts)):
+        return Support(
+            mode=asked, reason=f"kvstored stores keys and values, no layer inputs: {why}."
+        )
     return Support(mode=asked)
 
 
 def projects_hidden(facts: EngineFacts) -> bool:
     """Whether layer inputs can be handed out, stored and projected."""
-    return (
-        facts.has_hidden_hooks
-        and not facts.has_lora
-        and facts.tensor_size == 1
-        and facts.device == "cpu"
-    )
+    return not _projects_nothing(facts)
 
 
 def device_note(device: str) -> str:
@@ -155,6 +130,26 @@ def _prefix(asked: RestoreMode, why: str) -> Support:
     return Support(
         mode=RestoreMode.PREFIX, reason=f"kvstored uses mode prefix, not {asked}: {why}."
     )
+
+
+def _projects_nothing(facts: EngineFacts) -> str:
+    """Why layer inputs cannot be handed out, stored and projected; empty where they can."""
+    if not facts.has_hidden_hooks:
+        return f"hidden states come from the worker class {HIDDEN_WORKER}, which is not named"
+    if facts.has_lora:
+        return "layer inputs would be projected with the LoRA weights of another request"
+    if facts.device != "cpu":
+        return GRAPHS
+    return ODD_INPUTS if facts.hidden_size % facts.tensor_size else ""
+
+
+def _links_nothing(facts: EngineFacts) -> str:
+    if not facts.has_jumping_scheduler:
+        return (
+            "requests stop and jump only by the scheduler class "
+            f"{CAKE_SCHEDULER} (or CakeAsyncScheduler), which is not named"
+        )
+    return ""
 
 
 def _refusal(facts: EngineFacts) -> str:

@@ -4,4 +4,8 @@ In reading order: how long a load is waited for, compared with computing (``load
 while it runs (``load_job``) on its thread (``loader``), saves (``saver``), work between two
 forwards (``between_forwards``), whether one came to its end (``forward_watch``), what steps take
 (``step_timer``), which cores the threads run on (``thread_cores``), and the whole (``side``).
+
+Where each rank has a part of every layer input: all ranks bring chunks together (``meetings``), by
+calls that each of them makes (``rank_group``), as a rule through vLLM's own groups
+(``tensor_ranks``).
 """

@@ -11,7 +11,8 @@ class LoadBound:
     """The limit of one load that a request waits for. One thread only.
 
     There is none before ``costs`` know what computing takes. What was waited for until then
-    counts all the same.
+    counts all the same. While the load ``waits_for_others`` no time passes for it: those have
+    bounds of their own.
     """
 
     def __init__(
@@ -28,9 +29,19 @@ class LoadBound:
         self._costs = costs
         self._clock = clock
         self._least_wait_s = least_wait_s
-        self._begun_s = self._looked_s = clock.now_s
+        self._begun_s = self._looked_s = self._seen_s = clock.now_s
+        self._excluded_s = 0.0
+        self.waits_for_others = False
+        """For the engine, or other ranks, from now to the next ``look``."""
         self._limit: LoadLimit | None = None
         self._loaded_to = tokens.first
+
+    def look(self) -> None:
+        """Before each step of the load: takes note of the time since the last one."""
+        now_s = self._clock.now_s
+        if self.waits_for_others:
+            self._excluded_s += now_s - self._seen_s
+        self._seen_s, self.waits_for_others = now_s, False
 
     def loaded(self, stop: int) -> None:
         """All tokens before ``stop`` have their states."""
@@ -40,7 +51,7 @@ class LoadBound:
 
     def is_waited_for(self, reader: SpanReader) -> bool:
         """Whether the rest comes sooner than it is computed, as far as anybody can know."""
-        now_s = self._clock.now_s
+        now_s = self._seen_s - self._excluded_s
         if now_s - self._looked_s < LOOK_S or self._loaded_to >= self._tokens.stop:
             return True
         self._looked_s = now_s

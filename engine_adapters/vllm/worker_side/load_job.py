@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -25,6 +25,7 @@ from engine_adapters.vllm.messages.linked_span import LinkedSpan
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder
 from engine_adapters.vllm.worker_side.between_forwards import BetweenForwards
 from engine_adapters.vllm.worker_side.load_bound import LoadBound
+from engine_adapters.vllm.worker_side.meetings import Join, Meetings, Offer
 from kvstored_client import Client, Order, SliceState, StateLayout
 
 ASK_AHEAD_S = 0.02
@@ -39,7 +40,8 @@ class LoadPlace:
     """Where loads come from and go to, and how long they may take; one for each worker.
 
     A load takes ``timeout_s`` at most. One that is not overtaken ends as soon as computing, by
-    ``costs``, would be sooner, though not before ``least_wait_s``, in the time of ``clock``.
+    ``costs``, would be sooner, though not before ``least_wait_s``, in the time of ``clock``. With
+    ``meetings`` this rank has a part of each layer input, and brings chunks when all ranks do.
     """
 
     client: Client
@@ -51,6 +53,7 @@ class LoadPlace:
     costs: StepCosts
     clock: LoadClock
     least_wait_s: float = LEAST_WAIT_S
+    meetings: Meetings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +124,8 @@ class LoadJob:
         """Copies what has arrived; whether anything moved."""
         if self.end is not None:
             return False
+        if self._bound is not None:
+            self._bound.look()
         if not self._is_begun:
             # On the loader's thread, whose cores the reader's inherits.
             self._is_begun = True
@@ -131,9 +136,7 @@ class LoadJob:
         moved = self._copy_arrived() or moved
         if self.end is not None:
             return True
-        is_late = time.monotonic() - self._started_s > self._place.timeout_s
-        if self._bound is not None and not moved:
-            is_late = is_late or not self._bound.is_waited_for(self._reader)
+        is_late = self._is_late(moved=moved)
         is_all = self._launched_chunks == len(self._ordered_chunks)
         if is_all or not self._is_wanted(self._next_chunk):
             if not self._flights:
@@ -186,6 +189,17 @@ class LoadJob:
             ),
             remaining_s=lambda: place.timeout_s,
         )
+
+    def _is_late(self, *, moved: bool) -> bool:
+        """Whether what has not come counts as lost."""
+        load_id, meetings = self.order.load_id, self._place.meetings
+        if meetings is not None and meetings.is_parted(load_id):
+            return True
+        # The engine may take its time for a step: it keeps the load, and nobody else does.
+        is_ready = meetings is not None and meetings.waits_for_engine(load_id)
+        if not is_ready and time.monotonic() - self._started_s > self._place.timeout_s:
+            return True
+        return not (self._bound is None or moved or self._bound.is_waited_for(self._reader))
 
     def _is_wanted(self, chunk: int) -> bool:
         return chunk >= self._claimed_chunks
@@ -276,34 +290,57 @@ class LoadJob:
         return [*chunks[:1], *takewhile(may_come, chunks[1:])]
 
     def _copy(self, span: Span, chunks: Sequence[int]) -> bool:
-        """Begins to bring chunks into their blocks; False when they are not wanted any more."""
+        """Begins to bring chunks into their blocks; False when they are not wanted, or not yet."""
         copies = [self.order.span.copy_of(chunk) for chunk in chunks]
-        asked_s, filled_s = time.monotonic(), 0.0
+        filler = self._place.filler
 
-        def fill() -> bool:
-            nonlocal filled_s
-            begun_s = time.monotonic()
+        def fill(count: int, join: Join | None = None) -> Landing:
+            return filler.fill(
+                lambda layer: span.states(layer, span.chunk_count),
+                self._first_chunk(span),
+                copies[:count],
+                after=self._after,
+                join=join,
+            )
+
+        def take(count: int, landing: Landing) -> None:
+            self._flights.append(Flight(span=span, chunks=chunks[:count], landing=landing))
+            self._launched_chunks += count
+
+        def bring() -> bool:
             with self._lock:
                 if not all(map(self._is_wanted, chunks)):
                     return False
-                landing = self._place.filler.fill(
-                    lambda layer: span.states(layer, span.chunk_count),
-                    self._first_chunk(span),
-                    copies,
-                    after=self._after,
-                )
-                self._flights.append(Flight(span=span, chunks=chunks, landing=landing))
-            filled_s = time.monotonic() - begun_s
+                take(len(chunks), fill(len(chunks)))
             return True
 
-        if self._place.filler.needs_engine:
-            is_filled = self._place.between.run(fill)
-            self._place.clock.exclude(time.monotonic() - asked_s - filled_s)
-        else:
-            is_filled = fill()
-        if is_filled:
-            self._launched_chunks += len(chunks)
-        return is_filled
+        if self._place.meetings is not None:
+            offer = Offer(
+                wanted=lambda: sum(1 for _ in takewhile(self._is_wanted, chunks)),
+                rows=lambda count: filler.row_count(copies[:count]),
+                fill=fill,
+                take=take,
+            )
+            self._place.meetings.offer(self.order.load_id, offer)
+            if self._bound is not None:
+                self._bound.waits_for_others = True
+            return False
+        return self._in_its_place(bring) if filler.needs_engine else bring()
+
+    def _in_its_place(self, bring: Callable[[], bool]) -> bool:
+        """Has the engine's thread bring chunks; what that is waited for is no time of the load."""
+        asked_s, brought_s = time.monotonic(), 0.0
+
+        def bring_timed() -> bool:
+            nonlocal brought_s
+            begun_s = time.monotonic()
+            is_brought = bring()
+            brought_s = time.monotonic() - begun_s
+            return is_brought
+
+        is_brought = self._place.between.run(bring_timed)
+        self._place.clock.exclude(time.monotonic() - asked_s - brought_s)
+        return is_brought
 
     def _finish(self, *, lost: bool = False) -> None:
         self._land(waits=True)

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, LoadProgress
 from engine_adapters.vllm.worker_side.load_job import LoadJob, LoadPlace
@@ -21,6 +22,9 @@ class Loader:
 
     def __init__(self, place: LoadPlace) -> None:
         self._place = place
+        self._turn: AbstractContextManager[object] = (
+            nullcontext() if place.meetings is None else place.meetings.turn
+        )
         self._changed = threading.Condition()
         self._jobs: dict[int, LoadJob] = {}
         self._overtaken: dict[int, LoadJob] = {}
@@ -36,6 +40,8 @@ class Loader:
         """Begins a load, of whose chunks computing owns the first ones already."""
         job = LoadJob(order, self._place)
         job.claim(claimed_chunks)
+        if self._place.meetings is not None:
+            self._place.meetings.open(order.load_id)
         with self._changed:
             self._jobs[order.load_id] = job
             if order.overtaken:
@@ -114,7 +120,7 @@ class Loader:
         with self._changed:
             jobs = list(self._overtaken.items())
         return {
-            load_id: LoadProgress(first_loaded=first)
+            load_id: LoadProgress(first_loaded=first, goes_up=job.order.is_linked)
             for load_id, job in jobs
             if (first := job.first_loaded) is not None
         }
@@ -137,8 +143,9 @@ class Loader:
                 if self._is_closed and not (self._jobs or self._ended):
                     return
                 jobs = list(self._jobs.values())
-            self._place.clock.advance(time.monotonic(), load_count=len(jobs))
-            moved = [self._step(job) for job in jobs]
+            with self._turn:
+                self._place.clock.advance(time.monotonic(), load_count=len(jobs))
+                moved = [self._step(job) for job in jobs]
             self._ended = [job for job in self._ended if not job.is_released]
             if not any(moved):
                 time.sleep(POLL_S)
@@ -156,6 +163,8 @@ class Loader:
         return moved
 
     def _note_end(self, job: LoadJob, end: LoadEnd) -> None:
+        if self._place.meetings is not None:
+            self._place.meetings.close(end.load_id)
         with self._changed:
             del self._jobs[job.order.load_id]
             self._ended.append(job)

@@ -218,12 +218,21 @@ class Saver:
             ids = [block for piece in pieces for block in piece.block_ids]
             yield self._blocks.gather(layer, ids, slices)
             return
-        kinds = [state.kind for state in self._layout.layers[:layer]]
-        place = kinds.count(StateKind.HIDDEN)
+        place = self._place_of(layer)
         for target, piece in zip(slices, pieces, strict=True):
-            assert piece.rows is not None, "only complete chunks are taken"
-            rows = piece.rows[place].view(torch.uint8).flatten()
-            yield self._blocks.copies.fetch((rows,), target)
+            rows = piece.inputs(place)[:, self._columns(layer)].contiguous()
+            yield self._blocks.copies.fetch((rows.view(-1),), target)
+
+    def _place_of(self, layer: int) -> int:
+        """Which of the gathered layers it is."""
+        kinds = [state.kind for state in self._layout.layers[:layer]]
+        return kinds.count(StateKind.HIDDEN)
+
+    def _columns(self, layer: int) -> slice:
+        """The bytes of a layer input that this rank stores (HCache, section 5)."""
+        token_bytes = self._layout.layers[layer].token_bytes
+        first = self._layout.shard.tensor_rank * token_bytes
+        return slice(first, first + token_bytes)
 
     def _passes(
         self, slices_of: Callable[[int], Tensor], first: "_Piece", landing: Landing
@@ -234,7 +243,7 @@ class Saver:
             return True
         try:
             landing.wait()
-            check.compare(slices_of, first.index, first.block_ids)
+            check.compare(self._whole(slices_of, first), first.index, first.block_ids)
         except Exception as error:
             # Whatever a model of another kind raises: nothing of it may be stored.
             self._is_off = True
@@ -245,6 +254,20 @@ class Saver:
                 error,
             )
         return not self._is_off
+
+    def _whole(
+        self, slices_of: Callable[[int], Tensor], first: "_Piece"
+    ) -> Callable[[int], Tensor]:
+        """The slices of a chunk, with whole layer inputs where this rank stores columns of them."""
+        if self._layout.shard.tensor_size == 1:
+            return slices_of
+
+        def whole_of(layer: int) -> Tensor:
+            if self._layout.layers[layer].kind is StateKind.KV:
+                return slices_of(layer)
+            return first.inputs(self._place_of(layer)).reshape(1, -1)
+
+        return whole_of
 
     def _pin(self) -> None:
         """Once for each session, of which every one has memory of its own."""
@@ -317,6 +340,11 @@ class _Piece:
     chunk: NewChunk
     block_ids: tuple[int, ...]
     rows: Tensor | None = None
+
+    def inputs(self, place: int) -> Tensor:
+        """Of one of the gathered layers, as bytes [chunk_tokens, row_bytes]."""
+        assert self.rows is not None, "only complete chunks are taken"
+        return self.rows[place].view(torch.uint8)
 
 
 def _pieces(order: SaveOrder, layout: StateLayout) -> list[_Piece]:

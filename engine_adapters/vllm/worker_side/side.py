@@ -12,7 +12,7 @@ from engine_adapters.device_copies.open_copies import UnknownDeviceError, open_c
 from engine_adapters.reading.read_policy import SPANS_IN_FLIGHT
 from engine_adapters.reading.section import whole_section
 from engine_adapters.restore import LoadClock, StepCosts
-from engine_adapters.vllm.blocks.block_filler import BlockFiller, Projection
+from engine_adapters.vllm.blocks.block_filler import PROJECTED_CHUNKS_MAX, BlockFiller, Projection
 from engine_adapters.vllm.blocks.block_layout import BlockShapeError
 from engine_adapters.vllm.blocks.block_rows import BlockRows
 from engine_adapters.vllm.blocks.decoder_layers import LayerShapeError, decoder_layers
@@ -24,6 +24,7 @@ from engine_adapters.vllm.settings.options import AdapterOptions
 from engine_adapters.vllm.worker_side.between_forwards import BetweenForwards
 from engine_adapters.vllm.worker_side.load_job import LoadPlace
 from engine_adapters.vllm.worker_side.loader import Loader
+from engine_adapters.vllm.worker_side.meetings import Meetings
 from engine_adapters.vllm.worker_side.saver import Saver
 from engine_adapters.vllm.worker_side.step_timer import StepTimer
 from engine_adapters.vllm.worker_side.thread_cores import unbound_threads
@@ -61,7 +62,9 @@ class WorkerSide:
         *,
         shape: CacheShape,
         costs: StepCosts,
+        meetings: Meetings | None = None,
     ) -> None:
+        """Each of several ranks stores a part of every layer input, with ``meetings``."""
         self._client = client
         self._options = options
         self._layout_of = layout_of
@@ -69,6 +72,7 @@ class WorkerSide:
         self._steps = StepTimer(costs)
         self._hooked: tuple[nn.Module, LayerHooks] | None = None
         self._between = BetweenForwards()
+        self._meetings = meetings
         self._blocks: KvBlocks | None = None
         with unbound_threads():
             # By the time that the model is loaded there is a session.
@@ -105,11 +109,22 @@ class WorkerSide:
         """Takes the orders of a step, before anything of it is computed."""
         self.is_settled = False
         self._steps.forget()
+        try:
+            is_open = self._begin(orders)
+        finally:
+            # Whatever happened here, the other ranks wait for this one.
+            if self._meetings is not None and orders.meetings:
+                self._meetings.meet(orders.meetings)
+        if is_open:
+            self._steps.begin()
+
+    def _begin(self, orders: StepOrders) -> bool:
+        """Whether this worker takes orders."""
         if not orders.fingerprint:
-            return
+            return False
         if self._loader is None and not self._open(orders.fingerprint):
             self._refused += orders.loads
-            return
+            return False
         assert self._loader is not None
         for load_id in orders.cancels:
             self._loader.cancel(load_id)
@@ -118,7 +133,7 @@ class WorkerSide:
             self._loader.start(load, claimed_chunks=orders.claims.get(load.load_id, 0))
         for load_id, chunk_count in orders.claims.items():
             self._loader.claim(load_id, chunk_count)
-        self._steps.begin()
+        return True
 
     def end_forward(self, orders: StepOrders, *, has_failed: bool = False) -> None:
         """The step is computed: its complete chunks are copied.
@@ -261,12 +276,38 @@ class WorkerSide:
             projection=projection,
             rows=rows,
         )
+        meetings = self._meetings if filler.needs_engine else None
+        if meetings is not None and not self._prepare(meetings, layout):
+            self._blocks = None
+            return False
         with unbound_threads():
-            self._start_threads(layout, filler, rows, span_chunks)
+            self._start_threads(layout, filler, rows, span_chunks, meetings)
+        return True
+
+    def _prepare(self, meetings: Meetings, layout: StateLayout) -> bool:
+        assert self._blocks is not None
+        hidden = [state for state in layout.layers if state.kind is StateKind.HIDDEN]
+        try:
+            meetings.prepare(
+                chunks_max=PROJECTED_CHUNKS_MAX,
+                row_count_max=PROJECTED_CHUNKS_MAX * layout.chunk_tokens,
+                row_bytes=hidden[0].token_bytes,
+                layer_count=len(hidden),
+                device=self._blocks.device,
+            )
+        except RuntimeError as error:
+            # Of a CPU without memory it is no OutOfMemoryError.
+            LOGGER.warning("kvstored is off in this worker: %s", error)
+            return False
         return True
 
     def _start_threads(
-        self, layout: StateLayout, filler: BlockFiller, rows: BlockRows | None, span_chunks: int
+        self,
+        layout: StateLayout,
+        filler: BlockFiller,
+        rows: BlockRows | None,
+        span_chunks: int,
+        meetings: Meetings | None,
     ) -> None:
         assert self._blocks is not None
         self._saver = Saver(
@@ -292,6 +333,7 @@ class WorkerSide:
                 costs=self._steps.costs,
                 clock=LoadClock(),
                 least_wait_s=self._options.least_wait_s,
+                meetings=meetings,
             )
         )
 

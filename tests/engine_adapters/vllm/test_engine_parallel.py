@@ -8,10 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import LlamaForCausalLM
 
 from engine_adapters.restore import CostProfile, save_profile
-from engine_adapters.vllm.settings.support import HIDDEN_WORKER
+from engine_adapters.vllm.settings.support import CAKE_SCHEDULER, HIDDEN_WORKER
 from engine_adapters.vllm.testing.engine_arguments import transfer_config
+from tests.engine_adapters.runner.link.reference import DenseLlama
+from tests.engine_adapters.vllm.test_engine_pic import CHILD, ENTRIES, INSIDE, METHODS, farthest
 from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 
@@ -95,13 +99,13 @@ def cores_of_python(pid: int) -> list[set[int]]:
     return found
 
 
-def until_saved(engine: WarmEngine) -> None:
+def until_saved(engine: WarmEngine, token_count: int = STORED) -> None:
     """Takes steps until everything is stored, since what the workers count comes with steps.
 
     Bug: with one step after the other the ranks spun on both cores for the daemon's whole
     deadline, so that every save was dropped, and this waited for them for ever.
     """
-    while (saved := engine.counted("saved_tokens")) < STORED:
+    while (saved := engine.counted("saved_tokens")) < token_count:
         dropped = engine.counted("dropped_saves")
         assert not dropped, f"{saved:g} tokens are stored and {dropped:g} saves dropped"
         time.sleep(SPIN_S)
@@ -152,13 +156,11 @@ def test_ranks_restore_their_own_heads(
         assert engine.ask("reconnect")
         assert engine.tokens(PROMPT) == expected
         until_saved(engine)
-    said = (tmp_path / "first.log").read_text()
-    assert said.count("kvstored uses mode prefix, not hcache") == (mode == "hcache")
     with WarmEngine(heads_model, tmp_path / "second.log", **changes) as engine:
         assert engine.ask("reconnect")
         assert engine.tokens(PROMPT) == expected
         assert engine.counted("restored_tokens") > 0
-        assert engine.counted("projected_tokens") == 0, "each rank would store whole layer inputs"
+        assert (engine.counted("projected_tokens") > 0) == (mode == "hcache")
         assert engine.counted("failed_loads") == 0
         blocks = engine.ask("blocks")
         assert blocks["free"] == blocks["all"]
@@ -168,3 +170,32 @@ def test_ranks_restore_their_own_heads(
             assert len(os.sched_getaffinity(worker)) == 1, "vLLM has bound what computes"
             unbound = [cores for cores in cores_of_python(worker) if len(cores) > 1]
             assert len(unbound) >= 2, "one loads, which starts those that read, and one saves"
+
+
+def test_ranks_link_entries_at_any_position(
+    heads_model: Path, shared_daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    """Each projects whole inputs to its own heads, of which it has stored some columns."""
+    config = transfer_config(
+        shared_daemon.socket_path, mode="pic", salt="pic", match_timeout_ms=60_000
+    )
+    dense = DenseLlama(LlamaForCausalLM.from_pretrained(heads_model, dtype=torch.float32).eval())
+    stored = sum(len(entry) // CHUNK_TOKENS * CHUNK_TOKENS for entry in ENTRIES[:4])
+    with WarmEngine(
+        heads_model,
+        tmp_path / "engine.log",
+        module=CHILD,
+        kv_transfer_config=config,
+        worker_cls=HIDDEN_WORKER,
+        scheduler_cls=CAKE_SCHEDULER,
+        **PARALLEL,
+    ) as engine:
+        assert engine.ask("reconnect")
+        for entry in ENTRIES[:4]:
+            engine.tokens(entry)
+        until_saved(engine, stored)
+        for method, k in METHODS.items():
+            answer = engine.ask("linked", max_tokens=4, link=method, **INSIDE.named)
+            assert farthest(answer, dense.linked(INSIDE.parts, INSIDE.computed(k))) < 1e-4
+        assert engine.counted("jumped_tokens") > 0
+        assert engine.counted("failed_loads") == 0

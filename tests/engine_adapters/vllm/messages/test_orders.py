@@ -40,6 +40,14 @@ def test_workers_have_what_the_slowest_has() -> None:
     }
 
 
+def test_workers_have_of_a_linked_load_what_the_slowest_has() -> None:
+    """It goes up."""
+    ours = WorkerReport(progress={1: LoadProgress(first_loaded=3, goes_up=True)})
+    theirs = WorkerReport(progress={1: LoadProgress(first_loaded=5, goes_up=True)})
+    joined = ours.joined(theirs).joined(theirs)
+    assert joined.progress == {1: LoadProgress(first_loaded=3, workers=3, goes_up=True)}
+
+
 def test_ends_of_all_workers_are_told() -> None:
     ours = WorkerReport(ends=(LoadEnd(load_id=1, loaded_blocks=2),))
     theirs = WorkerReport(ends=(LoadEnd(load_id=1, loaded_blocks=3),))

@@ -20,6 +20,7 @@ def scheduler_side(
     saves: bool = True,
     worker_count: int = 1,
     hints: Any = None,
+    stores_hidden: bool = False,
 ) -> SchedulerSide:
     """All requests have the same identity."""
     return SchedulerSide(
@@ -30,7 +31,11 @@ def scheduler_side(
         choice=LoadChoice(
             mode=mode,
             planner=ModeChoice(
-                profile=None, layer_count=2, chunk_tokens=CHUNK_TOKENS, step_tokens=step_tokens
+                profile=None,
+                layer_count=2,
+                chunk_tokens=CHUNK_TOKENS,
+                step_tokens=step_tokens,
+                stores_hidden=stores_hidden,
             ),
             block_tokens=BLOCK_TOKENS,
         ),

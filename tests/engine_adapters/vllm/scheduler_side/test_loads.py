@@ -104,6 +104,24 @@ def test_ends_are_counted_for_each_worker() -> None:
     assert tally.take() == {"loads": 1, "restored_tokens": 64, "projected_tokens": 64}
 
 
+@pytest.mark.parametrize(
+    ("worker_count", "is_projected", "meets"),
+    [(2, True, True), (1, True, False), (2, False, False)],
+)
+def test_workers_with_parts_of_layer_inputs_meet_until_a_load_ends(
+    worker_count: int, is_projected: bool, meets: bool
+) -> None:
+    loads = Loads(
+        worker_count=worker_count, block_tokens=16, is_projected=is_projected, tally=Tally()
+    )
+    assert loads.meetings == ()
+    end = LoadEnd(load_id=ordered(loads, track()), loaded_blocks=8)
+    for _ in range(worker_count):
+        assert loads.meetings == ((end.load_id,) if meets else ())
+        loads.end(end)
+    assert loads.meetings == ()
+
+
 def test_a_load_that_is_stopped_stays_its_requests(loads: Loads) -> None:
     """The request still waits for the ends of all workers."""
     one = track()

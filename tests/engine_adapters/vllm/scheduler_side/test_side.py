@@ -39,7 +39,9 @@ def request_of(name: str, computed_tokens: int = 0) -> Any:
     )
 
 
-def side_of(mode: RestoreMode = RestoreMode.PREFIX, *, worker_count: int = 1) -> SchedulerSide:
+def side_of(
+    mode: RestoreMode = RestoreMode.PREFIX, *, worker_count: int = 1, stores_hidden: bool = False
+) -> SchedulerSide:
     """Of an engine whose store has every chunk."""
     chain = KeyChain(
         namespace="n", fingerprint="m", identity=RequestIdentity(), chunk_tokens=CHUNK_TOKENS
@@ -50,7 +52,12 @@ def side_of(mode: RestoreMode = RestoreMode.PREFIX, *, worker_count: int = 1) ->
     lookup = Mock()
     lookup.ask = lambda *_, **__: PendingLookup(answer, time.monotonic())
     return scheduler_side(
-        lookup, mode, step_tokens=PROMPT_TOKENS, saves=False, worker_count=worker_count
+        lookup,
+        mode,
+        step_tokens=PROMPT_TOKENS,
+        saves=False,
+        worker_count=worker_count,
+        stores_hidden=stores_hidden,
     )
 
 
@@ -107,3 +114,28 @@ def test_a_load_that_is_whole_or_overtaken_goes_on_in_other_workers(mode: Restor
         WorkerReport(ends=(LoadEnd(load_id=load_id, loaded_blocks=16, lost_chunks=lost),))
     )
     assert side.step_orders({}, (), BLOCKS).cancels == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("worker_count", "stores_hidden", "meets"),
+    [(2, True, True), (1, True, False), (2, False, False)],
+)
+def test_ranks_meet_in_each_step_until_a_load_has_ended_in_all(
+    worker_count: int, stores_hidden: bool, meets: bool
+) -> None:
+    """Where each has a part of what the others need: a rank that does not come is waited for."""
+    mode = RestoreMode.HCACHE if stores_hidden else RestoreMode.PREFIX
+    side = side_of(mode, worker_count=worker_count, stores_hidden=stores_hidden)
+    request = request_of("a")
+    side.add_request(request)
+    tokens, _ = side.matched_tokens(request, 0)
+    assert tokens
+    side.allocated(request, tokens, BLOCKS)
+    (load,) = side.step_orders({}, (), BLOCKS).loads
+    meetings = (load.load_id,) if meets else ()
+    for _ in range(worker_count):
+        orders = side.step_orders({"other": 1}, (), BLOCKS)
+        assert orders.meetings == meetings
+        assert orders.asks_nothing is not meets
+        side.take_report(WorkerReport(ends=(LoadEnd(load_id=load.load_id, loaded_blocks=4),)))
+    assert side.step_orders({"other": 1}, (), BLOCKS).meetings == ()

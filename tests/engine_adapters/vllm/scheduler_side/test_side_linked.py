@@ -42,14 +42,24 @@ class Blocks:
 class Lab:
     """One request and the store's side of it, which has every chunk unless ``is_empty``."""
 
-    def __init__(self, *, is_empty: bool = False, entries: list[list[int]] = ENTRIES) -> None:
+    def __init__(
+        self,
+        *,
+        is_empty: bool = False,
+        entries: list[list[int]] = ENTRIES,
+        worker_count: int = 1,
+    ) -> None:
         self.blocks = Blocks()
         self.asked: list[list[int]] = []
         self.lookup = Mock()
         self.lookup.ask = self._ask
         self._is_empty = is_empty
         self.side = scheduler_side(
-            self.lookup, RestoreMode.PIC, step_tokens=TOKENS, hints=self.hints
+            self.lookup,
+            RestoreMode.PIC,
+            step_tokens=TOKENS,
+            hints=self.hints,
+            worker_count=worker_count,
         )
         self.request: Any = SimpleNamespace(
             request_id="a",
@@ -134,6 +144,17 @@ def test_lost_chunks_are_computed() -> None:
     (load,) = lab.step(10)
     end = LoadEnd(load_id=load.load_id, loaded_blocks=4, lost_chunks=(1,))
     lab.side.take_report(WorkerReport(ends=(end,)))
+    assert lab.next_count() == TOKENS - 74
+
+
+def test_what_the_first_worker_has_lost_is_computed_too() -> None:
+    """Bug: only what the last one had lost was heard."""
+    lab = Lab(worker_count=2)
+    lab.admit()
+    (load,) = lab.step(10)
+    for lost in ((1,), ()):
+        end = LoadEnd(load_id=load.load_id, loaded_blocks=4, lost_chunks=lost)
+        lab.side.take_report(WorkerReport(ends=(end,)))
     assert lab.next_count() == TOKENS - 74
 
 

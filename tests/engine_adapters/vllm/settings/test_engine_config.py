@@ -194,6 +194,13 @@ def test_second_model_runner_needs_a_scheduler_that_jumps(
     assert mode_of(config, caches(), RestoreMode.CAKE)[0] == "cake"
 
 
+def test_ranks_have_as_many_columns_of_a_layer_input_each(config: Any) -> None:
+    whole = state_shape(config, caches()).hidden_bytes
+    config.parallel_config.tensor_parallel_size = 4
+    assert state_shape(config, caches()).hidden_bytes * 4 == whole
+    assert facts_of(config, caches()).hidden_size == config.model_config.get_hidden_size()
+
+
 def test_identity_covers_what_blocks_depend_on(config: Any) -> None:
     plain = identity_of(config, caches()).fingerprint()
     assert identity_of(config, caches()).fingerprint() == plain

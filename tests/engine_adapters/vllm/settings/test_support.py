@@ -20,6 +20,7 @@ FACTS = EngineFacts(
     has_lora=False,
     has_whole_prefills=False,
     tensor_size=1,
+    hidden_size=64,
     pipeline_size=1,
     context_parallel_size=1,
     jumps_positions=True,
@@ -63,11 +64,11 @@ def test_what_is_not_supported_is_off_with_one_sentence(
         (RestoreMode.AUTO, {"has_window": True}, "sliding window"),
         (RestoreMode.HCACHE, {"has_hidden_hooks": False}, "HiddenStatesWorker"),
         (RestoreMode.HCACHE, {"has_lora": True}, "LoRA"),
-        (RestoreMode.HCACHE, {"tensor_size": 2}, "tensor parallelism"),
+        (RestoreMode.HCACHE, {"tensor_size": 3}, "as many parts as there are ranks"),
         (RestoreMode.HCACHE, {"device": "cuda"}, "CUDA graph"),
         (RestoreMode.PIC, {"has_hidden_hooks": False}, "HiddenStatesWorker"),
         (RestoreMode.PIC, {"has_lora": True}, "LoRA"),
-        (RestoreMode.PIC, {"tensor_size": 2}, "tensor parallelism"),
+        (RestoreMode.PIC, {"tensor_size": 3}, "as many parts as there are ranks"),
         (RestoreMode.CAKE, {"jumps_positions": False}, "CakeScheduler"),
         (RestoreMode.AUTO, {"jumps_positions": False}, "CakeScheduler"),
     ],
@@ -87,14 +88,13 @@ def test_what_cannot_stop_requests_links_none() -> None:
     assert supported(RestoreMode.PIC, FACTS).mode is RestoreMode.PIC
 
 
-@pytest.mark.parametrize("tensor_size", [1, 2, 4, 8])
-def test_ranks_store_as_many_layer_inputs_as_there_are(tensor_size: int) -> None:
-    """Bug: 1, 2 and 4 times the bytes of keys and values with 2, 4 and 8 ranks."""
+@pytest.mark.parametrize(("tensor_size", "is_cut"), [(1, True), (2, True), (8, True), (3, False)])
+def test_ranks_project_what_they_can_cut_in_parts(tensor_size: int, is_cut: bool) -> None:
     facts = replace(FACTS, tensor_size=tensor_size)
-    assert projects_hidden(facts) is (tensor_size == 1)
+    assert projects_hidden(facts) is is_cut
     support = supported(RestoreMode.AUTO, facts)
     assert support.mode is RestoreMode.AUTO
-    assert bool(support.reason) is (tensor_size > 1)
+    assert bool(support.reason) is not is_cut
     assert support.reason.count(".") == bool(support.reason)
     assert supported(RestoreMode.AUTO, replace(facts, has_hidden_hooks=False)).reason == ""
 

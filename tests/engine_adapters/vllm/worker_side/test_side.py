@@ -12,9 +12,11 @@ from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.block_span import BlockSpan
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, SaveOrder, StepOrders
 from engine_adapters.vllm.settings.options import AdapterOptions
+from engine_adapters.vllm.worker_side.meetings import Meetings
 from engine_adapters.vllm.worker_side.side import LOGGER, CacheShape, WorkerSide, span_chunks_for
 from kvstored_client import Client, LayerState, StateKind, StateLayout
 from tests.engine_adapters.vllm.engine_client import EngineClient
+from tests.engine_adapters.vllm.worker_side.thread_ranks import ranks_of, together
 from tests.kvstored_client.gate import Gate
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -54,6 +56,7 @@ def side_of(
     kind: StateKind,
     blocks: torch.Tensor | None = None,
     options: AdapterOptions | None = None,
+    meetings: Meetings | None = None,
 ) -> WorkerSide:
     """Closes the client when it is closed; ``blocks`` are the engine's, [4, 4, 256] in float32."""
     side = WorkerSide(
@@ -68,6 +71,7 @@ def side_of(
             open_blocks_max=4,
         ),
         costs=StepCosts(None, step_tokens=64),
+        meetings=meetings,
     )
     side.use_caches({"layer0": torch.zeros(4, 4, 256) if blocks is None else blocks})
     return side
@@ -318,3 +322,40 @@ def test_the_engines_end_during_a_load_ended_a_thread_and_kept_the_region(
     assert held_bytes == [0], "an engine goes on with the same arena"
     wait_until(lambda: set(threading.enumerate()) <= before)
     assert failures == []
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_rank_that_is_off_comes_to_every_meeting(raises: bool) -> None:
+    """The others wait for it."""
+    ranks = ranks_of(2)
+    # Without room for a chunk, or with orders that nobody makes.
+    side = side_of(EngineClient(room_bytes=SMALL_BYTES), StateKind.KV, meetings=Meetings(ranks[0]))
+    others = Meetings(ranks[1])
+    others.open(LOAD.load_id)
+    orders = StepOrders(fingerprint="m", loads=(LOAD,), meetings=(LOAD.load_id,))
+    if raises:
+        orders = replace(orders, loads=None)  # type: ignore[arg-type]
+    failures: list[TypeError] = []
+
+    def begin() -> None:
+        try:
+            side.begin_step(orders)
+        except TypeError as error:
+            failures.append(error)
+
+    together(begin, lambda: others.meet(orders.meetings))
+    assert others.is_parted(LOAD.load_id)
+    assert bool(failures) is raises
+    side.close()
+
+
+def test_meetings_were_part_of_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: computing was taken for slower by what ranks wait for each other."""
+    order: list[str] = []
+    meetings = Meetings(ranks_of(1)[0])
+    side = side_of(EngineClient(room_bytes=LARGE_BYTES), StateKind.KV, meetings=meetings)
+    monkeypatch.setattr(meetings, "meet", lambda load_ids: order.append("meet"))
+    monkeypatch.setattr(side._steps, "begin", lambda: order.append("begin"))
+    side.begin_step(StepOrders(fingerprint="m", meetings=(1,)))
+    assert order == ["meet", "begin"]
+    side.close()
