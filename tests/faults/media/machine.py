@@ -6,8 +6,7 @@ serves other bytes than the model's, and everything else that was acknowledged i
 """
 
 import random
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial, wraps
 
@@ -17,12 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.geometry import ChunkGeometry
 from kvstored.format.identity import ChunkId
-from kvstored.io.device import Device
-from kvstored.io.faults.cache import VolatileCache
-from kvstored.io.faults.calls import FailingCalls
 from kvstored.store.read.plan import Order
 from kvstored.tiers.chunks.requests import PutOutcome
 from tests.faults.media.lab import Start, fresh_lab
+from tests.faults.media.machine_device import MachineDevice
 from tests.faults.media.model import Model
 from tests.faults.media.served import (
     EXTENT_BYTES,
@@ -33,7 +30,6 @@ from tests.faults.media.served import (
     chunk_id,
     quiesce,
 )
-from tests.faults.media.stack import FaultStack
 from tests.support.devices import Wrapping
 from tests.support.stores import NAMESPACE, key
 from tests.support.waiting import PATIENCE_S
@@ -50,28 +46,6 @@ RESTARTS = ("stop", "crash", "put and crash", "crash before any write")
 DICE = st.integers(0, 2**32 - 1)
 SHUT_S = 1.0
 """Of a put while chunks wait at the gates: the header of a slab may wait for them."""
-
-
-class MachineDevice(FailingCalls):
-    """Damaged media, over them a volatile cache, over it failing calls and a gate for chunks."""
-
-    def __init__(self, inner: Device) -> None:
-        self.media = FaultStack(inner)
-        self.cache = VolatileCache(self.media)
-        self.gate = threading.Event()
-        self.gate.set()
-        self.still = threading.RLock()
-        super().__init__(self.cache)
-
-    def writev(self, buffers: Sequence[memoryview], offset: int) -> None:
-        if sum(buffer.nbytes for buffer in buffers) >= EXTENT_BYTES:
-            self.gate.wait(PATIENCE_S)
-        with self.still:
-            super().writev(buffers, offset)
-
-    def flush(self) -> None:
-        with self.still:
-            super().flush()
 
 
 def told(step: Callable[..., None], *, is_listed: bool = True) -> Callable[..., None]:

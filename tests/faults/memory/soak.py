@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kvstored.format.geometry import class_bytes
 from kvstored.tiers.chunks.open_frames import OPEN_SHARE_MAX
@@ -12,6 +13,7 @@ from kvstored_contract.snapshot import SnapshotGeometry
 from tests.faults.memory.load import ARENA_BYTES, PLAIN_LAYOUTS, Load
 from tests.faults.memory.process import ProcessState, settled_state
 from tests.support.daemon import MIB, DaemonProcess, Overrides
+from tests.support.threads import together
 
 THREADS = 4
 CROWD = 16
@@ -130,19 +132,14 @@ def open_tails(daemon: DaemonProcess) -> int:
 def run_phase(loads: list[Load], seconds: float) -> None:
     """Every load on a thread of its own until the time is up; raises what one of them raised."""
     deadline = time.monotonic() + seconds
-    failures: list[BaseException] = []
+    has_failed = threading.Event()
 
     def run(load: Load) -> None:
         try:
-            while time.monotonic() < deadline and not failures:
+            while time.monotonic() < deadline and not has_failed.is_set():
                 load.session(deadline)
-        except BaseException as error:
-            failures.append(error)
+        except BaseException:
+            has_failed.set()
+            raise
 
-    threads = [threading.Thread(target=run, args=(load,)) for load in loads]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    together(*(partial(run, load) for load in loads))

@@ -22,7 +22,8 @@ from engine_adapters.vllm.worker_side.meetings import Meetings
 from kvstored_client import LayerState, Shard, SliceState, StateKind, StateLayout
 from kvstored_client.testing import ServedRead, StoredChunk
 from tests.engine_adapters.vllm.engine_client import EngineClient
-from tests.engine_adapters.vllm.worker_side.thread_ranks import ThreadRanks, ranks_of, together
+from tests.engine_adapters.vllm.worker_side.thread_ranks import ThreadRanks, ranks_of
+from tests.support.threads import together
 from tests.support.waiting import wait_until
 
 RANKS, BLOCK_TOKENS, CHUNK_BLOCKS, CHUNKS, WIDTH = 2, 4, 2, 6, 256

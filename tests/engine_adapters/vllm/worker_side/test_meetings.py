@@ -9,7 +9,8 @@ from torch import Tensor
 from engine_adapters.device_copies.host_copies import OVER
 from engine_adapters.device_copies.landing import Landing
 from engine_adapters.vllm.worker_side.meetings import Join, Meetings, Offer
-from tests.engine_adapters.vllm.worker_side.thread_ranks import ThreadRanks, ranks_of, together
+from tests.engine_adapters.vllm.worker_side.thread_ranks import ThreadRanks, ranks_of
+from tests.support.threads import together
 
 RANKS, LAYERS, CHUNK_TOKENS, WIDTH = 3, 2, 4, 6
 CHUNKS_MAX = 5

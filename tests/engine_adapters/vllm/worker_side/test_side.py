@@ -16,8 +16,9 @@ from engine_adapters.vllm.worker_side.meetings import Meetings
 from engine_adapters.vllm.worker_side.side import LOGGER, CacheShape, WorkerSide, span_chunks_for
 from kvstored_client import Client, LayerState, StateKind, StateLayout
 from tests.engine_adapters.vllm.engine_client import EngineClient
-from tests.engine_adapters.vllm.worker_side.thread_ranks import ranks_of, together
+from tests.engine_adapters.vllm.worker_side.thread_ranks import ranks_of
 from tests.kvstored_client.gate import Gate
+from tests.support.threads import together
 from tests.support.waiting import PATIENCE_S, wait_until
 
 MIB = 1024 * 1024

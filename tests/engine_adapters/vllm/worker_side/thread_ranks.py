@@ -1,7 +1,7 @@
 """Ranks that are threads of one process."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -49,22 +49,3 @@ def ranks_of(count: int, *, patience_s: float = PATIENCE_S) -> list[ThreadRanks]
     said: list[object] = [None] * count
     barrier = threading.Barrier(count, timeout=patience_s)
     return [ThreadRanks(rank, said, barrier) for rank in range(count)]
-
-
-def together(*calls: Callable[[], object]) -> None:
-    """Makes each call on a thread of its own; raises what one of them raised."""
-    failures: list[BaseException] = []
-
-    def run(call: Callable[[], object]) -> None:
-        try:
-            call()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
