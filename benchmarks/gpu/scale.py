@@ -10,6 +10,7 @@ CPU_DIVISOR = 16
 GPU_TESTS = (
     "tests/engine_adapters/device_copies/test_copies.py",
     "tests/engine_adapters/runner/test_bfloat16.py",
+    "tests/engine_adapters/vllm/worker_side/test_captured_forwards.py",
     "tests/system/test_devices.py",
 )
 """Files with tests that are marked ``gpu``."""

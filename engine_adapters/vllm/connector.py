@@ -23,7 +23,7 @@ from vllm.v1.outputs import KVConnectorOutput
 from engine_adapters.restore import load_profile
 from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
 from engine_adapters.vllm.events.change_follower import FollowedStore
-from engine_adapters.vllm.events.router_events import follower_of
+from engine_adapters.vllm.events.router_events import follower_of, group_kind_of
 from engine_adapters.vllm.messages.engine_request import EngineRequest
 from engine_adapters.vllm.messages.orders import StepOrders
 from engine_adapters.vllm.messages.refusal import teller_of
@@ -200,10 +200,12 @@ class KvstoredConnector(KVConnectorBase_V1):
         if self.worker_side is not None:
             self.worker_side.use_caches(kv_caches)
 
-    def use_model(self, model: nn.Module, hooks: LayerHooks) -> None:
-        """The worker class of mode ``hcache`` shows its model."""
-        if self.worker_side is not None:
-            self.worker_side.use_model(model, hooks)
+    def use_model(self, model: nn.Module, hooks: LayerHooks) -> bool:
+        """The worker class of mode ``hcache`` shows its model; whether its inputs are saved."""
+        if self.worker_side is None:
+            return False
+        self.worker_side.use_model(model, hooks)
+        return self._choice.stores_hidden and self._options.saves
 
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
         """Before every step: what is computed from here on is not loaded any more."""
@@ -221,7 +223,9 @@ class KvstoredConnector(KVConnectorBase_V1):
         return False
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Nothing: loads began with the step."""
+        """Loads began with the step; the V2 runner tells here where a captured forward writes."""
+        if self._concerned is not None:
+            self._concerned.note_attention(kwargs.get("attn_metadata"))
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing: no forward depends on a load of the same step."""
@@ -332,15 +336,9 @@ class KvstoredConnector(KVConnectorBase_V1):
                 self._vllm_config,
                 FollowedStore(client=client, layouts=layouts, fingerprint=fingerprint),
                 block_tokens=spec.block_size,
-                group_kind=self._group_kind,
+                group_kind=lambda: group_kind_of(self._kv_cache_manager),
             ),
         )
-
-    def _group_kind(self) -> tuple[str | None, int | None]:
-        """What vLLM's own events say of the group of blocks, where this vLLM says anything."""
-        kinds = getattr(self._kv_cache_manager, "kv_cache_event_metadata", None)
-        kind: tuple[str | None, int | None] = kinds[0] if kinds else (None, None)
-        return kind
 
     def _make_choice(self, *, projects_hidden: bool) -> ModeChoice:
         shape = state_shape(self._vllm_config, self._kv_cache_config)

@@ -20,6 +20,7 @@ NO_CALLER_MEETS = {
     "engine_adapters/runner/restore/layer_loader.py": MEANS,
     "engine_adapters/vllm/blocks/block_filler.py": MEANS,
     "engine_adapters/vllm/blocks/projection_check.py": THREAD,
+    "engine_adapters/vllm/worker_side/staged_forwards.py": THREAD,
     "kvstored/cli/operate/top_command.py": THREAD,
     "kvstored/metrics/page.py": THREAD,
     "engine_adapters/reading/arena_slices.py": MEANS,

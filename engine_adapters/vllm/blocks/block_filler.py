@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from engine_adapters.device_copies.landing import Landing, all_of
-from engine_adapters.vllm.blocks.block_rows import BlockRows
+from engine_adapters.vllm.blocks.block_rows import GatheredRows
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.messages.block_span import BlockCopy
 from kvstored_client import StateKind, StateLayout
@@ -40,7 +40,7 @@ class BlockFiller:
         block_tokens: int,
         dtype: torch.dtype,
         projection: Projection | None = None,
-        rows: BlockRows | None = None,
+        rows: GatheredRows | None = None,
     ) -> None:
         self._blocks = blocks
         self._layout = layout

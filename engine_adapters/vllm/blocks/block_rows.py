@@ -1,11 +1,24 @@
 """Rows of hidden states of blocks that are not complete yet."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+RowWork = Callable[["BlockRows"], None]
+
+
+class GatheredRows(Protocol):
+    """The rows of all forwards so far, maybe not at hand yet."""
+
+    def use(self, work: RowWork) -> None:
+        """Does ``work`` with them, at once or later, by this thread or another."""
+
+    def forget(self, block_ids: Sequence[int]) -> None:
+        """Blocks were filled with something else than what was computed."""
 
 
 @dataclass(slots=True)
@@ -58,6 +71,10 @@ class BlockRows:
             if block is not None and block.filled == self._block_tokens
         ]
         return complete if len(complete) == len(taken) else None
+
+    def use(self, work: RowWork) -> None:
+        """At once."""
+        work(self)
 
     def forget(self, block_ids: Sequence[int]) -> None:
         """Blocks were filled with something else than what was computed."""

@@ -125,9 +125,18 @@ class HiddenLayers:
 
     def _slots(self, forward: Any) -> list[int]:
         """The places in the cache of the rows that run."""
-        first = self._modules[0].self_attn.attn.layer_name
-        slots: list[int] = forward.attn_metadata[first].slot_mapping.tolist()
+        slots: list[int] = self.slots_in(forward.attn_metadata).tolist()
         return slots
+
+    def slots_in(self, attention: Any) -> Tensor:
+        """The same as a tensor of the device, by what a forward says of the attention of layers."""
+        slots: Tensor = attention[self._modules[0].self_attn.attn.layer_name].slot_mapping
+        return slots
+
+    def running_slots(self) -> Tensor | None:
+        """The same of the forward that runs; None where its rows have no places in the cache."""
+        forward = _running_forward()
+        return None if forward is None else self.slots_in(forward.attn_metadata)
 
     def project(self, layer: int, inputs: Tensor, positions: Tensor, slots: Tensor) -> None:
         """Writes keys and values made from a layer's inputs into the cache (HCache, section 3).

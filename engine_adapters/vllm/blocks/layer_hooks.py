@@ -8,6 +8,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
+from engine_adapters.vllm.blocks.staged_inputs import StagedInputs
+
 Take = Callable[[int, Tensor, Tensor | None], None]
 """Gets the number of a layer, its hidden states [row_count, hidden_size], and the residual."""
 
@@ -45,20 +47,36 @@ class LayerHooks:
         self.number = next(number for number in count() if number not in _HOOKS)
         self.take: Take | None = None
         """Gets every input of every layer from now on; None: nobody wants them."""
+        self.staged: StagedInputs | None = None
+        """Where forwards leave all inputs instead: not to be changed once a graph is captured."""
+        self.hold: Callable[[], None] | None = None
+        """Has what is launched next wait until nothing reads ``staged`` any more."""
         _HOOKS[self.number] = self
 
-    def attach(self, layers: list[Any]) -> None:
-        """Hooks ``layer(positions, hidden_states, residual)`` of a model, in its order."""
+    def attach(self, layers: list[Any], *, device: torch.device | None = None) -> None:
+        """Hooks ``layer(positions, hidden_states, residual)`` of a model, in its order.
+
+        ``device`` is the one that it runs on.
+        """
         # One for all: what changes the same tensor keeps its order.
-        marker = torch.zeros(1)
+        marker = torch.zeros(1, device=device)
         for layer, module in enumerate(layers):
             module.register_buffer("kvstored_marker", marker, persistent=False)
             module.register_forward_pre_hook(_hook(self.number, layer), with_kwargs=True)
 
+    def before_forward(self) -> None:
+        """To be called before every forward, also one that computes nothing for anybody."""
+        if self.hold is not None:
+            self.hold()
+
 
 def _hand_out(engine: int, layer: int, hidden: Any, residual: Any) -> None:
     hooks = _HOOKS.get(engine)
-    if hooks is not None and hooks.take is not None:
+    if hooks is None:
+        return
+    if hooks.staged is not None:
+        hooks.staged.write(layer, hidden, residual)
+    elif hooks.take is not None:
         hooks.take(layer, hidden, residual)
 
 

@@ -93,6 +93,13 @@ class RouterEvents:
         )
 
 
+def group_kind_of(kv_cache_manager: Any) -> tuple[str | None, int | None]:
+    """What vLLM's own events say of its group of blocks, where this vLLM says anything."""
+    kinds = getattr(kv_cache_manager, "kv_cache_event_metadata", None)
+    kind: tuple[str | None, int | None] = kinds[0] if kinds else (None, None)
+    return kind
+
+
 def _made(kind: type[Any], **fields: object) -> KVCacheEvent:
     known = kind.__struct_fields__
     return kind(**{name: value for name, value in fields.items() if name in known})

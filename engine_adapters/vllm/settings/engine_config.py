@@ -12,9 +12,14 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec
 
 from engine_adapters.vllm.identity.identity import EngineIdentity
 from engine_adapters.vllm.identity.request_identity import RequestIdentifier
-from engine_adapters.vllm.settings.options import AdapterOptions
+from engine_adapters.vllm.settings.options import AdapterOptions, OptionError, RestoreMode
 from engine_adapters.vllm.settings.state_kinds import StateShape
-from engine_adapters.vllm.settings.support import CAKE_SCHEDULER, HIDDEN_WORKER, EngineFacts
+from engine_adapters.vllm.settings.support import (
+    CAKE_SCHEDULER,
+    HIDDEN_MODES,
+    HIDDEN_WORKER,
+    EngineFacts,
+)
 from engine_adapters.weights_identity import UnknownWeightsError, weights_identity
 from kvstored_client import Shard
 
@@ -175,6 +180,32 @@ def state_shape(vllm_config: Any, kv_cache_config: Any) -> StateShape:
         block_tokens=group.kv_cache_spec.block_size,
         hidden_bytes=model.get_hidden_size() * model.dtype.itemsize // rank_count,
     )
+
+
+def may_save_inputs(vllm_config: Any) -> bool:
+    """Whether a connector that is not there yet may want layer inputs: then they get memory.
+
+    Without a cost profile it wants them where they are smaller than keys and values.
+    """
+    transfer = vllm_config.kv_transfer_config
+    try:
+        options = AdapterOptions.parse(transfer.kv_connector_extra_config) if transfer else None
+    except OptionError:
+        # Of another connector, or the connector refuses it itself.
+        return False
+    if options is None or not options.saves:
+        return False
+    if vllm_config.lora_config is not None or vllm_config.speculative_config is not None:
+        return False
+    if options.mode in (RestoreMode.HCACHE, RestoreMode.AUTO) and not options.cost_profile:
+        model = vllm_config.model_config
+        heads = model.get_num_kv_heads(vllm_config.parallel_config)
+        kv_dtype = getattr(torch, cache_dtype(vllm_config), torch.uint8)
+        kv_bytes = 2 * heads * model.get_head_size() * kv_dtype.itemsize
+        rank_count = vllm_config.parallel_config.tensor_parallel_size
+        hidden_bytes = model.get_hidden_size() * model.dtype.itemsize // rank_count
+        return options.mode is RestoreMode.HCACHE and hidden_bytes < kv_bytes
+    return options.mode in (*HIDDEN_MODES, RestoreMode.AUTO)
 
 
 def _page_bytes(spec: Any) -> int:

@@ -15,9 +15,6 @@ HIDDEN_WORKER = "engine_adapters.vllm.worker.HiddenStatesWorker"
 HIDDEN_MODES = (RestoreMode.HCACHE, RestoreMode.PIC)
 """Modes that ask for layer inputs: ``auto`` takes them where they cost less."""
 ODD_INPUTS = "layer inputs of this model cannot be cut into as many parts as there are ranks"
-GRAPHS = (
-    "layer inputs are taken by Python between two layers, which a captured CUDA graph does not run"
-)
 CAKE_SCHEDULER = "engine_adapters.vllm.scheduler.CakeScheduler"
 """The scheduler class that moves a running request in any model runner, as a user names it."""
 
@@ -138,8 +135,6 @@ def _projects_nothing(facts: EngineFacts) -> str:
         return f"hidden states come from the worker class {HIDDEN_WORKER}, which is not named"
     if facts.has_lora:
         return "layer inputs would be projected with the LoRA weights of another request"
-    if facts.device != "cpu":
-        return GRAPHS
     return ODD_INPUTS if facts.hidden_size % facts.tensor_size else ""
 
 

@@ -3,9 +3,10 @@
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -13,17 +14,22 @@ from torch import Tensor
 from engine_adapters.device_copies.landing import Landing, all_of
 from engine_adapters.reading.section import whole_section
 from engine_adapters.reading.section_reads import placement_of
-from engine_adapters.vllm.blocks.block_rows import BlockRows
+from engine_adapters.vllm.blocks.block_rows import BlockRows, GatheredRows
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
-from engine_adapters.vllm.identity.chunk_keys import rank_key
 from engine_adapters.vllm.messages.orders import SaveOrder
 from engine_adapters.vllm.messages.tally import Tally
 from engine_adapters.vllm.scheduler_side.disconnections import Disconnections
+from engine_adapters.vllm.worker_side.save_pieces import (
+    SavePiece,
+    layers_of,
+    pieces_of,
+    runs_of,
+    with_notes_that_fit,
+)
 from kvstored_client import (
     Ack,
     Client,
-    NewChunk,
     PutOutcome,
     PutReport,
     Reason,
@@ -31,7 +37,6 @@ from kvstored_client import (
     StateKind,
     StateLayout,
 )
-from kvstored_contract.limits import NOTES_BYTES_PER_CALL_MAX
 
 LOGGER = logging.getLogger("vllm.kvstored")
 QUEUED_MAX = 64
@@ -43,14 +48,30 @@ DRAIN_S = 10.0
 """Longest that the end of the engine waits for saves on their way."""
 
 
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """``places`` of the pieces of a snapshot of which all layer inputs lie in the region.
+
+    ``first_rows`` are those of the first of them, by blocks, where it is to be tried.
+    """
+
+    places: tuple[int, ...]
+    first_rows: tuple[Tensor, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Chunks on their way to the arena, to be put."""
+    """Chunks on their way to the arena, to be put.
+
+    ``memory`` is the region's: [layer_count, chunk_count, slice_stride] in bytes. What lay in
+    blocks lies there when ``landing`` is over.
+    """
 
     region: Region
-    chunks: tuple[NewChunk, ...]
+    memory: Tensor
+    pieces: tuple[SavePiece, ...]
     landing: Landing
-    """The region's bytes are those of the chunks when it is over."""
+    filled: "Future[Filled]" = field(default_factory=Future)
 
 
 class SharedTally:
@@ -100,7 +121,7 @@ class Saver:
         *,
         span_chunks: int,
         worker_count: int = 1,
-        rows: BlockRows | None = None,
+        rows: GatheredRows | None = None,
         check: ProjectionCheck | None = None,
         give_up: Callable[[], None] = _nothing,
     ) -> None:
@@ -126,9 +147,9 @@ class Saver:
         if self._is_off:
             self._tally.add("dropped_saves", sum(len(order.chain_keys) for order in orders))
             return
-        pieces = [piece for order in orders for piece in self._complete(order)]
+        pieces = [piece for order in orders for piece in pieces_of(order, self._layout)]
         for first in range(0, len(pieces), self._span_chunks):
-            self._snapshot(pieces[first : first + self._span_chunks])
+            self._take(pieces[first : first + self._span_chunks])
 
     def stop(self) -> None:
         """Takes nothing any more; what was taken is still put."""
@@ -159,91 +180,102 @@ class Saver:
         self._queue.put(None)
         self._thread.join(DRAIN_S)
 
-    def _complete(self, order: SaveOrder) -> list["_Piece"]:
-        """The chunks of an order of which every state is at hand."""
-        pieces = _pieces(order, self._layout)
-        if self._rows is None:
-            return pieces
-        complete = []
-        for piece in pieces:
-            rows = self._rows.take(piece.block_ids)
-            if rows is None:
-                self._tally.add("dropped_saves", 1)
-            else:
-                complete.append(replace(piece, rows=torch.cat(rows, dim=1)))
-        return complete
-
-    def _snapshot(self, pieces: Sequence["_Piece"]) -> None:
+    def _take(self, pieces: Sequence[SavePiece]) -> None:
+        """Begins to copy what lies in blocks, and has layer inputs copied."""
         # No session, no call: connecting could block, and belongs to the thread.
         section, region = whole_section(self._layout), None
-        if self._client.epoch and self._queue.qsize() < QUEUED_MAX:
+        if self._client.epoch and self._queue.qsize() < QUEUED_MAX and not self._is_off:
             region = self._client.allocate(section.region_bytes(len(pieces)), connects=False)
         if region is None:
+            self._forget(pieces)
             self._tally.add("dropped_saves", len(pieces))
             return
         memory = region.tensor(
             torch.uint8, (section.layer_count, len(pieces), section.slice_stride)
         )
-
-        def slices_of(layer: int) -> Tensor:
-            return memory[layer, :, : self._layout.slice_bytes(layer)]
-
         landings: list[Landing] = []
-        is_kept = not self._is_off
         try:
-            for layer in range(self._layout.layer_count):
-                landings += self._take(layer, pieces, slices_of(layer))
+            for layer in layers_of(self._layout, StateKind.KV):
+                ids = [block for piece in pieces for block in piece.block_ids]
+                slices = memory[layer, :, : self._layout.slice_bytes(layer)]
+                landings.append(self._blocks.gather(layer, ids, slices))
         except torch.OutOfMemoryError as error:
             LOGGER.warning("kvstored: a save is dropped: %s", error)
-            is_kept = False
-        landing = all_of(landings)
-        if not (is_kept and self._passes(slices_of, pieces[0], landing)):
-            # The region is free when the copies are over, however they ended.
-            with suppress(Exception):
-                landing.wait()
-            region.release()
-            self._tally.add("dropped_saves", len(pieces))
+            self._forget(pieces)
+            self._drop(region, all_of(landings), len(pieces))
             return
-        self._queue.put(
-            Snapshot(
-                region=region,
-                chunks=with_notes_that_fit([piece.chunk for piece in pieces]),
-                landing=landing,
-            )
+        snapshot = Snapshot(
+            region=region, memory=memory, pieces=tuple(pieces), landing=all_of(landings)
         )
+        self._fill(snapshot)
+        if self._passes(snapshot):
+            self._queue.put(snapshot)
+        else:
+            self._drop(region, snapshot.landing, len(snapshot.filled.result().places))
 
-    def _take(self, layer: int, pieces: Sequence["_Piece"], slices: Tensor) -> Iterator[Landing]:
-        """Begins to copy the states of a layer."""
-        if self._layout.layers[layer].kind is StateKind.KV:
-            ids = [block for piece in pieces for block in piece.block_ids]
-            yield self._blocks.gather(layer, ids, slices)
-            return
-        place = self._place_of(layer)
-        for target, piece in zip(slices, pieces, strict=True):
-            rows = piece.inputs(place)[:, self._columns(layer)].contiguous()
-            yield self._blocks.copies.fetch((rows.view(-1),), target)
+    def _forget(self, pieces: Sequence[SavePiece]) -> None:
+        """Their rows would take the place of others."""
+        if self._rows is not None:
+            self._rows.forget([block for piece in pieces for block in piece.block_ids])
 
-    def _place_of(self, layer: int) -> int:
-        """Which of the gathered layers it is."""
-        kinds = [state.kind for state in self._layout.layers[:layer]]
-        return kinds.count(StateKind.HIDDEN)
-
-    def _columns(self, layer: int) -> slice:
-        """The bytes of a layer input that this rank stores (HCache, section 5)."""
-        token_bytes = self._layout.layers[layer].token_bytes
-        first = self._layout.shard.tensor_rank * token_bytes
-        return slice(first, first + token_bytes)
-
-    def _passes(
-        self, slices_of: Callable[[int], Tensor], first: "_Piece", landing: Landing
-    ) -> bool:
-        """Whether what is stored can be restored: the first chunk of all is tried."""
-        check, self._check = self._check, None
-        if check is None:
-            return True
-        try:
+    def _drop(self, region: Region, landing: Landing, chunk_count: int) -> None:
+        """The region is free when the copies are over, however they ended."""
+        with suppress(Exception):
             landing.wait()
-            check.compare(self._whole(slices_of, first), first.index, first.block_ids)
+        region.release()
+        self._tally.add("dropped_saves", chunk_count)
+
+    def _fill(self, snapshot: Snapshot) -> None:
+        """Has the gathered layer inputs copied of the pieces that are complete."""
+        if self._rows is None:
+            snapshot.filled.set_result(Filled(tuple(range(len(snapshot.pieces)))))
+            return
+        is_tried = self._check is not None
+
+        def fill(rows: BlockRows) -> None:
+            places: list[int] = []
+            first_rows: tuple[Tensor, ...] = ()
+            try:
+                for place, piece in enumerate(snapshot.pieces):
+                    blocks = rows.take(piece.block_ids)
+                    if blocks is None:
+                        continue
+                    self._copy_inputs(blocks, snapshot.memory[:, place])
+                    if is_tried and not places:
+                        first_rows = tuple(blocks)
+                    places.append(place)
+            finally:
+                self._tally.add("dropped_saves", len(snapshot.pieces) - len(places))
+                snapshot.filled.set_result(Filled(tuple(places), first_rows))
+
+        self._rows.use(fill)
+
+    def _copy_inputs(self, blocks: Sequence[Tensor], memory: Tensor) -> None:
+        """Copies this rank's columns of ``blocks``, each [layer_count, block_tokens, width]."""
+        for number, layer in enumerate(layers_of(self._layout, StateKind.HIDDEN)):
+            token_bytes = self._layout.layers[layer].token_bytes
+            # The bytes of a layer input that this rank stores (HCache, section 5).
+            first_byte = self._layout.shard.tensor_rank * token_bytes
+            rows = memory[layer, : self._layout.slice_bytes(layer)].view(-1, token_bytes)
+            first = 0
+            for block in blocks:
+                inputs = block[number].view(torch.uint8)
+                stop = first + len(inputs)
+                rows[first:stop] = inputs[:, first_byte : first_byte + token_bytes]
+                first = stop
+
+    def _passes(self, snapshot: Snapshot) -> bool:
+        """Whether what is stored can be restored: the first chunk of all is tried."""
+        if self._check is None:
+            return True
+        filled = snapshot.filled.result()
+        if not filled.places:
+            return True
+        check, self._check = self._check, None
+        first = snapshot.pieces[filled.places[0]]
+        try:
+            snapshot.landing.wait()
+            check.compare(self._whole(snapshot, filled), first.index, first.block_ids)
         except Exception as error:
             # Whatever a model of another kind raises: nothing of it may be stored.
             self._is_off = True
@@ -255,19 +287,19 @@ class Saver:
             )
         return not self._is_off
 
-    def _whole(
-        self, slices_of: Callable[[int], Tensor], first: "_Piece"
-    ) -> Callable[[int], Tensor]:
-        """The slices of a chunk, with whole layer inputs where this rank stores columns of them."""
-        if self._layout.shard.tensor_size == 1:
-            return slices_of
+    def _whole(self, snapshot: Snapshot, filled: Filled) -> Callable[[int], Tensor]:
+        """The slices of the first chunk, with whole layer inputs where ranks store columns."""
+        hidden = layers_of(self._layout, StateKind.HIDDEN)
 
-        def whole_of(layer: int) -> Tensor:
-            if self._layout.layers[layer].kind is StateKind.KV:
-                return slices_of(layer)
-            return first.inputs(self._place_of(layer)).reshape(1, -1)
+        def slices_of(layer: int) -> Tensor:
+            if self._layout.shard.tensor_size > 1 and layer in hidden:
+                number = hidden.index(layer)
+                inputs = torch.cat([block[number] for block in filled.first_rows])
+                return inputs.view(torch.uint8).reshape(1, -1)
+            slice_bytes = self._layout.slice_bytes(layer)
+            return snapshot.memory[layer, filled.places[0] :, :slice_bytes]
 
-        return whole_of
+        return slices_of
 
     def _pin(self) -> None:
         """Once for each session, of which every one has memory of its own."""
@@ -293,10 +325,12 @@ class Saver:
                 self._put(snapshot)
             except Exception:
                 LOGGER.exception("kvstored: a save failed and is dropped")
-                self._tally.add("dropped_saves", len(snapshot.chunks))
+                self._tally.add("dropped_saves", len(snapshot.filled.result().places))
             finally:
                 snapshot.region.release()
                 self._queue.task_done()
+                # The memory of a session that ended is not kept until the next save.
+                del snapshot
 
     def _count_disconnections(self) -> None:
         for name, count in self._disconnections.take().items():
@@ -304,10 +338,24 @@ class Saver:
 
     def _put(self, snapshot: Snapshot) -> None:
         snapshot.landing.wait()
+        for run in runs_of(snapshot.filled.result().places):
+            try:
+                self._put_run(snapshot, run)
+            except Exception:
+                LOGGER.exception("kvstored: a save failed and is dropped")
+                self._tally.add("dropped_saves", len(run))
+
+    def _put_run(self, snapshot: Snapshot, places: range) -> None:
+        section = whole_section(self._layout)
         report: PutReport = self._client.put(
             self._layout,
-            snapshot.chunks,
-            placement_of(whole_section(self._layout), snapshot.region, 0, len(snapshot.chunks)),
+            with_notes_that_fit([snapshot.pieces[place].chunk for place in places]),
+            placement_of(
+                section,
+                snapshot.region,
+                places.start * section.slice_stride,
+                len(snapshot.pieces),
+            ),
             ack=Ack.STAGED,
             timeout_ms=PUT_TIMEOUT_MS,
         )
@@ -327,49 +375,3 @@ class Saver:
                 reason.name if reason else "the daemon did not answer",
             )
         self._told_reasons |= reasons
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """Chunk ``index`` of its request.
-
-    ``rows`` are its layer inputs [layer_count, chunk_tokens, width].
-    """
-
-    index: int
-    chunk: NewChunk
-    block_ids: tuple[int, ...]
-    rows: Tensor | None = None
-
-    def inputs(self, place: int) -> Tensor:
-        """Of one of the gathered layers, as bytes [chunk_tokens, row_bytes]."""
-        assert self.rows is not None, "only complete chunks are taken"
-        return self.rows[place].view(torch.uint8)
-
-
-def _pieces(order: SaveOrder, layout: StateLayout) -> list[_Piece]:
-    blocks = len(order.block_ids) // len(order.chain_keys)
-    parents = (order.parent_key, *order.chain_keys)
-    return [
-        _Piece(
-            index=order.first_chunk + index,
-            chunk=NewChunk(
-                key=rank_key(key, layout.layout_id),
-                parent_key=rank_key(parent, layout.layout_id) if parent else b"",
-                token_count=layout.chunk_tokens,
-                stripe=order.first_chunk + index,
-                note=order.notes[index] if order.notes else b"",
-            ),
-            block_ids=order.block_ids[index * blocks : (index + 1) * blocks],
-        )
-        for index, (key, parent) in enumerate(zip(order.chain_keys, parents, strict=False))
-    ]
-
-
-def with_notes_that_fit(chunks: Sequence[NewChunk]) -> tuple[NewChunk, ...]:
-    """The chunks of one put, those in front with their notes: as many as one call takes."""
-    left_bytes, fitting = NOTES_BYTES_PER_CALL_MAX, []
-    for chunk in chunks:
-        left_bytes -= len(chunk.note)
-        fitting.append(chunk if left_bytes >= 0 else replace(chunk, note=b""))
-    return tuple(fitting)

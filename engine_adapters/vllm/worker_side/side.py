@@ -14,17 +14,19 @@ from engine_adapters.reading.section import whole_section
 from engine_adapters.restore import LoadClock, StepCosts
 from engine_adapters.vllm.blocks.block_filler import PROJECTED_CHUNKS_MAX, BlockFiller, Projection
 from engine_adapters.vllm.blocks.block_layout import BlockShapeError
-from engine_adapters.vllm.blocks.block_rows import BlockRows
-from engine_adapters.vllm.blocks.decoder_layers import LayerShapeError, decoder_layers
+from engine_adapters.vllm.blocks.block_rows import GatheredRows
+from engine_adapters.vllm.blocks.decoder_layers import LayerShapeError
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
 from engine_adapters.vllm.blocks.projection_check import ProjectionCheck
 from engine_adapters.vllm.messages.orders import LoadEnd, LoadOrder, StepOrders, WorkerReport
 from engine_adapters.vllm.settings.options import AdapterOptions
 from engine_adapters.vllm.worker_side.between_forwards import BetweenForwards
+from engine_adapters.vllm.worker_side.layer_inputs import LayerInputs
 from engine_adapters.vllm.worker_side.load_job import LoadPlace
 from engine_adapters.vllm.worker_side.loader import Loader
 from engine_adapters.vllm.worker_side.meetings import Meetings
+from engine_adapters.vllm.worker_side.save_pieces import layers_of
 from engine_adapters.vllm.worker_side.saver import Saver
 from engine_adapters.vllm.worker_side.step_timer import StepTimer
 from engine_adapters.vllm.worker_side.thread_cores import unbound_threads
@@ -70,7 +72,7 @@ class WorkerSide:
         self._layout_of = layout_of
         self._shape = shape
         self._steps = StepTimer(costs)
-        self._hooked: tuple[nn.Module, LayerHooks] | None = None
+        self._inputs: LayerInputs | None = None
         self._between = BetweenForwards()
         self._meetings = meetings
         self._blocks: KvBlocks | None = None
@@ -103,7 +105,7 @@ class WorkerSide:
 
     def use_model(self, model: nn.Module, hooks: LayerHooks) -> None:
         """The engine has loaded its model, of which layer inputs are to be saved."""
-        self._hooked = model, hooks
+        self._inputs = LayerInputs(model, hooks)
 
     def begin_step(self, orders: StepOrders) -> None:
         """Takes the orders of a step, before anything of it is computed."""
@@ -115,6 +117,8 @@ class WorkerSide:
             # Whatever happened here, the other ranks wait for this one.
             if self._meetings is not None and orders.meetings:
                 self._meetings.meet(orders.meetings)
+        if self._inputs is not None:
+            self._inputs.begin_forward()
         if is_open:
             self._steps.begin()
 
@@ -135,12 +139,19 @@ class WorkerSide:
             self._loader.claim(load_id, chunk_count)
         return True
 
+    def note_attention(self, attention: object) -> None:
+        """What vLLM says of the attention of each layer, where it says it outside of a forward."""
+        if self._inputs is not None:
+            self._inputs.note_attention(attention)
+
     def end_forward(self, orders: StepOrders, *, has_failed: bool = False) -> None:
         """The step is computed: its complete chunks are copied.
 
         Where it has failed nothing is saved from here on: its blocks hold anything, and so may
         what later steps compute from them.
         """
+        if self._inputs is not None:
+            self._inputs.end_forward(has_failed=has_failed, is_idle=orders.is_idle)
         if has_failed:
             self._steps.forget()
             self._stop_saving()
@@ -184,7 +195,8 @@ class WorkerSide:
         refusals = self._new_refusal(self._loader.rank)
         # A worker that was refused is asked until it has said that it no longer is.
         is_idle = self._loader.is_settled and self._saver.is_settled
-        self.is_settled = is_idle and not self._told_refusal
+        are_staged = self._inputs is not None and self._inputs.are_staged
+        self.is_settled = is_idle and not self._told_refusal and not are_staged
         if not (progress or ends or refusals):
             return NOTHING
         return WorkerReport(progress=progress, ends=ends, refusals=refusals)
@@ -211,6 +223,8 @@ class WorkerSide:
             self._loader.close()
         if self._saver is not None:
             self._saver.drain()
+        if self._inputs is not None:
+            self._inputs.close()
         try:
             if self._blocks is not None:
                 self._blocks.copies.pin(None)
@@ -231,8 +245,8 @@ class WorkerSide:
             self._saver.stop()
 
     def _take_no_inputs(self) -> None:
-        if self._hooked is not None:
-            self._hooked[1].take = None
+        if self._inputs is not None:
+            self._inputs.stop()
 
     def _open(self, fingerprint: str) -> bool:
         if self._blocks is None:
@@ -259,7 +273,7 @@ class WorkerSide:
             self._blocks = None
             return False
         try:
-            rows, projection = self._hook(layout)
+            projection = self._hook(layout)
         except LayerShapeError as error:
             LOGGER.warning(
                 "kvstored is off in this worker: %s, so hidden states cannot be saved; use mode "
@@ -274,14 +288,14 @@ class WorkerSide:
             block_tokens=self._shape.block_tokens,
             dtype=self._shape.dtype,
             projection=projection,
-            rows=rows,
+            rows=self._rows,
         )
         meetings = self._meetings if filler.needs_engine else None
         if meetings is not None and not self._prepare(meetings, layout):
             self._blocks = None
             return False
         with unbound_threads():
-            self._start_threads(layout, filler, rows, span_chunks, meetings)
+            self._start_threads(layout, filler, span_chunks, meetings)
         return True
 
     def _prepare(self, meetings: Meetings, layout: StateLayout) -> bool:
@@ -305,7 +319,6 @@ class WorkerSide:
         self,
         layout: StateLayout,
         filler: BlockFiller,
-        rows: BlockRows | None,
         span_chunks: int,
         meetings: Meetings | None,
     ) -> None:
@@ -316,7 +329,7 @@ class WorkerSide:
             self._blocks,
             span_chunks=span_chunks,
             worker_count=layout.shard.tensor_size,
-            rows=rows,
+            rows=self._rows,
             check=ProjectionCheck(self._blocks, filler, layout) if filler.needs_engine else None,
             give_up=self._take_no_inputs,
         )
@@ -337,28 +350,30 @@ class WorkerSide:
             )
         )
 
-    def _hook(self, layout: StateLayout) -> tuple[BlockRows | None, Projection | None]:
-        """Where layer inputs are gathered, and what makes keys and values of them."""
-        hidden = [
-            layer for layer, state in enumerate(layout.layers) if state.kind is StateKind.HIDDEN
-        ]
+    @property
+    def _rows(self) -> GatheredRows | None:
+        return None if self._inputs is None else self._inputs.rows
+
+    def _hook(self, layout: StateLayout) -> Projection | None:
+        """What makes keys and values of layer inputs, which are gathered from here on."""
+        hidden = layers_of(layout, StateKind.HIDDEN)
         if not hidden:
-            return None, None
-        if self._hooked is None:
+            return None
+        if self._inputs is None:
             # Some other connector stands between the worker and this one.
             raise LayerShapeError("the worker does not show its model")
-        model, hooks = self._hooked
-        decoder_layers(model)
-        from engine_adapters.vllm.blocks.hidden_layers import HiddenLayers
-
-        layers = HiddenLayers(model, hidden)
-        if not self._options.saves:
-            return None, layers
-        rows = BlockRows(
-            capacity=self._shape.open_blocks_max, block_tokens=self._shape.block_tokens
-        )
-        layers.hand_out(hooks, rows.add, rows.clear)
-        return rows, layers
+        assert self._blocks is not None
+        projection = self._inputs.project(hidden)
+        if self._options.saves:
+            with unbound_threads():
+                self._inputs.gather(
+                    hidden,
+                    device=self._blocks.device,
+                    copies=self._blocks.copies,
+                    capacity=self._shape.open_blocks_max,
+                    block_tokens=self._shape.block_tokens,
+                )
+        return projection
 
 
 def span_chunks_for(chunk_bytes: int, *, room_bytes: int, span_bytes: int) -> int:

@@ -17,6 +17,11 @@ class BreakableChild(EngineChild):
     """The verbs of tests."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
+        if arguments.pop("stages_inputs", False):
+            # As on a GPU.
+            from engine_adapters.vllm import worker
+
+            worker.STAGES_INPUTS = True
         super().__init__(arguments)
         self._reached = threading.Event()
         self._regions: list[Any] = []
@@ -161,6 +166,11 @@ class BreakableChild(EngineChild):
     def late_copies(self) -> int:
         """How many there were."""
         return int(self.worker_side._blocks.copies.made_count)
+
+    def staged(self) -> bool:
+        """Whether layer inputs come from memory that forwards put them into."""
+        inputs = self.worker_side._inputs
+        return inputs is not None and bool(inputs.are_staged)
 
     def until_load_ends(self) -> bool:
         """The next load has all the time that it needs before anything is computed."""

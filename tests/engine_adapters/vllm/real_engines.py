@@ -11,5 +11,6 @@ REAL_ENGINES = (
     "test_engine_pic",
     "test_engine_prefix",
     "test_engine_server",
+    "test_engine_staged",
     "test_engine_tier",
 )

@@ -17,6 +17,7 @@ from tests.support.daemon import DaemonProcess
 pytestmark = pytest.mark.timeout(900)
 """Three engines start and two of them compile in one test."""
 
+CHILD = "tests.engine_adapters.vllm.engine_child"
 LAYERS = 2
 """Fewer than other tests have: compiling takes a second for each kernel."""
 PROMPT_TOKENS = 330
@@ -55,12 +56,15 @@ def test_layer_inputs_are_taken_of_a_compiled_model(
 
     with compiled("prefix"):
         assert (tmp_path / "torch_compile_cache").exists()
-    # The last one finds a compiled model of both kinds.
-    for prompt, answer in zip(PROMPTS, expected, strict=True):
-        with compiled("hcache", worker_cls=HIDDEN_WORKER) as engine:
+    # The last one finds a compiled model of both kinds, and takes inputs as on a GPU.
+    for prompt, answer, is_staged in zip(PROMPTS, expected, (False, True), strict=True):
+        with compiled(
+            "hcache", worker_cls=HIDDEN_WORKER, module=CHILD, stages_inputs=is_staged
+        ) as engine:
             assert engine.ask("reconnect")
             for _ in range(2):
                 assert engine.tokens(prompt) == answer
                 assert engine.ask("settle")
+            assert engine.ask("staged") is is_staged
             assert engine.counted("projected_tokens") == STORED
             assert engine.counted("dropped_saves") == 0

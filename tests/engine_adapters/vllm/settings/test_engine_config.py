@@ -37,6 +37,7 @@ from engine_adapters.vllm.settings.engine_config import (
     facts_of,
     identifier_of,
     identity_of,
+    may_save_inputs,
     open_blocks_max,
     state_shape,
 )
@@ -328,3 +329,32 @@ def test_model_that_needs_its_whole_prompt_at_once_is_off(
     found, reason = mode_of(config, caches(), RestoreMode.PREFIX)
     assert found == mode
     assert ("as a whole" in reason) == (mode == "off")
+
+
+@pytest.mark.parametrize(
+    ("options", "heads", "may"),
+    [
+        ({"mode": "hcache"}, 4, True),
+        ({"mode": "hcache"}, 1, False),
+        ({"mode": "hcache", "cost_profile": "costs.json"}, 1, True),
+        ({"mode": "auto"}, 4, False),
+        ({"mode": "auto", "cost_profile": "costs.json"}, 4, True),
+        ({"mode": "pic"}, 1, True),
+        ({"mode": "pic", "saves": False}, 1, False),
+        ({"mode": "prefix"}, 4, False),
+        ({"spec_name": "of another connector"}, 4, False),
+        (None, 4, False),
+    ],
+)
+def test_layer_inputs_get_memory_only_where_they_may_be_saved(
+    config: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, object] | None,
+    heads: int,
+    may: bool,
+) -> None:
+    """Without grouped heads they are smaller than keys and values."""
+    transfer = None if options is None else SimpleNamespace(kv_connector_extra_config=options)
+    config.kv_transfer_config = transfer
+    monkeypatch.setattr(type(config.model_config), "get_num_kv_heads", lambda *_: heads)
+    assert may_save_inputs(config) is may

@@ -65,7 +65,6 @@ def test_what_is_not_supported_is_off_with_one_sentence(
         (RestoreMode.HCACHE, {"has_hidden_hooks": False}, "HiddenStatesWorker"),
         (RestoreMode.HCACHE, {"has_lora": True}, "LoRA"),
         (RestoreMode.HCACHE, {"tensor_size": 3}, "as many parts as there are ranks"),
-        (RestoreMode.HCACHE, {"device": "cuda"}, "CUDA graph"),
         (RestoreMode.PIC, {"has_hidden_hooks": False}, "HiddenStatesWorker"),
         (RestoreMode.PIC, {"has_lora": True}, "LoRA"),
         (RestoreMode.PIC, {"tensor_size": 3}, "as many parts as there are ranks"),
@@ -99,12 +98,13 @@ def test_ranks_project_what_they_can_cut_in_parts(tensor_size: int, is_cut: bool
     assert supported(RestoreMode.AUTO, replace(facts, has_hidden_hooks=False)).reason == ""
 
 
-@pytest.mark.parametrize("mode", [RestoreMode.PREFIX, RestoreMode.CAKE, RestoreMode.AUTO])
-def test_gpu_gets_what_stores_keys_and_values(mode: RestoreMode) -> None:
+@pytest.mark.parametrize("mode", RestoreMode)
+def test_gpu_gets_what_it_asks_for(mode: RestoreMode) -> None:
     """Bug: the connector was off on all engines but those on CPUs."""
-    support = supported(mode, replace(FACTS, device="cuda"))
-    assert support.mode is mode
-    assert ("CUDA graph" in support.reason) is (mode is RestoreMode.AUTO)
+    facts = replace(FACTS, device="cuda")
+    assert supported(mode, facts).mode is mode
+    assert supported(mode, facts).reason == ""
+    assert projects_hidden(facts)
 
 
 @pytest.mark.parametrize(("device", "is_said"), [("cpu", False), ("cuda", True), ("xpu", False)])
@@ -120,7 +120,6 @@ def test_device_that_no_engine_has_run_on_is_named(device: str, is_said: bool) -
     [
         replace(FACTS, has_lora=True),
         replace(FACTS, has_hidden_hooks=False),
-        replace(FACTS, device="cuda"),
     ],
 )
 def test_engines_that_project_nothing(facts: EngineFacts) -> None:

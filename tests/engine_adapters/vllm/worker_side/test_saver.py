@@ -12,7 +12,8 @@ from engine_adapters.reading.section import whole_section
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.messages.orders import SaveOrder
 from engine_adapters.vllm.worker_side import saver as saver_module
-from engine_adapters.vllm.worker_side.saver import Saver, with_notes_that_fit
+from engine_adapters.vllm.worker_side.save_pieces import with_notes_that_fit
+from engine_adapters.vllm.worker_side.saver import Saver
 from kvstored_client import Client, LayerState, NewChunk, Reason, StateKind, StateLayout
 from kvstored_client.testing import CallName
 from kvstored_contract.limits import NOTE_BYTES_MAX, NOTES_BYTES_PER_CALL_MAX
