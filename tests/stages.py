@@ -27,7 +27,9 @@ from tests.support.pure_tests import pure_test_files
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
-WORKERS = 2
+CORES = 2
+LAB_WORKERS = 3
+"""Labs wait for disks and for processes that start or end: a third one computes meanwhile."""
 LONG_TIMEOUT_S = 3600
 VLLM_PYTHON = ".venv-vllm/bin/python"
 VLLM_TESTS = "tests/engine_adapters/vllm"
@@ -83,23 +85,24 @@ def costs_of(name: str) -> Path:
     return ROOT / COSTS / f"{name}.jsonl"
 
 
-def two_workers(name: str, does: str, *arguments: str) -> Stage:
-    """A stage of tests in two processes, of which tests of one group share one."""
-    return tests(name, does, "-n", str(WORKERS), "--dist", "loadgroup", *arguments)
+def shared_out(name: str, does: str, *arguments: str, worker_count: int = CORES) -> Stage:
+    """A stage of tests in several processes, of which tests of one group share one."""
+    return tests(name, does, "-n", str(worker_count), "--dist", "loadgroup", *arguments)
 
 
 def steps(suite: Suite) -> list[Step]:
     """The steps of a suite, in order."""
     if suite is Suite.TEST:
         return test_steps()
-    marker, does, more = {
-        Suite.LABS: (QUICK, "labs at the size of every submission", ()),
-        Suite.LONG: (LONG, "labs at their largest size", ("--timeout", str(LONG_TIMEOUT_S))),
+    long = ("--timeout", str(LONG_TIMEOUT_S))
+    marker, does, worker_count, more = {
+        Suite.LABS: (QUICK, "labs at the size of every submission", LAB_WORKERS, ()),
+        Suite.LONG: (LONG, "labs at their largest size", CORES, long),
     }[suite]
     beside = ("-m", f"{marker} and not alone and not vllm", *more, *lab_files())
     alone = ("-m", f"{marker} and alone and not vllm", *more, *alone_files())
     labs: list[Step] = [
-        (two_workers(suite, does, *beside),),
+        (shared_out(suite, does, *beside, worker_count=worker_count),),
         (tests(f"{suite}-alone", "labs that nothing may run beside", *alone),),
     ]
     # The other sizes of labs with real engines are in ``make test-vllm``.
@@ -135,7 +138,7 @@ def test_steps() -> list[Step]:
             Stage("types", "types of products and tests", tool("mypy")),
             tests("tidy", "how the repository is written", "-m", SMALL, *TIDY),
             tests("pure", "pure parts, every branch of them", "-m", SMALL, *pure, "--cov"),
-            two_workers(
+            shared_out(
                 "tests",
                 "behaviour, and each lab that has a smallest size",
                 *("-m", SMALL),
@@ -148,7 +151,7 @@ def test_steps() -> list[Step]:
 
 def announce(suite: Suite, plan: Sequence[Step]) -> None:
     """Says what will be done."""
-    say(f"{suite}: {len(plan)} steps on {WORKERS} cores")
+    say(f"{suite}: {len(plan)} steps on {CORES} cores")
     for number, step in enumerate(plan, 1):
         for stage in step:
             say(f"  {number}. {stage.name}: {stage.does}")
