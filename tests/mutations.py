@@ -1,4 +1,4 @@
-"""Breaks sixteen promises on purpose and shows which test of ``make test`` fails for each.
+"""Breaks eighteen promises on purpose and shows which test of ``make test`` fails for each.
 
 ``python -m tests.mutations [NAME ...]`` copies the committed tree, changes one place in the copy,
 runs the tests that ``make test`` has in the folders of that place, and prints the first that
@@ -85,8 +85,22 @@ MUTATIONS = (
     Mutation(
         "copies to a device: a save is put before its copy is over",
         "engine_adapters/vllm/worker_side/saver.py",
-        "        snapshot.landing.wait()\n        report",
-        "        report",
+        "        snapshot.landing.wait()\n        for run",
+        "        for run",
+        ("tests/engine_adapters/vllm",),
+    ),
+    Mutation(
+        "copies to a device: a forward overwrites layer inputs that are copied",
+        "engine_adapters/vllm/worker_side/staged_forwards.py",
+        "        self._landing.hold_engine()\n",
+        "        self._slots = None\n",
+        ("tests/engine_adapters/vllm",),
+    ),
+    Mutation(
+        "copies to a device: a forward that was missed leaves older rows",
+        "engine_adapters/vllm/worker_side/staged_forwards.py",
+        "    def _miss(self, why: str) -> None:\n        self._rows.use(BlockRows.clear)\n",
+        "    def _miss(self, why: str) -> None:\n",
         ("tests/engine_adapters/vllm",),
     ),
     Mutation(
