@@ -268,19 +268,19 @@ def test_a_load_of_a_slow_store_ran_into_its_time_out_though_steps_are_fast() ->
     side.begin_step(prefill)
     side.end_forward(prefill)
     side.begin_step(StepOrders(fingerprint="m", loads=(LOAD,)))
-    wait_until(lambda: bool(client.store.reads))
-    (read,) = client.store.reads
     ended: list[LoadEnd] = []
 
     def has_ended() -> bool:
         ended.extend(side.take_report().ends)
         return bool(ended)
 
+    # On a busy machine the load is given up before it has asked for anything.
     wait_until(has_ended)
     assert [end.lost_chunks for end in ended] == [(0,)]
     assert side.take_bad_blocks() == {0, 1}
     assert side.take_finished(is_idle=False) == {"a"}
-    read.finish()
+    for read in client.store.reads:
+        read.finish()
     side.close()
 
 
