@@ -96,15 +96,19 @@ class DaemonView:
         return await self._answer(asked) or ()
 
     async def _answer(self, asked: Future[AnswerT]) -> AnswerT | None:
+        """What the daemon's loop says; None where it ends before it has run the call.
+
+        Not by asyncio.wait_for: up to Python 3.11 that loses a cancellation of this task which
+        comes together with the answer.
+        """
+        answer = asyncio.wrap_future(asked)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(asked), SNAPSHOT_TIMEOUT_S)
-        except TimeoutError as error:
-            raise SilentError from error
-        except asyncio.CancelledError:
-            # The daemon has begun to stop, unless it is this call that ends.
-            if self.phase is Phase.DRAINING:
-                return None
-            raise
+            await asyncio.wait([answer], timeout=SNAPSHOT_TIMEOUT_S)
+            if not answer.done():
+                raise SilentError
+        finally:
+            answer.cancel()
+        return None if answer.cancelled() else answer.result()
 
 
 async def _nothing() -> None:

@@ -61,4 +61,5 @@ async def test_a_c_library_that_keeps_its_heaps_is_left_alone(
 ) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(return_free_memory(interval_s=0.001), timeout=0.1)
+        async with asyncio.timeout(0.1):
+            await return_free_memory(interval_s=0.001)

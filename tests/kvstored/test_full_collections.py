@@ -23,7 +23,8 @@ def free_tuples(capfd: pytest.CaptureFixture[str]) -> int:
 
 async def collected() -> None:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(collect_all(interval_s=0.001), timeout=0.5)
+        async with asyncio.timeout(0.5):
+            await collect_all(interval_s=0.001)
 
 
 def test_free_tuples_of_a_length_grew_until_there_were_two_thousand(

@@ -112,7 +112,8 @@ async def test_a_cancelled_task_leaves_no_waiter() -> None:
     board = Board()
     signal = AioSignal(board.presence)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(signal.wait(lambda: board.settled(0), far()), 0.01)
+        async with asyncio.timeout(0.01):
+            await signal.wait(lambda: board.settled(0), far())
     assert not signal._waiting
     signal.close()
     board.peer.close()

@@ -59,7 +59,8 @@ async def drain(service: Service, limit_s: float) -> None:
     service.admission.drain(empty.set)
     LOGGER.info("stopping; %d requests have %g s to end", service.admission.count, limit_s)
     try:
-        await asyncio.wait_for(empty.wait(), limit_s)
+        async with asyncio.timeout(limit_s):
+            await empty.wait()
     except TimeoutError:
         LOGGER.warning("%d requests did not end in time", service.admission.count)
 

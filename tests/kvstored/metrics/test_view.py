@@ -94,3 +94,52 @@ async def test_a_loop_that_hangs_does_not_live(
             await view.check_alive()
     finally:
         released.set()
+
+
+async def test_a_call_that_was_cancelled_together_with_its_answer_went_on(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """Bug: the page's samples went on, and the daemon waited for their end when it stopped."""
+    view = DaemonView()
+    begin(view, loop)
+    call = asyncio.create_task(view.snapshot())
+    await asyncio.sleep(0)
+    # Blocks this loop until the other one has answered the call.
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_a_call_that_was_cancelled_while_the_daemon_stopped_went_on(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """Bug: it was taken for one which the daemon's loop had ended."""
+    view = DaemonView()
+    begin(view, loop)
+    hangs = threading.Event()
+    loop.call_soon_threadsafe(hangs.wait)
+    call = asyncio.create_task(view.snapshot())
+    await asyncio.sleep(0)
+    view.begin_draining()
+    call.cancel()
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    finally:
+        hangs.set()
+
+
+async def test_a_call_that_the_ending_loop_cancels_has_no_answer(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    view = DaemonView()
+
+    async def is_cancelled() -> Snapshot:
+        raise asyncio.CancelledError
+
+    async def serving() -> None:
+        view.begin_serving(is_cancelled)
+
+    asyncio.run_coroutine_threadsafe(serving(), loop).result()
+    assert await view.snapshot() is None

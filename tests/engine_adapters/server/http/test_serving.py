@@ -84,9 +84,10 @@ async def test_a_request_that_came_to_the_engine_after_its_end_held_the_server_u
         await until(lambda: served.service.admission.count == 1)
         await asyncio.get_running_loop().run_in_executor(None, served.service.engine.stop)
         is_stopped.set()
-        status, error = await asyncio.wait_for(late, WAIT_S)
-        assert (status, error["type"]) == (503, "server_error")
-        await asyncio.wait_for(served.service.finish(), WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            status, error = await late
+            assert (status, error["type"]) == (503, "server_error")
+            await served.service.finish()
 
 
 async def test_an_engine_that_fails_is_not_healthy(
