@@ -5,12 +5,12 @@ import textwrap
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from benchmarks.quality.training.markup import (
+from benchmarks.training.markup import (
     docstring_paragraphs,
     markdown_paragraphs,
     plain_paragraphs,
 )
-from benchmarks.quality.training.prose import new_prose
+from benchmarks.training.prose import new_prose
 
 PROJECT = Path(__file__).parents[2]
 

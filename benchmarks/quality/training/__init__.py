@@ -1,8 +1,6 @@
 """Training the small Llama that ``quality`` measures: ``python -m benchmarks.quality.training``.
 
-In reading order. The text: documents in their markups (``markup``), which of them is prose
-(``prose``), where they lie (``sources``), all of them (``corpus``), as tokens (``prepared``). The
-training: its numbers (``plan``), sequences (``batches``), the ``network``, what stands in its first
-weights (``induction``), the steps (``trainer``), what it recalls by now (``recall``), and what
-comes out (``checkpoint``). docs/development.md says how to train, and why so.
+In reading order: its numbers (``plan``), sequences of text and records (``batches``), what stands
+in the first weights (``induction``), and what the model recalls by now (``recall``). All else is
+in ``benchmarks.training``.
 """

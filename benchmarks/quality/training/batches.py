@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.quality.records import Record, RecordWords
+from benchmarks.training.batch import IGNORED, TEXT, Batch
 
-IGNORED = -100
-"""A target that counts nowhere, as torch's cross entropy has it."""
+RECALLED = 1
+"""The kind of targets that are values of records told before."""
 RUNS = (1, 2, 4, 8, 16, 32)
 """How many records come, or come again, in one go."""
 TEXT_RUN = range(8, 129)
@@ -35,28 +36,18 @@ class BatchShape:
     has_text: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """``inputs`` and ``targets`` [sequences, positions], int64.
-
-    Targets of records are the values of those that came before; all else of records is
-    chance and IGNORED. ``recalled`` [sequences, positions], bool, says which targets these are.
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    recalled: Tensor
-
-
 def draw_batch(
     text: Tensor, words: RecordWords, shape: BatchShape, *, seed: int, number: int
 ) -> Batch:
-    """The batch of this number: equal arguments give equal batches. ``text`` are token ids [n]."""
+    """The batch of this number: equal arguments give equal batches. ``text`` are token ids [n].
+
+    Targets of records are the values of those that came before; all else of records is chance.
+    """
     generator = random.Random(f"{seed} {number}")
     length = shape.position_count + 1
     rows: list[list[int]] = []
     targets: list[list[int]] = []
-    recalled: list[list[bool]] = []
+    kinds: list[list[int]] = []
     for index in range(shape.sequence_count):
         drawn = _Sequence(text, generator)
         if index < shape.recall_count:
@@ -65,8 +56,8 @@ def draw_batch(
             drawn.add_text(length)
         rows.append(drawn.token_ids[: length - 1])
         targets.append(drawn.targets[1:length])
-        recalled.append(drawn.recalled[1:length])
-    return Batch(torch.tensor(rows), torch.tensor(targets), torch.tensor(recalled))
+        kinds.append(drawn.kinds[1:length])
+    return Batch(torch.tensor(rows), torch.tensor(targets), torch.tensor(kinds))
 
 
 class _Sequence:
@@ -77,7 +68,7 @@ class _Sequence:
         self._generator = generator
         self.token_ids: list[int] = []
         self.targets: list[int] = []
-        self.recalled: list[bool] = []
+        self.kinds: list[int] = []
 
     def add_text(self, count: int) -> None:
         """Text from a random place, which counts as a target."""
@@ -85,7 +76,7 @@ class _Sequence:
         ids = self._text[first : first + count].tolist()
         self.token_ids += ids
         self.targets += ids
-        self.recalled += [False] * count
+        self.kinds += [TEXT] * count
 
     def add_recall(self, words: RecordWords, shape: BatchShape, length: int) -> None:
         """Runs of new records, of told ones in another order, and of text, up to ``length``.
@@ -112,4 +103,4 @@ class _Sequence:
         self.token_ids += words.write(records)
         for record in records:
             self.targets += [IGNORED, IGNORED, record.value if are_known else IGNORED]
-            self.recalled += [False, False, are_known]
+            self.kinds += [TEXT, TEXT, RECALLED if are_known else TEXT]

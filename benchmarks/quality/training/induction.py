@@ -13,8 +13,8 @@ import math
 import torch
 from torch import Tensor
 
-from benchmarks.quality.training.network import Llama, NetworkShape
-from engine_adapters.runner.model.rotary import RotaryConfig, inverse_frequencies
+from benchmarks.training.heads import look_back, orthonormal, slow_dimensions
+from benchmarks.training.network import Llama
 
 STREAM = 4.0
 """Length of an embedding's own part, and of the common one.
@@ -32,8 +32,6 @@ COPY_GAIN = 2.0
 """Length of what they copy, beside 1 of a token's own embedding."""
 BRANCH_GAIN = 0.2
 """Of all other outputs, which are noise at first."""
-TURN_MAX = 2.0
-"""Radians. Matches are compared in dimensions that turn no further over all positions."""
 
 
 @torch.no_grad()
@@ -53,9 +51,6 @@ class _Planter:
         self._generator = torch.Generator().manual_seed(seed)
         signs = torch.randn(self._shape.hidden_size, generator=self._generator).sign()
         self._common = signs / math.sqrt(self._shape.hidden_size)
-        self._turns = inverse_frequencies(
-            RotaryConfig(theta=self._shape.theta), self._shape.head_dim
-        )
 
     def plant(self) -> None:
         embedding = self._network.weight("model.embed_tokens")
@@ -75,21 +70,15 @@ class _Planter:
             self._plant_match(head, *pairs[0])
 
     def _plant_noting(self, head: int, distance: int, read: Tensor, noted: Tensor) -> None:
-        """What it reads of the token ``distance`` places before, it notes in other directions.
-
-        Of each pair of dimensions that turns by w a position, keys have (a, 0), and queries the
-        same turned back: the score of a token d places before is the sum of a^2 cos(w (d - k)).
-        """
+        """What it reads of the token ``distance`` places before, it notes in other directions."""
         size = self._shape.head_dim
         # Of a normalised embedding, of whose two parts each has this length.
         length = math.sqrt(self._shape.hidden_size / 2)
-        lead = float((1 - self._turns.cos()).sum()) / math.sqrt(size)
-        height = math.sqrt(NOTING_NATS / lead) / length
-        back = -distance * self._turns
+        queries, keys = look_back(self._shape, distance, nats=NOTING_NATS)
         rows = slice(head * size, (head + 1) * size)
         query, key, value, output = self._network.attention_weights(0)
-        query[rows] = height * torch.outer(torch.cat((back.cos(), back.sin())), self._common)
-        key[rows] = height * torch.outer((torch.arange(size) < size // 2).float(), self._common)
+        query[rows] = torch.outer(queries, self._common) / length
+        key[rows] = torch.outer(keys, self._common) / length
         value[rows] = read
         output[:, rows] = STREAM * noted.T / (length * self._seen_share)
 
@@ -100,7 +89,7 @@ class _Planter:
         # Embedding, common part and notes have the same length when the norm has gone over them.
         length = math.sqrt(shape.hidden_size / (2 + self._noting_heads))
         drawn = torch.randn(shape.head_dim, len(slow), generator=self._generator)
-        mixed = _orthonormal(drawn).T
+        mixed = orthonormal(drawn).T
         matched = length**2 * self._seen_share * len(slow) / shape.head_dim
         height = math.sqrt(MATCH_NATS * math.sqrt(shape.head_dim) / matched)
         rows = slice(head * shape.head_dim, (head + 1) * shape.head_dim)
@@ -127,17 +116,4 @@ class _Planter:
             self._shape.hidden_size, self._shape.head_dim, generator=self._generator
         )
         drawn -= torch.outer(self._common, self._common @ drawn)
-        return _orthonormal(drawn).T
-
-
-def slow_dimensions(shape: NetworkShape) -> list[int]:
-    """Of a head, those that turn by at most TURN_MAX radians over all positions, ascending."""
-    turns = inverse_frequencies(RotaryConfig(theta=shape.theta), shape.head_dim)
-    pairs = (turns * shape.position_count <= TURN_MAX).nonzero().flatten().tolist()
-    return [*pairs, *(pair + shape.head_dim // 2 for pair in pairs)]
-
-
-def _orthonormal(columns: Tensor) -> Tensor:
-    """Columns of length 1, each orthogonal to all others, that span the same."""
-    orthonormal: Tensor = torch.linalg.qr(columns).Q
-    return orthonormal
+        return orthonormal(drawn).T

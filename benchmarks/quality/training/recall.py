@@ -1,14 +1,14 @@
 """How much a network recalls at each length that it is trained at."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
 
-from benchmarks.quality.training.batches import BatchShape, draw_batch
-from benchmarks.quality.training.network import Llama
-from benchmarks.quality.training.plan import Plan
-from benchmarks.quality.training.prepared import Prepared
+from benchmarks.quality.training.batches import RECALLED, BatchShape
+from benchmarks.training.batch import Batch
+from benchmarks.training.network import Llama
+from benchmarks.training.plan import Plan
 
 CHECKED_TOKENS = 2048
 """Of each length."""
@@ -16,14 +16,17 @@ CHECKED_BATCH = -1
 """A number that no training step has."""
 
 
-def recall_by_length(network: Llama, plan: Plan, prepared: Prepared) -> dict[int, float]:
+def recall_by_length(
+    network: Llama, plan: Plan[BatchShape], draw: Callable[[BatchShape, int], Batch]
+) -> dict[str, float]:
     """Which share of the values asked for comes out first, by positions of a sequence.
 
     Sequences are as those of the plan's stages, but that all have records.
     """
     shapes = _checked(stage.batch for stage in plan.stages)
     return {
-        shape.position_count: _recalled_share(network, plan, prepared, shape) for shape in shapes
+        str(shape.position_count): _recalled_share(network, draw(shape, CHECKED_BATCH))
+        for shape in shapes
     }
 
 
@@ -36,9 +39,9 @@ def _checked(shapes: Iterable[BatchShape]) -> list[BatchShape]:
 
 
 @torch.inference_mode()
-def _recalled_share(network: Llama, plan: Plan, prepared: Prepared, shape: BatchShape) -> float:
-    batch = draw_batch(prepared.tokens, prepared.words, shape, seed=plan.seed, number=CHECKED_BATCH)
+def _recalled_share(network: Llama, batch: Batch) -> float:
+    are_recalled = batch.kinds == RECALLED
     with torch.autocast("cpu", torch.bfloat16):
-        logits = network(batch.inputs, batch.recalled)
-    hits = logits.argmax(-1) == batch.targets[batch.recalled]
+        logits = network(batch.inputs, are_recalled)
+    hits = logits.argmax(-1) == batch.targets[are_recalled]
     return float(hits.float().mean())

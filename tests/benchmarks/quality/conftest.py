@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.quality.held_out import held_out_texts
-from benchmarks.quality.training.network import Llama
+from benchmarks.training.network import Llama
 from tests.benchmarks.quality.small import SHAPE, write_small_model, write_tokenizer
 
 

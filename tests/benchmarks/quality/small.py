@@ -5,7 +5,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from benchmarks.quality.training.network import Llama, NetworkShape
+from benchmarks.training.network import Llama, NetworkShape
 from engine_adapters.runner.model.random_model import train_tokenizer
 from engine_adapters.runner.model.tokenizer import TOKENIZER_FILE
 from engine_adapters.runner.model.weights import SINGLE_FILE

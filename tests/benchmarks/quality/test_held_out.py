@@ -3,7 +3,7 @@
 from benchmarks.quality.held_out import HELD_OUT_PACKAGES, held_out_paragraphs, held_out_texts
 from benchmarks.quality.perplexity import TURN_TOKENS
 from benchmarks.quality.scale import FULL
-from benchmarks.quality.training.sources import library_files
+from benchmarks.training.sources import library_files
 
 CHARACTERS_OF_TOKEN = 6
 """More than a token has."""

@@ -13,8 +13,8 @@ from benchmarks.quality.bare_window import BareWindow
 from benchmarks.quality.held_out import held_out_texts
 from benchmarks.quality.model import DTYPE, WINDOW_TOKENS, trained_model
 from benchmarks.quality.records import RecordWords
-from benchmarks.quality.training.checkpoint import CHECKPOINT_BYTES_MAX, NOTE_FILE
-from benchmarks.quality.training.plan import Plan
+from benchmarks.quality.training.plan import PLAN
+from benchmarks.training.checkpoint import CHECKPOINT_BYTES_MAX, NOTE_FILE
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.tokenizer import TOKENIZER_FILE
 from engine_adapters.runner.model.weights import SINGLE_FILE
@@ -29,7 +29,7 @@ def model() -> Model:
 
 def test_it_is_what_the_plan_makes() -> None:
     note = json.loads((trained_model() / NOTE_FILE).read_text())
-    assert (note["seed"], note["steps"]) == (Plan().seed, Plan().step_count)
+    assert (note["seed"], note["steps"]) == (PLAN.seed, PLAN.step_count)
     # Beside the weights a file has a short header.
     assert (trained_model() / SINGLE_FILE).stat().st_size < CHECKPOINT_BYTES_MAX
 
@@ -44,7 +44,7 @@ def test_it_foretells_english(model: Model, name: str) -> None:
     logits = BareWindow(model, window_tokens=512).extend(script)
     loss = cross_entropy(logits[:-1], torch.tensor(script[1:]))
     # By the frequencies of tokens alone it is above six nats.
-    assert loss < 5 < math.log(Plan().vocab_size)
+    assert loss < 5 < math.log(PLAN.vocab_size)
 
 
 def test_it_recalls_what_it_has_read(model: Model) -> None:

@@ -3,12 +3,11 @@
 import torch
 
 from benchmarks.quality.training.batches import BatchShape
-from benchmarks.quality.training.induction import plant_induction, slow_dimensions
-from benchmarks.quality.training.network import Llama, NetworkShape
-from benchmarks.quality.training.plan import Plan, Stage
+from benchmarks.quality.training.induction import plant_induction
 from benchmarks.quality.training.recall import recall_by_length
-from benchmarks.quality.training.trainer import Trainer
-from tests.benchmarks.quality.training.test_trainer import PREPARED
+from benchmarks.training.network import Llama, NetworkShape
+from benchmarks.training.plan import Plan, Stage
+from tests.benchmarks.training.small_training import draw, trainer_of
 from tests.support.scale import Scale, at
 
 SHAPE = NetworkShape(
@@ -24,10 +23,11 @@ QUESTIONS = BatchShape(
 )
 LONGER = BatchShape(sequence_count=8, recall_count=6, position_count=128, record_count=16)
 PLAN = Plan(
+    seed=20,
     stages=(Stage(step_count=15, batch=QUESTIONS), Stage(step_count=15, batch=LONGER)),
     warmup_steps=10,
 )
-CHANCES = {64: 1 / 8, 128: 1 / 16}
+CHANCES = {"64": 1 / 8, "128": 1 / 16}
 """Of who says any of the values in a sequence, by its length."""
 
 
@@ -39,8 +39,8 @@ def network(*, is_planted: bool) -> Llama:
 
 
 def test_recall_stands_in_the_first_weights() -> None:
-    without = recall_by_length(network(is_planted=False), PLAN, PREPARED)
-    planted = recall_by_length(network(is_planted=True), PLAN, PREPARED)
+    without = recall_by_length(network(is_planted=False), PLAN, draw)
+    planted = recall_by_length(network(is_planted=True), PLAN, draw)
     assert list(planted) == list(without) == list(CHANCES)
     for positions, chance in CHANCES.items():
         assert without[positions] < chance
@@ -56,19 +56,11 @@ def test_weights_are_planted_from_the_seed() -> None:
     assert not torch.equal(first[name], other.checkpoint()[name])
 
 
-def test_matches_are_compared_where_positions_hardly_turn() -> None:
-    slow = slow_dimensions(SHAPE)
-    half = SHAPE.head_dim // 2
-    assert slow[: len(slow) // 2] == list(range(half - len(slow) // 2, half))
-    assert [number - half for number in slow[len(slow) // 2 :]] == slow[: len(slow) // 2]
-    assert 0 < len(slow) < SHAPE.head_dim
-
-
 @at(Scale.QUICK)
 def test_a_minute_of_training_finds_recall_at_both_lengths() -> None:
     trained = network(is_planted=True)
-    trainer = Trainer(trained, PLAN, PREPARED)
+    trainer = trainer_of(trained, PLAN)
     while not trainer.is_over:
         trainer.make_step()
-    shares = recall_by_length(trained, PLAN, PREPARED)
+    shares = recall_by_length(trained, PLAN, draw)
     assert min(shares.values()) > 0.9

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.quality.records import RecordWords
 from benchmarks.quality.training import __main__ as command
-from benchmarks.quality.training.network import NetworkShape
-from benchmarks.quality.training.prepared import Prepared
+from benchmarks.training import command as shared
+from benchmarks.training.network import NetworkShape
+from benchmarks.training.prepared import Prepared
 from tests.benchmarks.quality.small import SHAPE
-from tests.benchmarks.quality.training.test_trainer import PLAN, PREPARED
+from tests.benchmarks.training.small_training import PLAN, PREPARED, WORDS
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +27,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return SHAPE
 
     monkeypatch.setattr(command, "prepare", prepare)
-    monkeypatch.setattr(command, "Plan", lambda: PLAN)
+    monkeypatch.setattr(command, "PLAN", PLAN)
+    monkeypatch.setattr(RecordWords, "of_vocabulary", lambda vocabulary: WORDS)
     monkeypatch.setattr(command, "NetworkShape", shape)
-    monkeypatch.setattr(command, "SHOWN_STEPS", 2)
+    monkeypatch.setattr(shared, "SHOWN_STEPS", 2)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -42,7 +45,7 @@ def test_training_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "quality"
-    monkeypatch.setattr(command, "SAVED_EVERY_S", 1e-6)
+    monkeypatch.setattr(shared, "SAVED_EVERY_S", 1e-6)
     assert call(monkeypatch, folder, "--seconds", "1e-5") == 0
     assert not (folder / "model").exists()
     assert call(monkeypatch, folder) == 0
@@ -50,7 +53,11 @@ def test_training_goes_on_where_it_stopped(
     assert "going on after step 1 and" in said
     assert "step 4: text" in said
     assert "at 48, " in said
+    assert "3 characters of one" in said
     note = json.loads((folder / "model" / "training.json").read_text())
     assert note["steps"] == PLAN.step_count
+    assert note["tokens"] == 4 * 48 + 3 * 2 * 128
+    assert list(note["recall_by_positions"]) == ["48", "128"]
+    assert note["text_characters"] == 7
     assert call(monkeypatch, folder) == 0
     assert "going on after step 4 and" in capsys.readouterr().out

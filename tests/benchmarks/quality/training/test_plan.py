@@ -6,12 +6,13 @@ import pytest
 
 from benchmarks.quality.model import WINDOW_TOKENS
 from benchmarks.quality.records import RECORD_TOKENS, WORDS_MAX
-from benchmarks.quality.training.plan import CURRICULUM, Plan
+from benchmarks.quality.training.plan import CURRICULUM
+from benchmarks.training.plan import Plan
 
 
 def test_rates_rise_stay_and_fall() -> None:
     stage = replace(CURRICULUM[0], step_count=500)
-    plan = Plan(stages=(stage, stage), warmup_steps=10, decay_share=0.25)
+    plan = Plan(seed=1, stages=(stage, stage), warmup_steps=10, decay_share=0.25)
     shares = [plan.rate_share(step) for step in range(1000)]
     assert shares[0] == pytest.approx(0.1)
     assert shares[9:751] == [1.0] * 742
@@ -26,7 +27,7 @@ def test_stages_follow_one_another() -> None:
         replace(stage, step_count=count)
         for stage, count in zip(CURRICULUM[:3], counts, strict=True)
     )
-    plan = Plan(stages=(first, second, third))
+    plan = Plan(seed=1, stages=(first, second, third))
     assert plan.step_count == 14
     shapes = [plan.batch(step) for step in range(15)]
     assert shapes == [first.batch] * 2 + [second.batch] * 3 + [third.batch] * 10

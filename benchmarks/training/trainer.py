@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic
 
 import torch
 from torch import Tensor
@@ -11,10 +12,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Muon, Optimizer
 
-from benchmarks.quality.training.batches import IGNORED, Batch, draw_batch
-from benchmarks.quality.training.network import Llama
-from benchmarks.quality.training.plan import Plan
-from benchmarks.quality.training.prepared import Prepared
+from benchmarks.training.batch import IGNORED, TEXT, Batch
+from benchmarks.training.network import Llama
+from benchmarks.training.plan import Plan, ShapeT
 
 STATE_FILE = "training.pt"
 SECONDS_MAX = 7200
@@ -24,26 +24,35 @@ SAVED_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Losses:
-    """Nats per token of text and of recalled values, and which share of these came out first."""
+    """Nats per token of text and of each kind of answers, and which share of these came first."""
 
     text: float
-    recall: float
-    recalled_share: float
+    answers: tuple[float, ...]
+    right_shares: tuple[float, ...]
 
 
-class Trainer:
+class Trainer(Generic[ShapeT]):
     """A network and its optimizers. One thread only.
 
     What step n does depends on the plan, the text and n alone, so a training that was
     interrupted ends with the same weights as one that was not.
     """
 
-    def __init__(self, network: Llama, plan: Plan, prepared: Prepared) -> None:
+    def __init__(
+        self,
+        network: Llama,
+        plan: Plan[ShapeT],
+        draw: Callable[[ShapeT, int], Batch],
+        *,
+        answer_kinds: int,
+    ) -> None:
+        """``draw`` gives the batch of a shape for a step, with so many kinds of answers."""
         self.step = 0
         self.seconds = 0.0
         self._network = network
         self._plan = plan
-        self._prepared = prepared
+        self._draw = draw
+        self._answer_kinds = range(1, 1 + answer_kinds)
         self._rates = (plan.matrix_rate, plan.other_rate)
         self._optimizers: tuple[Optimizer, Optimizer] = (
             Muon(
@@ -72,14 +81,7 @@ class Trainer:
     def make_step(self) -> Losses:
         """One batch, one update."""
         plan = self._plan
-        batch = draw_batch(
-            self._prepared.tokens,
-            self._prepared.words,
-            plan.batch(self.step),
-            seed=plan.seed,
-            number=self.step,
-        )
-        loss, losses = self._losses(batch)
+        loss, losses = self._losses(self._draw(plan.batch(self.step), self.step))
         loss.backward()  # type: ignore[no-untyped-call]
         clip_grad_norm_(self._network.parameters(), plan.gradient_norm_max)
         share = plan.rate_share(self.step)
@@ -93,14 +95,21 @@ class Trainer:
 
     def _losses(self, batch: Batch) -> tuple[Tensor, Losses]:
         counts = batch.targets != IGNORED
-        targets, recalled = batch.targets[counts], batch.recalled[counts]
+        targets, kinds = batch.targets[counts], batch.kinds[counts]
         with torch.autocast("cpu", torch.bfloat16):
             logits = self._network(batch.inputs, counts)
         each = cross_entropy(logits.float(), targets, reduction="none")
-        text, recall = _mean(each[~recalled]), _mean(each[recalled])
-        hits = (logits[recalled].argmax(-1) == targets[recalled]).float()
-        losses = Losses(text=text.item(), recall=recall.item(), recalled_share=_mean(hits).item())
-        return text + self._plan.recall_weight * recall, losses
+        are_right = (logits.argmax(-1) == targets).float()
+        text = _mean(each[kinds == TEXT])
+        answers = [_mean(each[kinds == kind]) for kind in self._answer_kinds]
+        losses = Losses(
+            text=text.item(),
+            answers=tuple(one.item() for one in answers),
+            right_shares=tuple(
+                _mean(are_right[kinds == kind]).item() for kind in self._answer_kinds
+            ),
+        )
+        return text + self._plan.answer_weight * sum(answers), losses
 
     def save(self, folder: Path) -> None:
         """Writes all that ``load`` wants; whole or not at all."""
@@ -129,5 +138,5 @@ class Trainer:
 
 
 def _mean(values: Tensor) -> Tensor:
-    """0 of none: not every stage has text, and not every batch has records."""
+    """0 of none: not every stage has text, and not every batch has answers of each kind."""
     return values.sum() / max(1, len(values))

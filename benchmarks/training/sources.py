@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.quality.held_out import HELD_OUT_PACKAGES
-from benchmarks.quality.training.markup import (
+from benchmarks.training.markup import (
     docstring_paragraphs,
     markdown_paragraphs,
     plain_paragraphs,

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from benchmarks.quality.held_out import held_out_paragraphs
-from benchmarks.quality.training.prose import new_prose
-from benchmarks.quality.training.sources import library_files, package_files, read_text
+from benchmarks.training.prose import new_prose
+from benchmarks.training.sources import library_files, package_files, read_text
 
 PACKAGE_CHARACTERS_MAX = 3_000_000
 """Of one package: none may be most of the text."""

@@ -1,6 +1,6 @@
 """What is left of documents when their markup is gone."""
 
-from benchmarks.quality.training.markup import (
+from benchmarks.training.markup import (
     docstring_paragraphs,
     markdown_paragraphs,
     plain_paragraphs,

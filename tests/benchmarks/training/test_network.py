@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.quality.bare_window import BareWindow
-from benchmarks.quality.training.network import Llama
+from benchmarks.training.network import Llama
 from engine_adapters.runner.model.model import Model
 from tests.benchmarks.quality.small import SHAPE, write_small_model
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.quality.training.prose import PARAGRAPH_CHARACTERS_MAX, is_prose, new_prose
+from benchmarks.training.prose import PARAGRAPH_CHARACTERS_MAX, is_prose, new_prose
 
 SENTENCE = "The daemon keeps the states of a conversation and hands them back in the order of use."
 

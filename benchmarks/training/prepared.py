@@ -10,8 +10,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from benchmarks.quality.records import RecordWords
-from benchmarks.quality.training.corpus import gather
+from benchmarks.training.corpus import gather
 from engine_adapters.runner.model.random_model import train_tokenizer
 from engine_adapters.runner.model.tokenizer import TOKENIZER_FILE
 
@@ -27,7 +26,6 @@ class Prepared:
 
     tokenizer: Tokenizer
     tokens: Tensor
-    words: RecordWords
     sources: dict[str, int]
 
 
@@ -49,6 +47,5 @@ def prepare(folder: Path, *, vocab_size: int, report: Callable[[str], None]) -> 
     return Prepared(
         tokenizer=tokenizer,
         tokens=torch.from_numpy(np.load(folder / TOKEN_FILE).astype(np.int64)),
-        words=RecordWords.of_vocabulary(tokenizer.get_vocab()),
         sources=json.loads((folder / SOURCE_FILE).read_text()),
     )

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.quality.training.markup import (
+from benchmarks.training.markup import (
     markdown_paragraphs,
     plain_paragraphs,
     pod_paragraphs,
     roff_paragraphs,
 )
-from benchmarks.quality.training.sources import Reader, library_files, read_text, reader_of
+from benchmarks.training.sources import Reader, library_files, read_text, reader_of
 
 
 @pytest.mark.parametrize(

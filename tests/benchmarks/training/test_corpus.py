@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.quality.training import corpus
-from benchmarks.quality.training.corpus import gather
-from benchmarks.quality.training.markup import plain_paragraphs
-from benchmarks.quality.training.sources import Reader
+from benchmarks.training import corpus
+from benchmarks.training.corpus import gather
+from benchmarks.training.markup import plain_paragraphs
+from benchmarks.training.sources import Reader
 
 SENTENCE = "The daemon keeps the states of a conversation number {} and hands them back in order."
 
