@@ -90,8 +90,14 @@ CODE = {
         *("benchmarks/peers", "benchmarks/storage", "benchmarks/store_session.py"),
         *("engine_adapters/lmcache", *_BREAKER, *_ROUNDS, *_DEVICES, *_KIT, *_STORE),
     ),
-    "pic": ("benchmarks/pic", *_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
-    "quality": ("benchmarks/quality", *_TEXT, *_KIT, *_RUNNER, *_STORE),
+    "pic": (
+        *("benchmarks/pic", "benchmarks/quality", "benchmarks/training"),
+        *(*_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
+    ),
+    "quality": (
+        *("benchmarks/quality", "benchmarks/training"),
+        *(*_TEXT, *_KIT, *_RUNNER, *_STORE),
+    ),
     "restore": ("benchmarks/restore", *_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
     "restore simulate": ("benchmarks/restore", *_PLANNER),
     "storage": (
@@ -110,7 +116,8 @@ CODE = {
         *(*_ROUNDS, *_KIT, *_READING, *_STORE),
     ),
     "examples.conversation": (
-        *("examples/conversation", "benchmarks/quality", "engine_adapters/processor.py"),
+        *("examples/conversation", "benchmarks/quality", "benchmarks/pic/facts"),
+        *("benchmarks/pic/__init__.py", "benchmarks/training", "engine_adapters/processor.py"),
         *(*_TEXT, *_KIT, *_RUNNER, *_STORE),
     ),
     "tests.faults.clients": ("tests/faults/clients", *_STORE),

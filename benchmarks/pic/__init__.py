@@ -1,11 +1,23 @@
-"""Prompts that are linked from entries: EPIC, figures 5 and 8, without a trained model.
+"""Prompts that are linked from entries: EPIC, figures 4 to 6 and 8.
 
 In reading order: how much is measured (``scale``), one daemon with entries in it (``linked``), what
-the times say (``figures``), their picture (``plot``), and the whole (``run``).
+the times say (``figures``), their picture (``plot``), whether answers are right (``facts``), and
+the whole (``run``). ``training`` makes the model that answers.
 """
 
 from benchmarks.benchmark import Benchmark
+from benchmarks.pic.facts import judged
 from benchmarks.pic.figures import FIGURES
-from benchmarks.pic.run import run
+from benchmarks.pic.run import ANSWERS, TIMES, run
 
-BENCHMARK = Benchmark(name="pic", figures=FIGURES, run=run)
+BENCHMARK = Benchmark(
+    name="pic",
+    figures=(*FIGURES, *judged.FIGURES),
+    run=run,
+    parts={TIMES: FIGURES, ANSWERS: judged.FIGURES},
+)
+"""Runs the benchmark of linked prompts, in two parts.
+
+``times``: all methods and lengths in turn, from devices and DRAM, by a model of random weights.
+``answers``: which share of questions a trained model answers, at the length that it was trained at.
+"""

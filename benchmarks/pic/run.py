@@ -15,6 +15,7 @@ from benchmarks.document import document_tokens
 from benchmarks.interleave import Alternative, interleave
 from benchmarks.kit.daemon_process import DaemonOptions, served
 from benchmarks.kit.scratch_model import torch_threads, write_scratch_model
+from benchmarks.pic.facts.measured import judge, tell
 from benchmarks.pic.figures import FAST, details_of, figures_of, ttft_key
 from benchmarks.pic.linked import CountedModel, LinkedPrompts
 from benchmarks.pic.plot import plot_ttft
@@ -25,19 +26,24 @@ from benchmarks.scratch import scratch_folder
 ARENA_BYTES = 512 * 1024 * 1024
 WARM, COLD = "warm", "cold"
 PICTURE = "pic_ttft.png"
-NOT_JUDGED = (
-    "accuracy (f1_*) is not measured: the weights are random, and there is no trained model yet"
-)
+TIMES, ANSWERS = "times", "answers"
+"""The parts. No figure is of both: weights are random in the first."""
 
 
 def run(settings: Settings) -> tuple[Series, ...]:
-    """The benchmark at its two sizes; raises BenchmarkError."""
-    return measure(settings, QUICK if settings.quick else FULL)
+    """The parts that were chosen, at one of two sizes; raises BenchmarkError."""
+    scale = QUICK if settings.quick else FULL
+    parts = settings.parts or (TIMES, ANSWERS)
+    found: tuple[Series, ...] = ()
+    if TIMES in parts:
+        found += measure(settings, scale)
+    if ANSWERS in parts:
+        found += tell(judge(settings, scale.libraries))
+    return found
 
 
 def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
     """Measures every method at every length."""
-    settings.console.print(NOT_JUDGED)
     with ExitStack() as stack:
         stack.enter_context(torch_threads(spare_cores=1))
         folder = stack.enter_context(scratch_folder(settings.folder, scale.scratch_bytes))

@@ -27,12 +27,13 @@ class Scale:
 
     A prompt of ``n`` tokens has entries of ``entry_tokens``, the first of which make room for a
     question of ``question_tokens``. The states of the shortest prompt must not fit into
-    ``cold_dram_bytes``. ``methods`` are keys of METHODS.
+    ``cold_dram_bytes``. ``methods`` are keys of METHODS. ``libraries`` are asked about for answers.
     """
 
     shape: RandomModelShape
     lengths: tuple[int, ...]
     rounds: Rounds
+    libraries: int
     methods: tuple[str, ...] = tuple(METHODS)
     entry_tokens: int = 512
     question_tokens: int = 32
@@ -49,6 +50,7 @@ FULL = Scale(
     shape=RandomModelShape(position_count=33_792),
     lengths=(1024, 2048, 4096, 8192, 16_384, 32_768),
     rounds=Rounds(count=5, count_min=3, time_limit_s=7200),
+    libraries=100,
     warm_dram_bytes=4 * 1024 * 1024 * 1024,
     device_bytes=3 * 1024 * 1024 * 1024,
     scratch_bytes=14_000_000_000,
@@ -58,6 +60,7 @@ QUICK = Scale(
     shape=RandomModelShape(layer_count=4, position_count=8192),
     lengths=(1024, 2048, 4096),
     rounds=Rounds(count=3, count_min=2, time_limit_s=150),
+    libraries=12,
     warm_dram_bytes=512 * 1024 * 1024,
     device_bytes=512 * 1024 * 1024,
     slab_bytes=2 * 1024 * 1024,

@@ -1,13 +1,15 @@
 """A trained model as the runner loads it, and a note of how it came about."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from safetensors.torch import save_file
+import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from benchmarks.training.network import Llama
+from benchmarks.training.network import Llama, NetworkShape
 from engine_adapters.runner.model.tokenizer import TOKENIZER_FILE
 from engine_adapters.runner.model.weights import SINGLE_FILE
 
@@ -15,6 +17,8 @@ CONFIG_FILE = "config.json"
 NOTE_FILE = "training.json"
 CHECKPOINT_BYTES_MAX = 10_000_000
 """Of the weights: they are part of the repository."""
+
+NetworkT = TypeVar("NetworkT", bound=Llama)
 
 
 def write_checkpoint(
@@ -34,3 +38,13 @@ def write_checkpoint(
     (directory / CONFIG_FILE).write_text(config + "\n", encoding="utf-8")
     tokenizer.save(str(directory / TOKENIZER_FILE))
     (directory / NOTE_FILE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+
+
+@torch.no_grad()
+def load_checkpoint(directory: Path, make: Callable[[NetworkShape], NetworkT]) -> NetworkT:
+    """The network that ``write_checkpoint`` left, in float32."""
+    config = json.loads((directory / CONFIG_FILE).read_text(encoding="utf-8"))
+    network = make(NetworkShape.of_config(config))
+    for name, tensor in load_file(directory / SINGLE_FILE).items():
+        network.weight(name.removesuffix(".weight")).copy_(tensor)
+    return network

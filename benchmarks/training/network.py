@@ -1,7 +1,9 @@
 """A Llama as one trains it: parameters by the names of its checkpoints, whole sequences at once."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +29,20 @@ class NetworkShape:
     def head_dim(self) -> int:
         """Dimensions of one head."""
         return self.hidden_size // self.head_count
+
+    @classmethod
+    def of_config(cls, fields: Mapping[str, Any]) -> "NetworkShape":
+        """From the fields that ``config_fields`` gives; raises KeyError where one is missing."""
+        return cls(
+            vocab_size=fields["vocab_size"],
+            hidden_size=fields["hidden_size"],
+            intermediate_size=fields["intermediate_size"],
+            layer_count=fields["num_hidden_layers"],
+            head_count=fields["num_attention_heads"],
+            position_count=fields["max_position_embeddings"],
+            theta=fields["rope_parameters"]["rope_theta"],
+            norm_epsilon=fields["rms_norm_eps"],
+        )
 
     def config_fields(self) -> dict[str, object]:
         """The fields of ``config.json``; weights are published in bfloat16."""
@@ -125,12 +141,17 @@ class Llama(nn.Module):
             hidden = hidden[wanted]
         return linear(self._norm("model.norm", hidden), embedding)
 
-    def _attention(self, prefix: str, normed: Tensor) -> Tensor:
+    def _heads(self, prefix: str, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, [sequences, heads, positions, head_dim], not rotated."""
         shape = (*normed.shape[:2], self.shape.head_count, self.shape.head_dim)
         queries, keys, values = (
             linear(normed, self.weight(f"{prefix}{name}_proj")).view(shape).transpose(1, 2)
             for name in ("q", "k", "v")
         )
+        return queries, keys, values
+
+    def _attention(self, prefix: str, normed: Tensor) -> Tensor:
+        queries, keys, values = self._heads(prefix, normed)
         output = scaled_dot_product_attention(
             self._rotate(queries), self._rotate(keys), values, is_causal=True
         )

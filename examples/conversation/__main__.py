@@ -15,9 +15,17 @@ from benchmarks.benchmark import BenchmarkError
 from engine_adapters.processor import avoid_broken_tiles
 from engine_adapters.restore import Mode
 from engine_adapters.runner.model.errors import ModelError
-from examples.conversation import both_ends, overflow, repeated
+from examples.conversation import both_ends, linked, overflow, repeated
 from examples.conversation.both_ends import BothEnds
-from examples.conversation.job import STEPS, STEPS_OF_RUN, JobOptions, Turn, run_job
+from examples.conversation.job import (
+    STEPS,
+    STEPS_OF_RUN,
+    JobOptions,
+    JobResult,
+    Turn,
+    run_job,
+)
+from examples.conversation.linked_display import make_documents, make_methods_table
 from examples.conversation.overflow_display import make_text, make_window_table
 from examples.conversation.result_file import to_json
 from examples.conversation.runner_process import RunnerFailedError
@@ -148,6 +156,36 @@ def faults(turns: list[Turn]) -> list[str]:
     return found
 
 
+def show(console: Console, result: JobResult, *, mode: str) -> list[str]:
+    """Prints all tables, then what is wrong, one sentence each, which it returns."""
+    turns = result.turns
+    console.print(make_table(turns))
+    console.print(
+        f"Mode {mode}: {turns[-1].stored.schedule} "
+        "(layers from H hidden states, KV keys and values, RE recomputed tokens)."
+    )
+    console.print(make_meeting_table(result.both_ends))
+    console.print(make_window_table(result.overflow))
+    console.print(make_text(result.overflow))
+    console.print(make_documents(result.linked))
+    console.print(make_methods_table(result.linked))
+    problems = faults(turns) + both_ends.faults(result.both_ends)
+    problems += overflow.faults(result.overflow) + linked.faults(result.linked)
+    if result.repeated is not None:
+        console.print(result.repeated.sentence())
+        problems += repeated.faults(result.repeated)
+    for problem in problems:
+        console.print(f"[red]{problem}[/red]")
+    if not problems and turns[-1].stored.can_restore:
+        console.print(
+            "The states of every turn were stored while it ran. Turns 2 and 3 restored their "
+            "history instead of computing it, and generated the same tokens as without a store. "
+            "The other conversation went on when its window had overflowed. The last request "
+            "linked four documents that were computed apart, in another order."
+        )
+    return problems
+
+
 def main() -> int:
     """Exit status 0; 1 when tokens differ or an end did nothing; 2 when it cannot run."""
     arguments = make_parser().parse_args()
@@ -191,28 +229,7 @@ def main() -> int:
         return 2
     if arguments.json is not None:
         arguments.json.write_text(to_json(result, provenance))
-    turns = result.turns
-    console.print(make_table(turns))
-    console.print(
-        f"Mode {options.mode}: {turns[-1].stored.schedule} "
-        "(layers from H hidden states, KV keys and values, RE recomputed tokens)."
-    )
-    console.print(make_meeting_table(result.both_ends))
-    console.print(make_window_table(result.overflow))
-    console.print(make_text(result.overflow))
-    problems = faults(turns) + both_ends.faults(result.both_ends)
-    problems += overflow.faults(result.overflow)
-    if result.repeated is not None:
-        console.print(result.repeated.sentence())
-        problems += repeated.faults(result.repeated)
-    for problem in problems:
-        console.print(f"[red]{problem}[/red]")
-    if not problems and turns[-1].stored.can_restore:
-        console.print(
-            "The states of every turn were stored while it ran. Turns 2 and 3 restored their "
-            "history instead of computing it, and generated the same tokens as without a store. "
-            "The other conversation went on when its window had overflowed."
-        )
+    problems = show(console, result, mode=options.mode)
     console.print(
         f"Model, devices, index and daemon log are in {arguments.folder}; remove it when done."
     )

@@ -23,6 +23,7 @@ from examples.conversation.both_ends import (
     restore_from_both_ends,
     store_for_cake,
 )
+from examples.conversation.linked import LinkedRequest, ask_documents
 from examples.conversation.overflow import Overflow, talk_past_window
 from examples.conversation.repeated import Repeated, repeat
 from examples.conversation.runner_process import StoreUse, TurnResult, calibrate, run_turn
@@ -79,7 +80,7 @@ class Turn:
 Report = Callable[[str], None]
 """Hears what is being done now."""
 
-STEPS = 14 + len(SAYINGS)
+STEPS = 15 + len(SAYINGS)
 """How often ``run_job`` reports: the steps of a progress display."""
 STEPS_OF_RUN = 3
 """Besides, for each time that the comparison of both ends is repeated."""
@@ -89,11 +90,12 @@ STEPS_OF_RUN = 3
 class JobResult:
     """All turns, the last one from both ends, and that repeated if it was wanted.
 
-    ``overflow`` is the other conversation.
+    ``overflow`` is the other conversation, ``linked`` the request of four documents.
     """
 
     turns: list[Turn]
     overflow: Overflow
+    linked: LinkedRequest
     both_ends: BothEnds
     repeated: Repeated | None
 
@@ -103,25 +105,18 @@ def run_job(options: JobOptions, report: Report) -> JobResult:
     report("writing the model and its tokenizer")
     model = options.model or random_model(options.folder, kv_heads=options.kv_heads)
     report(f"formatting two devices of {options.device_bytes / 2**30:.1f} GiB each")
-    store = options.folder / "store"
-    store.mkdir(parents=True)
-    daemon = DaemonOptions(
-        folder=store,
-        device_bytes=options.device_bytes,
-        dram_bytes=DRAM_BYTES,
-        arena_bytes_max=ARENA_BYTES_MAX,
+    daemon = _daemon_options(options)
+    use = StoreUse(
+        socket=daemon.socket,
+        mode=Mode(options.mode),
+        codec=options.codec,
+        profile=options.folder / "profile.json",
     )
     with DaemonProcess(daemon) as process:
         turns = []
         token_file = options.folder / "conversation.json"
         conversation = document_tokens(model, options.document_tokens)
         history_tokens = 0
-        use = StoreUse(
-            socket=daemon.socket,
-            mode=Mode(options.mode),
-            codec=options.codec,
-            profile=options.folder / "profile.json",
-        )
         report("measuring what restoring a layer costs here")
         calibrate(model=model, store=use)
         for number, question in enumerate(QUESTIONS, start=1):
@@ -153,6 +148,7 @@ def run_job(options: JobOptions, report: Report) -> JobResult:
         report("storing the last turn as mode cake wants it")
         schedule = store_for_cake(last, use).schedule
         overflow = talk_past_window(process, report)
+        linked = ask_documents(process, report)
     limited = limited_daemon(last, use, daemon, schedule)
     both_ends = restore_from_both_ends(last, use, limited, report)
     repeated = None
@@ -165,7 +161,21 @@ def run_job(options: JobOptions, report: Report) -> JobResult:
             is_disturbed=options.is_disturbed,
             report=report,
         )
-    return JobResult(turns=turns, overflow=overflow, both_ends=both_ends, repeated=repeated)
+    return JobResult(
+        turns=turns, overflow=overflow, linked=linked, both_ends=both_ends, repeated=repeated
+    )
+
+
+def _daemon_options(options: JobOptions) -> DaemonOptions:
+    """Of the daemon of the job, whose folder is new."""
+    store = options.folder / "store"
+    store.mkdir(parents=True)
+    return DaemonOptions(
+        folder=store,
+        device_bytes=options.device_bytes,
+        dram_bytes=DRAM_BYTES,
+        arena_bytes_max=ARENA_BYTES_MAX,
+    )
 
 
 def take_turn(

@@ -16,7 +16,8 @@ _UNPUBLISHED = ("generated_ids",)
 def to_json(result: JobResult, provenance: Provenance) -> str:
     """All turns, with the store and without, and the last one from both ends; its repetitions.
 
-    ``overflow`` is the other conversation, with what was said in it.
+    ``overflow`` is the other conversation, with what was said in it, and ``linked`` the request of
+    four documents.
 
     Bytes and tokens as counted, ``ttft_s`` in seconds, ``gain`` without unit.
     """
@@ -35,6 +36,7 @@ def to_json(result: JobResult, provenance: Provenance) -> str:
             for turn in result.turns
         ],
         "overflow": asdict(result.overflow),
+        "linked": asdict(result.linked),
         "both_ends": {
             "device_bytes_per_s": ends.bytes_per_s,
             "history_tokens": ends.history_tokens,

@@ -175,6 +175,9 @@ def test_the_demo_runs(
     assert "generated_ids" not in last["stored"]
     assert all(turn["tokens_equal"] for turn in measured["overflow"]["turns"])
     assert sum(turn["dropped_tokens"] for turn in measured["overflow"]["turns"]) > 0
+    linked = {each["method"]: each for each in measured["linked"]["answers"]}
+    assert linked["attnlink-16"]["answer"] == measured["linked"]["expected"]
+    assert linked["naive"]["restored_tokens"] > linked["full"]["restored_tokens"] == 0
     assert not measured["repeated"]["is_disturbed"]
     (run,) = measured["repeated"]["runs"]
     assert run["tokens_equal"]
