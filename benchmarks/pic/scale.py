@@ -50,7 +50,7 @@ FULL = Scale(
     shape=RandomModelShape(position_count=33_792),
     lengths=(1024, 2048, 4096, 8192, 16_384, 32_768),
     rounds=Rounds(count=5, count_min=3, time_limit_s=7200),
-    libraries=100,
+    libraries=80,
     warm_dram_bytes=4 * 1024 * 1024 * 1024,
     device_bytes=3 * 1024 * 1024 * 1024,
     scratch_bytes=14_000_000_000,

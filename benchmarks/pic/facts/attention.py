@@ -1,4 +1,4 @@
-"""Where the attention of a question goes (EPIC, figure 4), by a dense computation."""
+"""Where the attention of prompts goes (EPIC, figure 4), by a dense computation."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from benchmarks.training.network import Llama, NetworkShape
 
 
 class WatchedLlama(Llama):
-    """Keeps where the last tokens of a sequence look; ``mask`` [positions, positions], bool."""
+    """Keeps where the tokens of a sequence look; ``mask`` [positions, positions], bool."""
 
     def __init__(self, shape: NetworkShape, *, seed: int = 0) -> None:
         super().__init__(shape, seed=seed)
@@ -44,10 +44,10 @@ def attention_to_first_tokens(
     *,
     is_naive: bool,
 ) -> Tensor:
-    """Which share of the attention of ``prompt`` goes to the first token of each document.
+    """Which share of the attention goes to the first token of each document.
 
-    [layers, documents], float32; the mean of all heads and tokens of ``prompt``. With ``is_naive``
-    each document was computed without the others.
+    [layers, documents], float32; the mean of all heads and all tokens of documents and ``prompt``.
+    With ``is_naive`` each document was computed without the others.
     """
     token_ids = [token for document in (*documents, prompt) for token in document]
     owners = torch.tensor(
@@ -61,5 +61,4 @@ def attention_to_first_tokens(
     network.seen = []
     network(torch.tensor([token_ids]))
     firsts = [int((owners == number).nonzero()[0]) for number in range(len(documents))]
-    asking = count - len(prompt)
-    return torch.stack([seen[asking:, firsts].mean(0) for seen in network.seen])
+    return torch.stack([seen[:, firsts].mean(0) for seen in network.seen])

@@ -31,8 +31,8 @@ ATTENTION_MIN = 0.20
 class Judged:
     """``answers`` of each way to the same questions, of all kinds.
 
-    ``attention`` has for ``naive`` and ``full`` the share of attention of questions in each layer
-    that goes to the first tokens of all entries together.
+    ``attention`` has for ``naive`` and ``full`` the share of all attention in each layer that goes
+    to the first tokens of entries.
     """
 
     answers: Mapping[str, Sequence[Answer]]

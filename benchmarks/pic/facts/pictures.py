@@ -38,18 +38,18 @@ def plot_pareto(path: Path, judged: Judged) -> None:
 
 
 def plot_attention(path: Path, maps: Mapping[str, Sequence[Sequence[float]]]) -> None:
-    """For each way, the share of a question's attention to first tokens, [layers, documents]."""
+    """For each way, the share of a prompt's attention to first tokens, [layers, documents]."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 4.0), layout="constrained")
     panes = figure.subplots(1, len(maps), sharey=True, squeeze=False)[0]
     for axes, (way, shares) in zip(panes, maps.items(), strict=True):
-        image = axes.imshow(shares, aspect="auto", vmin=0, vmax=1, cmap="viridis")
+        image = axes.imshow(shares, aspect="auto", vmin=0, cmap="viridis")
         axes.set_title(way)
         axes.set_xlabel("document whose first token it is")
         axes.set_yticks(range(len(shares)))
     panes[0].set_ylabel("layer")
-    figure.colorbar(image, ax=list(panes), label="share of the question's attention")
+    figure.colorbar(image, ax=list(panes), label="share of the prompt's attention")
     _save(figure, path)
 
 

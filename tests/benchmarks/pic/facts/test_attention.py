@@ -1,4 +1,4 @@
-"""Where the attention of a question goes."""
+"""Where the attention of a prompt goes."""
 
 import torch
 
@@ -24,7 +24,7 @@ def test_shares_are_those_of_first_tokens() -> None:
     network = WatchedLlama(SHAPE, seed=3)
     shares = attention_to_first_tokens(network, DOCUMENTS, PROMPT, is_naive=False)
     assert shares.shape == (SHAPE.layer_count, 3)
-    expected = torch.stack([seen[12:, [0, 4, 7]].mean(0) for seen in network.seen])
+    expected = torch.stack([seen[:, [0, 4, 7]].mean(0) for seen in network.seen])
     assert torch.equal(shares, expected)
     # A document sees those before it.
     assert network.seen[0][5, 0] > 0
