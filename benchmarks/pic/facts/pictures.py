@@ -43,8 +43,9 @@ def plot_attention(path: Path, maps: Mapping[str, Sequence[Sequence[float]]]) ->
 
     figure = Figure(figsize=(9.0, 4.0), layout="constrained")
     panes = figure.subplots(1, len(maps), sharey=True, squeeze=False)[0]
+    most = max(share for shares in maps.values() for row in shares for share in row)
     for axes, (way, shares) in zip(panes, maps.items(), strict=True):
-        image = axes.imshow(shares, aspect="auto", vmin=0, cmap="viridis")
+        image = axes.imshow(shares, aspect="auto", vmin=0, vmax=most, cmap="viridis")
         axes.set_title(way)
         axes.set_xlabel("document whose first token it is")
         axes.set_yticks(range(len(shares)))
