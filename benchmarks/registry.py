@@ -116,8 +116,8 @@ CODE = {
         *(*_ROUNDS, *_KIT, *_READING, *_STORE),
     ),
     "examples.conversation": (
-        *("examples/conversation", "benchmarks/quality", "benchmarks/pic/facts"),
-        *("benchmarks/pic/__init__.py", "benchmarks/training", "engine_adapters/processor.py"),
+        *("examples/conversation", "benchmarks/quality", "benchmarks/pic"),
+        *("benchmarks/training", "engine_adapters/processor.py"),
         *(*_TEXT, *_KIT, *_RUNNER, *_STORE),
     ),
     "tests.faults.clients": ("tests/faults/clients", *_STORE),

@@ -1,4 +1,4 @@
-"""Prompts that are linked from entries: EPIC, figures 4 to 6 and 8.
+"""Prompts that are linked from entries: EPIC, figures 4 to 6.
 
 In reading order: how much is measured (``scale``), one daemon with entries in it (``linked``), what
 the times say (``figures``), their picture (``plot``), whether answers are right (``facts``), and

@@ -1,7 +1,7 @@
-"""Runs the benchmark of linked prompts: all methods and lengths in turn, from devices and DRAM.
+"""Runs the benchmark of linked prompts.
 
-Answers are compared, but not judged: a model of random weights knows nothing. What the methods
-lose of a trained model's answers is another measurement, and its figures are not promised here.
+Its times are those of all methods and lengths in turn, from devices and DRAM, by a model of random
+weights. Tokens are compared there, but not judged. Answers are judged apart, by a trained model.
 """
 
 from contextlib import ExitStack, closing
@@ -37,8 +37,11 @@ def run(settings: Settings) -> tuple[Series, ...]:
     found: tuple[Series, ...] = ()
     if TIMES in parts:
         found += measure(settings, scale)
+        settings.keep(found)
     if ANSWERS in parts:
-        found += tell(judge(settings, scale.libraries))
+        judged = judge(settings, scale.libraries, scale.ways)
+        settings.keep((*found, *judged.series()))
+        found += tell(judged)
     return found
 
 

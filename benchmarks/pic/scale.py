@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from benchmarks.interleave import Rounds
+from benchmarks.pic.facts.judged import NEEDED
+from benchmarks.pic.facts.ways import WAYS
 from engine_adapters.runner.model.random_model import RandomModelShape
 
 FULL_METHOD = "full"
@@ -27,13 +29,15 @@ class Scale:
 
     A prompt of ``n`` tokens has entries of ``entry_tokens``, the first of which make room for a
     question of ``question_tokens``. The states of the shortest prompt must not fit into
-    ``cold_dram_bytes``. ``methods`` are keys of METHODS. ``libraries`` are asked about for answers.
+    ``cold_dram_bytes``. ``methods`` are keys of METHODS. Answers are about ``libraries``
+    libraries, by ``ways``, keys of WAYS.
     """
 
     shape: RandomModelShape
     lengths: tuple[int, ...]
     rounds: Rounds
     libraries: int
+    ways: tuple[str, ...] = tuple(WAYS)
     methods: tuple[str, ...] = tuple(METHODS)
     entry_tokens: int = 512
     question_tokens: int = 32
@@ -60,7 +64,8 @@ QUICK = Scale(
     shape=RandomModelShape(layer_count=4, position_count=8192),
     lengths=(1024, 2048, 4096),
     rounds=Rounds(count=3, count_min=2, time_limit_s=150),
-    libraries=12,
+    libraries=20,
+    ways=NEEDED,
     warm_dram_bytes=512 * 1024 * 1024,
     device_bytes=512 * 1024 * 1024,
     slab_bytes=2 * 1024 * 1024,

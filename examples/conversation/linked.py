@@ -1,8 +1,8 @@
 """One request of four documents in an order that was never seen before, linked from entries.
 
-Each document is computed on its own and stored, in an order of its own. The request names them in
-another order and asks for what two of them tell together. The model is the small Llama that links
-are judged with: it reads facts such as "; turn container" between English text.
+Each document is computed on its own and stored. The request names them in an order that nothing
+was computed in, and asks for what two of them tell together. The model is the small Llama that
+links are judged with: it reads facts such as "; turn container" between English text.
 """
 
 from collections.abc import Callable, Sequence
@@ -85,7 +85,7 @@ def ask_documents(process: DaemonProcess, report: Report) -> LinkedRequest:
     """The request by all methods; raises BenchmarkError where daemon or model are not there."""
     report("one request of four documents in a new order")
     client = Client(process.options.socket, arena_bytes=ARENA_BYTES, name="demo")
-    # Threads would wait for each other longer than so small a model computes.
+    # One thread: several would wait for each other longer than so small a model computes.
     with client, torch_threads(spare_cores=torch.get_num_threads()):
         check_available(client)
         return answer(client)
@@ -124,7 +124,10 @@ def _answer(method: str, tries: Sequence[Completion], tokenizer: Tokenizer) -> L
         ttft_s=median(each.ttft_s for each in tries),
         restored_tokens=restored,
         computed_tokens=computed,
-        is_whole=restored + computed == last.prompt_tokens,
+        is_whole=all(
+            each.restore.restored_tokens + each.computed_tokens == each.prompt_tokens
+            for each in tries
+        ),
     )
 
 

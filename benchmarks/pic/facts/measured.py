@@ -31,8 +31,13 @@ ATTENTION_LIBRARIES = 8
 PARETO_PICTURE, ATTENTION_PICTURE = "pic_pareto.png", "pic_attention.png"
 
 
-def judge(settings: Settings, library_count: int, directory: Path | None = None) -> Judged:
-    """Asks one question of each kind of every library; draws what comes out.
+def judge(
+    settings: Settings,
+    library_count: int,
+    ways: Sequence[str] = tuple(WAYS),
+    directory: Path | None = None,
+) -> Judged:
+    """Asks one question of each kind of every library by ``ways``; draws what comes out.
 
     The model is the one in ``directory``, or the one that the repository ships. Raises
     BenchmarkError where states were lost.
@@ -46,10 +51,12 @@ def judge(settings: Settings, library_count: int, directory: Path | None = None)
     ):
         generator = settings.random()
         libraries = [reader.draw(generator, JUDGED) for _ in range(library_count)]
-        answers: dict[str, list[Answer]] = {name: [] for name in WAYS}
+        answers: dict[str, list[Answer]] = {name: [] for name in ways}
         for number, library in enumerate(libraries, start=1):
             settings.console.print(f"asking about library {number} of {library_count}")
-            _ask(reader, library, answers)
+            # In another order each time: a machine may become slower meanwhile.
+            names = generator.sample(list(ways), len(ways))
+            _ask(reader, library, {name: answers[name] for name in names})
         judged = Judged(answers, _attention(settings, directory, libraries[:ATTENTION_LIBRARIES]))
     settings.console.print(judged.table())
     if settings.plots is not None:
@@ -65,17 +72,19 @@ def tell(judged: Judged) -> tuple[Series, ...]:
 
 
 def _ask(reader: Reader, library: Library, answers: dict[str, list[Answer]]) -> None:
-    questions = {question.kind: question for question in library.questions}
-    for name, way in WAYS.items():
-        entry_ids = reader.entries(library, way)
-        for question in questions.values():
-            answers[name].append(reader.ask(entry_ids, question, way))
+    one_of_each = {question.kind: question for question in library.questions}
+    for name, found in answers.items():
+        entry_ids = reader.entries(library, WAYS[name])
+        found += [reader.ask(entry_ids, each, WAYS[name]) for each in one_of_each.values()]
 
 
 def _attention(
     settings: Settings, directory: Path, libraries: Sequence[Library]
 ) -> dict[str, list[float]]:
-    """Of each layer, to the first tokens of all documents together."""
+    """Of each layer, to the first tokens of all documents together.
+
+    The first one of a prompt is a sink in any case; what ``full`` has tells how much that is.
+    """
     network = watched_model(directory)
     maps = {
         name: [

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benchmarks.benchmark import BenchmarkError
 from benchmarks.pic.facts.judged import Judged
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ _COLOURS = {"cacheblend": "C1", "attnlink": "C0", "fixed": "C3", "sink": "C2"}
 
 def plot_pareto(path: Path, judged: Judged) -> None:
     """F1 over the median time to first token, a dot for each way."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.0, 5.5), layout="constrained")
+    figure = _figure(8.0, 5.5)
     axes = figure.subplots()
     for way, answers in judged.answers.items():
         time_ms = 1e3 * median(each.ttft_s for each in answers)
@@ -32,16 +31,14 @@ def plot_pareto(path: Path, judged: Judged) -> None:
         )
     axes.set_xlabel("time to first token, ms")
     axes.set_ylabel("F1")
-    axes.set_title("answers of the trained model, states in DRAM")
+    axes.set_title("answers of the trained model")
     axes.grid(alpha=0.3)
     _save(figure, path)
 
 
 def plot_attention(path: Path, maps: Mapping[str, Sequence[Sequence[float]]]) -> None:
     """For each way, the share of a prompt's attention to first tokens, [layers, documents]."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.0, 4.0), layout="constrained")
+    figure = _figure(9.0, 4.0)
     panes = figure.subplots(1, len(maps), sharey=True, squeeze=False)[0]
     most = max(share for shares in maps.values() for row in shares for share in row)
     for axes, (way, shares) in zip(panes, maps.items(), strict=True):
@@ -52,6 +49,15 @@ def plot_attention(path: Path, maps: Mapping[str, Sequence[Sequence[float]]]) ->
     panes[0].set_ylabel("layer")
     figure.colorbar(image, ax=list(panes), label="share of the prompt's attention")
     _save(figure, path)
+
+
+def _figure(width: float, height: float) -> "Figure":
+    """In inches; raises BenchmarkError where matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise BenchmarkError(f"the picture needs matplotlib: {error}") from None
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _save(figure: "Figure", path: Path) -> None:

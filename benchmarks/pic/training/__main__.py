@@ -1,6 +1,6 @@
 """``python -m benchmarks.pic.training``: trains the model that links are judged with.
 
-Nobody has to: the trained model is in ``benchmarks/pic/model``. It takes less than an hour on two
+Nobody has to: the trained model is in ``benchmarks/pic/model``. It takes a few minutes on two
 cores. It saves its state each minute and goes on from there when it is called again.
 """
 

@@ -21,8 +21,8 @@ def answered_by_kind(
     for _ in range(CHECKED_LIBRARIES):
         library = draw_library(generator, sources.signs, sources.words, sources.text, shape)
         read = [token for document in library.documents for token in document.token_ids]
-        firsts = {question.kind: question for question in library.questions}
-        for kind, question in firsts.items():
+        one_of_each = {question.kind: question for question in library.questions}
+        for kind, question in one_of_each.items():
             token_ids = torch.tensor([[*read, *question.prompt]])
             wanted = torch.zeros_like(token_ids, dtype=torch.bool)
             wanted[0, -1] = True

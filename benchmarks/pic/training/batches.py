@@ -1,4 +1,7 @@
-"""Training sequences: documents of a library, and every question with its answer."""
+"""Training sequences: documents of a library, and questions with their answers.
+
+Where all of it is longer than a sequence, the last questions are cut off.
+"""
 
 import random
 from collections.abc import Sequence
@@ -111,7 +114,7 @@ def _place(
 def _text_document(
     sources: Sources, library: Library, size: int, generator: random.Random
 ) -> Document:
-    """Text alone, without words that the library says something of."""
+    """Text alone, without words and signs of which the library's facts are made."""
     first = generator.randrange(len(sources.text) - size)
     told = {
         token

@@ -42,8 +42,8 @@ BRANCH_GAIN = 0.2
 def plant_reading(network: Llama, *, sink_id: int, seed: int) -> None:
     """Changes the first weights; equal seeds, equal weights.
 
-    The network has three layers at least, four heads, and twice their dimensions as well as one
-    to spare. ``sink_id`` is the token that prompts begin with.
+    The network has three layers at least, four heads, and a hidden size above twice that of a
+    head. ``sink_id`` is the token that prompts begin with.
     """
     _Planter(network, sink_id, seed).plant()
 
@@ -52,7 +52,8 @@ def plant_reading(network: Llama, *, sink_id: int, seed: int) -> None:
 class _Match:
     """Heads of ``layer`` from ``head`` on that look for ``asked`` among the keys' ``noted``.
 
-    What is asked for has ``asked_length`` in a vector of ``units`` parts of length 1.
+    Before the norm, a vector that asks has ``units`` of squared length, and the part that is asked
+    for has ``asked_length``; keys have 4 units.
     """
 
     layer: int
@@ -81,7 +82,7 @@ class _Planter:
         self._common, self._own = basis[0], basis[1 : hidden - 2 * size]
         self._notes = basis[hidden - 2 * size : hidden - size], basis[hidden - size :]
         mixed = orthonormal(self._normal(len(self._own), len(self._own)))
-        # Two heads see all of a token's own part, but for what both see.
+        # What two heads see of a token's own part: together all of it, with a small overlap.
         self._halves = mixed[:, :size].T @ self._own, mixed[:, -size:].T @ self._own
         self._seen_share = math.sqrt(size / len(self._own))
 

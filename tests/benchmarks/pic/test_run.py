@@ -1,16 +1,20 @@
 """The benchmark at a tiny size: it measures what it promises, and leaves nothing behind."""
 
 import io
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from benchmarks.benchmark import Settings
 from benchmarks.interleave import Rounds
 from benchmarks.pic import BENCHMARK
 from benchmarks.pic.figures import FIGURES
-from benchmarks.pic.run import PICTURE, measure
+from benchmarks.pic.run import PICTURE, measure, run
 from benchmarks.pic.scale import FULL, METHODS, QUICK, Scale
+from benchmarks.report import Series
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.runner.model.random_model import RandomModelShape
 from tests.support import scale
@@ -71,6 +75,46 @@ def test_all_figures_and_nothing_left(tmp_path: Path) -> None:
 
 
 def test_both_parts_have_all_figures_together() -> None:
-    assert {*BENCHMARK.promised(()), *FIGURES} == {*BENCHMARK.promised(("times", "answers"))}
+    assert {*BENCHMARK.promised(())} == {*BENCHMARK.promised(("times", "answers"))}
     assert set(FIGURES) == set(BENCHMARK.promised(("times",)))
     assert "f1_full" in BENCHMARK.promised(("answers",))
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ((), ["measure", "keep", "judge", "keep", "tell"]),
+        (("times",), ["measure", "keep"]),
+        (("answers",), ["judge", "keep", "tell"]),
+    ],
+)
+def test_only_what_was_chosen_runs_and_what_was_measured_is_kept(
+    parts: tuple[str, ...], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    class NoJudged:
+        def series(self) -> tuple[Series, ...]:
+            return ()
+
+    def called(name: str, result: object) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            calls.append(name)
+            return result
+
+        return call
+
+    # The package has a function of this name.
+    module = sys.modules["benchmarks.pic.run"]
+    monkeypatch.setattr(module, "measure", called("measure", ()))
+    monkeypatch.setattr(module, "judge", called("judge", NoJudged()))
+    monkeypatch.setattr(module, "tell", called("tell", ()))
+
+    def keep(series: Sequence[Series]) -> None:
+        calls.append("keep")
+
+    settings = Settings(
+        quick=True, folder=Path(), seed=1, console=Console(), parts=parts, keep=keep
+    )
+    assert run(settings) == ()
+    assert calls == expected

@@ -58,6 +58,11 @@ def test_every_figure_is_told() -> None:
     assert series["first_token_attention_naive_layer_1"].value == 0.3
 
 
+def test_a_model_that_answers_nothing_has_figures_too() -> None:
+    series = {one.key: one for one in judged(full=kinds(0, 0, 0)).series()}
+    assert series["f1_full"].value == series["f1_attnlink16_over_full"].value == 0
+
+
 def test_the_table_names_the_best_way_and_begins_with_the_least_work() -> None:
     output = io.StringIO()
     Console(file=output, width=200).print(judged().table())

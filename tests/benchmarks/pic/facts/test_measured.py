@@ -2,6 +2,7 @@
 
 import io
 import random
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -40,15 +41,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_link_computes_what_its_way_names(directory: Path) -> None:
-    reader = Reader(MemoryClient(MemoryStore()), directory)
-    library = reader.draw(random.Random(1), LIBRARY)
-    question = library.questions[0]
-    tokens = sum(len(each.token_ids) for each in library.documents) + len(question.prompt)
     found = {}
-    for name in ("full", "naive", "attnlink16", "sink", "fixed_naive"):
-        way = WAYS[name]
-        found[name] = reader.ask(reader.entries(library, way), question, way)
-    reader.close()
+    with closing(Reader(MemoryClient(MemoryStore()), directory)) as reader:
+        library = reader.draw(random.Random(1), LIBRARY)
+        question = library.questions[0]
+        for name in ("full", "naive", "attnlink16", "sink", "fixed_naive"):
+            way = WAYS[name]
+            found[name] = reader.ask(reader.entries(library, way), question, way)
+    tokens = sum(len(each.token_ids) for each in library.documents) + len(question.prompt)
     assert {each.kind for each in found.values()} == {question.kind}
     assert found["full"].computed_tokens == tokens
     for name in ("naive", "sink", "fixed_naive"):
@@ -58,13 +58,12 @@ def test_a_link_computes_what_its_way_names(directory: Path) -> None:
 
 
 def test_entries_are_cut_without_looking_or_where_documents_end(directory: Path) -> None:
-    reader = Reader(MemoryClient(MemoryStore()), directory)
-    library = reader.draw(random.Random(1), LIBRARY)
-    documents, again, fixed, sinks = (
-        reader.entries(library, WAYS[name])
-        for name in ("naive", "attnlink16", "fixed_naive", "sink")
-    )
-    reader.close()
+    with closing(Reader(MemoryClient(MemoryStore()), directory)) as reader:
+        library = reader.draw(random.Random(1), LIBRARY)
+        documents, again, fixed, sinks = (
+            reader.entries(library, WAYS[name])
+            for name in ("naive", "attnlink16", "fixed_naive", "sink")
+        )
     assert documents == again
     assert len(documents) == len(sinks) == 3
     assert not {*documents} & {*sinks}
@@ -85,7 +84,7 @@ def test_all_ways_are_asked_the_same(
         console=Console(file=output, width=200),
         plots=tmp_path / "plots",
     )
-    judged = judge(settings, 2, directory)
+    judged = judge(settings, 2, directory=directory)
     assert set(judged.answers) == set(WAYS)
     kinds = {tuple(each.kind for each in answers) for answers in judged.answers.values()}
     assert len(kinds) == 1

@@ -4,11 +4,12 @@ import torch
 
 from benchmarks.pic.facts.attention import WatchedLlama, attention_to_first_tokens
 from benchmarks.pic.training.answered import answered_by_kind
-from benchmarks.pic.training.batches import draw_batch
+from benchmarks.pic.training.batches import BatchShape, draw_batch
 from benchmarks.pic.training.reading_heads import plant_reading
+from benchmarks.training.batch import Batch
 from benchmarks.training.network import Llama
 from benchmarks.training.trainer import Trainer
-from tests.benchmarks.pic.training.small_reading import BATCH, LIBRARY, PLAN, SHAPE, SOURCES
+from tests.benchmarks.pic.training.small_reading import LIBRARY, PLAN, SHAPE, SOURCES
 from tests.support.scale import Scale, at
 
 DOCUMENTS = [[1, 50, 51, 52, 2, 100, 101, 53], [1, 54, 55, 2, 102, 103, 56, 57]]
@@ -54,10 +55,10 @@ def test_a_minute_of_training_answers_all_kinds() -> None:
     network = planted(Llama(SHAPE, seed=1))
     before = answered_by_kind(network, SOURCES, LIBRARY, seed=5)
 
-    def draw(shape: object, number: int) -> object:
-        return draw_batch(SOURCES, BATCH, seed=1, number=number)
+    def draw(shape: BatchShape, number: int) -> Batch:
+        return draw_batch(SOURCES, shape, seed=1, number=number)
 
-    trainer = Trainer(network, PLAN, draw, answer_kinds=4)  # type: ignore[arg-type]
+    trainer = Trainer(network, PLAN, draw, answer_kinds=4)
     while not trainer.is_over:
         trainer.make_step()
     after = answered_by_kind(network, SOURCES, LIBRARY, seed=5)
