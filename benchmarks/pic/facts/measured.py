@@ -28,7 +28,7 @@ SPARE_CORES = 1
 """Left to the daemon; threads of so small a model would mostly wait for each other."""
 ATTENTION_LIBRARIES = 8
 """Whose prompts are looked into."""
-PARETO_PICTURE, ATTENTION_PICTURE = "pic_pareto.png", "pic_attention.png"
+PARETO_PICTURE, ATTENTION_PICTURE = "pic_answers_pareto.png", "pic_answers_attention.png"
 
 
 def judge(
