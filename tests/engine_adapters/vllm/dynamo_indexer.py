@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -11,20 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 MODEL = "m"
 HAS_DYNAMO = bool(importlib.util.find_spec("dynamo") and importlib.util.find_spec("dynamo._core"))
 PROGRAM = "import sys; from dynamo._core import run_kv_indexer; run_kv_indexer(sys.argv[1:])"
 ANSWER_S = 10.0
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens at."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 class DynamoIndexer:

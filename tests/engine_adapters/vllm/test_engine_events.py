@@ -20,9 +20,10 @@ from kvstored_client import (
     StateKind,
     StateLayout,
 )
-from tests.engine_adapters.vllm.dynamo_indexer import HAS_DYNAMO, DynamoIndexer, free_port
+from tests.engine_adapters.vllm.dynamo_indexer import HAS_DYNAMO, DynamoIndexer
 from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")

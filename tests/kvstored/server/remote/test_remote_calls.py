@@ -29,6 +29,7 @@ from kvstored_protos.v1 import (
 from tests.kvstored.server.caller import KEYS, LAYOUT, calling
 from tests.kvstored.server.served import NOT_ADMIN, Served
 from tests.support.certificates import Authority, Pair, needs_openssl
+from tests.support.ports import free_port
 
 pytestmark = needs_openssl
 ROUTER, GUEST = "router.example", "guest.example"
@@ -78,12 +79,6 @@ def files(authority: Authority, own: Pair, tmp_path: Path) -> CertificateFiles:
     found.certificate.write_bytes(own.certificate.read_bytes())
     found.client_authorities.write_bytes(authority.own.certificate.read_bytes())
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.fixture
