@@ -20,7 +20,7 @@ LIBRARY = LibraryShape(
     unknown_count=1,
 )
 BATCH = BatchShape(sequence_count=24, position_count=96, library=LIBRARY)
-PLAN = Plan(seed=3, stages=(Stage(step_count=30, batch=BATCH),), warmup_steps=10, matrix_rate=0.006)
+PLAN = Plan(seed=3, stages=(Stage(step_count=80, batch=BATCH),), warmup_steps=10, matrix_rate=0.006)
 SHAPE = NetworkShape(
     vocab_size=600,
     hidden_size=128,
