@@ -80,7 +80,7 @@ class Turn:
 Report = Callable[[str], None]
 """Hears what is being done now."""
 
-STEPS = 15 + len(SAYINGS)
+STEPS = 14 + len(SAYINGS)
 """How often ``run_job`` reports: the steps of a progress display."""
 STEPS_OF_RUN = 3
 """Besides, for each time that the comparison of both ends is repeated."""
