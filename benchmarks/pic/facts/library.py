@@ -83,6 +83,19 @@ class LibraryShape:
         return told + 4 * self.unknown_count
 
 
+JUDGED = LibraryShape(
+    document_counts=range(8, 17),
+    document_tokens=range(48, 97),
+    token_count=928,
+    fact_count=10,
+    chain_count=8,
+    class_count=4,
+    example_count=3,
+    unknown_count=4,
+)
+"""Libraries that links are judged with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """``token_ids``, and which of them are text; all others belong to facts or begin it."""

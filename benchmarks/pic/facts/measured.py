@@ -12,10 +12,9 @@ from benchmarks.kit.scratch_model import torch_threads
 from benchmarks.pic.facts.asked import Reader, trained_model
 from benchmarks.pic.facts.attention import attention_to_first_tokens, watched_model
 from benchmarks.pic.facts.judged import Judged
-from benchmarks.pic.facts.library import Library
+from benchmarks.pic.facts.library import JUDGED, Library
 from benchmarks.pic.facts.pictures import plot_attention, plot_pareto
 from benchmarks.pic.facts.ways import WAYS, Answer
-from benchmarks.pic.training.plan import JUDGED
 from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
 

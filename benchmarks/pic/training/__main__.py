@@ -8,10 +8,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from benchmarks.pic.facts.library import Signs
+from benchmarks.pic.facts.library import JUDGED, Signs
 from benchmarks.pic.training.answered import answered_by_kind
 from benchmarks.pic.training.batches import KINDS, BatchShape, Sources, draw_batch
-from benchmarks.pic.training.plan import JUDGED, PLAN, POSITIONS, THETA
+from benchmarks.pic.training.plan import PLAN, POSITIONS, THETA
 from benchmarks.pic.training.reading_heads import plant_reading
 from benchmarks.quality.records import RecordWords
 from benchmarks.training.batch import Batch

@@ -1,6 +1,6 @@
 """How the model is trained that links are judged with. Pure."""
 
-from benchmarks.pic.facts.library import LibraryShape
+from benchmarks.pic.facts.library import JUDGED, LibraryShape
 from benchmarks.pic.training.batches import BatchShape
 from benchmarks.training.plan import Plan, Stage
 
@@ -8,18 +8,6 @@ POSITIONS = 1088
 """A little more than a sequence of training has."""
 THETA = 500_000.0
 """So slow that half of a head's dimensions hardly turn over all positions."""
-
-JUDGED = LibraryShape(
-    document_counts=range(8, 17),
-    document_tokens=range(48, 97),
-    token_count=928,
-    fact_count=10,
-    chain_count=8,
-    class_count=4,
-    example_count=3,
-    unknown_count=4,
-)
-"""Libraries that links are judged with."""
 
 CURRICULUM = (
     Stage(

@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.pic.facts.asked import Reader, trained_model
 from benchmarks.pic.facts.attention import attention_to_first_tokens, watched_model
-from benchmarks.pic.facts.library import TOLD_KINDS, Library
+from benchmarks.pic.facts.library import JUDGED, TOLD_KINDS, Library
 from benchmarks.pic.facts.ways import WAYS
 from benchmarks.pic.training.__main__ import PROGRAM
-from benchmarks.pic.training.plan import JUDGED, PLAN
+from benchmarks.pic.training.plan import PLAN
 from benchmarks.training.checkpoint import CHECKPOINT_BYTES_MAX, NOTE_FILE
 from engine_adapters.runner.model.weights import SINGLE_FILE
 from kvstored_client.testing import MemoryClient, MemoryStore

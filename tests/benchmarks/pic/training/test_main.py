@@ -1,17 +1,13 @@
 """The command that trains the reader leaves a model, and goes on where it stopped."""
 
 import json
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks.pic.facts.attention import watched_model
 from benchmarks.pic.training import __main__ as command
-from benchmarks.training import command as shared
 from benchmarks.training.network import NetworkShape
 from benchmarks.training.plan import Stage
 from benchmarks.training.prepared import Prepared
@@ -23,10 +19,11 @@ from tests.benchmarks.pic.training.small_reading import (
     SHAPE,
     SOURCES,
 )
+from tests.benchmarks.training.stopped import train_in_two_calls
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(folder: Path, **options: object) -> Prepared:
         folder.mkdir(exist_ok=True)
         return PREPARED
@@ -40,27 +37,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(command, "JUDGED", LIBRARY)
     monkeypatch.setattr(command, "NetworkShape", shape)
     monkeypatch.setattr(command, "sources_of", lambda prepared: SOURCES)
-    monkeypatch.setattr(shared, "SHOWN_STEPS", 2)
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
-def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *options: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["training", "--folder", str(folder), *options])
-    return command.main()
 
 
 def test_training_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "pic"
-    monkeypatch.setattr(shared, "SAVED_EVERY_S", 1e-6)
-    assert call(monkeypatch, folder, "--seconds", "1e-5") == 0
-    assert not (folder / "model").exists()
-    assert call(monkeypatch, folder) == 0
-    said = capsys.readouterr().out
-    assert "going on after step 1 and" in said
+    said = train_in_two_calls(command.main, folder, monkeypatch, capsys)
     assert "step 2: text" in said
     assert "at two_hops" in said
     note = json.loads((folder / "model" / "training.json").read_text())

@@ -1,6 +1,7 @@
 """How the model that reads documents is trained."""
 
-from benchmarks.pic.training.plan import CURRICULUM, JUDGED, POSITIONS
+from benchmarks.pic.facts.library import JUDGED
+from benchmarks.pic.training.plan import CURRICULUM, POSITIONS
 from benchmarks.quality.records import WORDS_MAX
 
 
