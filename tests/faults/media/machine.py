@@ -274,8 +274,9 @@ class StoreMachine(RuleBasedStateMachine):
             self.model.crashed()
             for device in self.devices:
                 device.cache.lose_power(lambda: chance.random() < 0.5)
-            self.forgive_damage()
             self.lab.crash(self.served, [device.media.image() for device in self.devices])
+            # Only now: what was flushed in time got into the index until it was saved.
+            self.forgive_damage()
             unmissed_count = self.loss_count() - self.gone_count
         for device in self.devices:
             device.gate.set()
