@@ -119,6 +119,7 @@ def vllm_labs() -> Stage:
 TIDY = ("tests/tidy", "tests/test_tidy.py", "tests/benchmarks/test_registry.py")
 """Tests of the repository's text: syntax trees of all of it would slow a process of other tests."""
 SMALL = "not quick and not long and not alone"
+FOUND = (sys.executable, "-m", "tests.found", "-m", SMALL)
 SMALL_ALONE = "alone and not quick and not long"
 QUICK = "quick"
 LONG = "long"
@@ -127,7 +128,8 @@ LONG = "long"
 def test_steps() -> list[Step]:
     """Everything once; the tests of the pure parts apart, because a tracer slows them.
 
-    They only compute, and run beside those that wait for disks and processes.
+    They only compute, and run beside those that wait for disks and processes. All tests are
+    imported once before, so that not each of these processes compiles what they import.
     """
     pure = pure_test_files()
     return [
@@ -135,7 +137,10 @@ def test_steps() -> list[Step]:
             Stage("lint", "style", tool("ruff", "check", ".")),
             Stage("format", "layout of the code", tool("ruff", "format", "--check", ".")),
             Stage("imports", "who may import whom", tool("lint-imports")),
+            Stage("found", "all tests can be imported", FOUND),
             Stage("types", "types of products and tests", tool("mypy")),
+        ),
+        (
             tests("tidy", "how the repository is written", "-m", SMALL, *TIDY),
             tests("pure", "pure parts, every branch of them", "-m", SMALL, *pure, "--cov"),
             shared_out(

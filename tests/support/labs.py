@@ -24,12 +24,12 @@ TIMED_DISCONNECTS = Lab(
 _random_kills = partial(
     Lab, promise="SIGKILL of the daemon at any moment", file="faults/kill/test_random_kills.py"
 )
-CHURN_KILLS = _random_kills(cases="kills under load", smoke=6, quick=120, long=300)
-EVICTING_KILLS = _random_kills(cases="kills of a full store", smoke=4, quick=80, long=200)
+CHURN_KILLS = _random_kills(cases="kills under load", smoke=6, quick=60, long=300)
+EVICTING_KILLS = _random_kills(cases="kills of a full store", smoke=4, quick=40, long=200)
 _call_kills = partial(
     Lab, promise="SIGKILL of the daemon at any moment", file="faults/kill/test_call_kills.py"
 )
-CALL_KILLS = _call_kills(cases="system calls of each moment", smoke=2, quick=15, long=EVERY)
+CALL_KILLS = _call_kills(cases="system calls of each moment", smoke=2, quick=10, long=EVERY)
 RING_CALL_KILLS = _call_kills(
     cases="system calls of a put by io_uring", smoke=None, quick=8, long=EVERY
 )
@@ -76,14 +76,14 @@ DURABLE_PUTS = Lab(
     long=None,
 )
 _power_cuts = partial(Lab, promise="power loss at any moment", file="faults/power/test_power.py")
-POWER_STATES = _power_cuts(cases="states that a cut leaves", smoke=200, quick=10_000, long=15_000)
+POWER_STATES = _power_cuts(cases="states that a cut leaves", smoke=200, quick=5_000, long=15_000)
 BREAKAGES = _power_cuts(cases="broken products that it finds", smoke=None, quick=1, long=EVERY)
 FLIPS = Lab(
     promise="any flipped bit on media",
     file="faults/media/test_flips.py",
     cases="flips",
     smoke=5_000,
-    quick=100_000,
+    quick=50_000,
     long=500_000,
 )
 _media_machine = partial(
@@ -91,7 +91,7 @@ _media_machine = partial(
     promise="torn, misdirected, lost, stale, flipped write",
     file="faults/media/test_machine.py",
 )
-STORE_WALKS = _media_machine(cases="runs of each state machine", smoke=3, quick=25, long=300)
+STORE_WALKS = _media_machine(cases="runs of each state machine", smoke=3, quick=15, long=300)
 STORE_WALK_STEPS = _media_machine(cases="steps of each run", smoke=40, quick=40, long=100)
 DAMAGED_READS = Lab(
     promise="torn, misdirected, lost, stale, flipped write",
@@ -106,7 +106,7 @@ NTH_CALLS = Lab(
     file="faults/media/test_nth_call.py",
     cases="calls from one that fails to the next one that does",
     smoke=20,
-    quick=4,
+    quick=6,
     long=1,
 )
 CUTS = Lab(
@@ -122,7 +122,7 @@ MESSAGES = Lab(
     file="faults/clients/test_messages.py",
     cases="random messages to each method",
     smoke=4,
-    quick=40,
+    quick=25,
     long=400,
 )
 PARSED = Lab(
@@ -198,7 +198,7 @@ INDEX_FLIPS = Lab(
     file="faults/index/test_flips.py",
     cases="changed bytes for each kind of stop",
     smoke=5,
-    quick=50,
+    quick=30,
     long=1_000,
 )
 _lost_index = partial(
@@ -215,17 +215,17 @@ _fragmentation = partial(
     Lab, promise="slabs and classes waste little", file="kvstored/tiers/test_fragmentation.py"
 )
 TRAFFIC = _fragmentation(
-    cases="runs of random traffic of three classes", smoke=None, quick=3, long=3
+    cases="runs of random traffic of three classes", smoke=None, quick=2, long=3
 )
 ENCODED_TRAFFIC = _fragmentation(
-    cases="runs of random traffic of encoded chunks", smoke=None, quick=3, long=3
+    cases="runs of random traffic of encoded chunks", smoke=None, quick=2, long=3
 )
 RESTORATIONS = Lab(
     promise="whatever is missing, the tokens are the same",
     file="engine_adapters/runner/restore/test_cake_restoration.py",
     cases="examples",
     smoke=20,
-    quick=200,
+    quick=120,
     long=None,
 )
 _conversation_machine = partial(
@@ -234,7 +234,7 @@ _conversation_machine = partial(
     file="engine_adapters/runner/conversation/test_machine.py",
 )
 TALK_WALKS = _conversation_machine(
-    cases="runs of the state machine of conversations", smoke=8, quick=50, long=1_000
+    cases="runs of the state machine of conversations", smoke=8, quick=30, long=1_000
 )
 TALK_WALK_STEPS = _conversation_machine(
     cases="steps of each of these runs", smoke=40, quick=50, long=100
@@ -245,10 +245,10 @@ _conversations = partial(
     file="system/test_conversations.py",
 )
 TALKS = _conversations(
-    cases="conversations with evictions, cuts and kills", smoke=4, quick=12, long=200
+    cases="conversations with evictions, cuts and kills", smoke=4, quick=8, long=200
 )
 TALK_TURNS = _conversations(cases="turns of each conversation", smoke=8, quick=16, long=50)
-TALK_KILLS = _conversations(cases="kills of engine, daemon or both", smoke=3, quick=8, long=120)
+TALK_KILLS = _conversations(cases="kills of engine, daemon or both", smoke=3, quick=6, long=120)
 FAILING_USES = Lab(
     promise="whatever happens to the store, the tokens are the same",
     file="system/test_failures.py",

@@ -3,6 +3,7 @@
 Rows of chunks that are gone are used again. The owner serialises the calls.
 """
 
+import mmap
 from array import array
 
 import numpy as np
@@ -19,15 +20,20 @@ HELD = 1 << 63
 ROW_BITS = 16
 ROW_MASK = SEGMENT_ROWS - 1
 """A row's index in its segment; ``row >> ROW_BITS`` is the segment's number."""
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class Segment:
-    """The columns of ``SEGMENT_ROWS`` rows; memory that was never used is not resident."""
+    """The columns of ``SEGMENT_ROWS`` rows.
+
+    What was never used takes no memory, but for the times.
+    """
 
     __slots__ = ("bundles", "has_bundles", "ids", "places", "positions", "times")
 
     def __init__(self) -> None:
-        self.ids = bytearray(SEGMENT_ROWS * CHUNK_ID_BYTES)
+        # Zeroed when it is touched; a bytearray would be zeroed, and resident, at once.
+        self.ids = mmap.mmap(-1, SEGMENT_ROWS * CHUNK_ID_BYTES, flags=_PRIVATE)
         self.places = np.zeros(SEGMENT_ROWS, np.uint64)
         self.times = np.full(SEGMENT_ROWS, UNUSED, np.uint64)
         self.bundles = np.zeros(SEGMENT_ROWS, np.uint32)
@@ -97,14 +103,14 @@ class ChunkColumns:
             self.row_end += count
             start += count
 
-    def identity(self, row: int) -> bytearray:
+    def identity(self, row: int) -> bytes:
         """The encoded identity in a row."""
         start = (row & ROW_MASK) * CHUNK_ID_BYTES
         return self.segments[row >> ROW_BITS].ids[start : start + CHUNK_ID_BYTES]
 
     def chunk(self, row: int) -> ChunkId:
         """The chunk in a row that is in use."""
-        return ChunkId.decode(bytes(self.identity(row)))
+        return ChunkId.decode(self.identity(row))
 
     def place(self, row: int) -> int:
         """The place of the chunk in a row that is in use."""

@@ -1,10 +1,12 @@
 """An engine for tests, with verbs that break things. Run by ``EngineProcess``."""
 
+import multiprocessing
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from engine_adapters.vllm.testing.engine_child import POLL_S, EngineChild, obey
@@ -22,9 +24,18 @@ class BreakableChild(EngineChild):
             from engine_adapters.vllm import worker
 
             worker.STAGES_INPUTS = True
+        if arguments.pop("forks_ranks", False):
+            # Importing vLLM again takes a rank longer than its test.
+            from vllm.v1.executor import multiproc_executor
+
+            multiproc_executor.get_mp_context = partial(multiprocessing.get_context, "fork")
         super().__init__(arguments)
         self._reached = threading.Event()
         self._regions: list[Any] = []
+
+    def ranks(self) -> list[int]:
+        """The processes of tensor-parallel ranks."""
+        return [child.pid for child in multiprocessing.active_children() if child.pid]
 
     def adapted(
         self, prompt: list[int], max_tokens: int, folder: str, number: int

@@ -20,6 +20,7 @@ from tests.benchmarks.pic.training.small_reading import (
     SOURCES,
 )
 from tests.benchmarks.training.stopped import train_in_two_calls
+from tests.support.scale import Scale, at
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "sources_of", lambda prepared: SOURCES)
 
 
+@at(Scale.QUICK)
 def test_training_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
