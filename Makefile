@@ -15,7 +15,8 @@ PLUGINS := lmcache sglang
 
 # A module is compiled once, when the first process imports it: pip would compile everything that
 # it installs, which takes half of a setup, and without files of bytecode each of the many processes
-# that tests start would compile all that it imports.
+# that tests start would compile all that it imports. One process imports first, alone:
+# tests/found.py, and for vLLM the last line of its setup.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := -m pip install --quiet --no-compile
 
@@ -70,6 +71,7 @@ $(VLLM_STAMP): pyproject.toml $(VLLM_REQUIREMENTS)
 	$(VLLM_VENV)/bin/python $(INSTALL) --requirement engine_adapters/vllm/requirements.txt
 	$(VLLM_VENV)/bin/python $(INSTALL) --no-deps --requirement engine_adapters/vllm/requirements-nodeps.txt
 	$(VLLM_VENV)/bin/python $(INSTALL) --no-deps --editable .
+	$(VLLM_VENV)/bin/python -m engine_adapters.vllm.testing.imports
 	@touch $(VLLM_STAMP)
 
 # What `python -m benchmarks gpu` needs beside PyTorch, in one folder for a machine with a GPU and

@@ -3,7 +3,6 @@
 Rows of chunks that are gone are used again. The owner serialises the calls.
 """
 
-import mmap
 from array import array
 
 import numpy as np
@@ -20,7 +19,6 @@ HELD = 1 << 63
 ROW_BITS = 16
 ROW_MASK = SEGMENT_ROWS - 1
 """A row's index in its segment; ``row >> ROW_BITS`` is the segment's number."""
-_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class Segment:
@@ -33,7 +31,7 @@ class Segment:
 
     def __init__(self) -> None:
         # Zeroed when it is touched; a bytearray would be zeroed, and resident, at once.
-        self.ids = mmap.mmap(-1, SEGMENT_ROWS * CHUNK_ID_BYTES, flags=_PRIVATE)
+        self.ids = np.zeros(SEGMENT_ROWS * CHUNK_ID_BYTES, np.uint8).data
         self.places = np.zeros(SEGMENT_ROWS, np.uint64)
         self.times = np.full(SEGMENT_ROWS, UNUSED, np.uint64)
         self.bundles = np.zeros(SEGMENT_ROWS, np.uint32)
@@ -106,7 +104,7 @@ class ChunkColumns:
     def identity(self, row: int) -> bytes:
         """The encoded identity in a row."""
         start = (row & ROW_MASK) * CHUNK_ID_BYTES
-        return self.segments[row >> ROW_BITS].ids[start : start + CHUNK_ID_BYTES]
+        return self.segments[row >> ROW_BITS].ids[start : start + CHUNK_ID_BYTES].tobytes()
 
     def chunk(self, row: int) -> ChunkId:
         """The chunk in a row that is in use."""

@@ -150,7 +150,7 @@ class ChunkTable:
             if row >= 0:
                 start = (row & ROW_MASK) * CHUNK_ID_BYTES
                 known = segments[row >> ROW_BITS].ids[start : start + CHUNK_ID_BYTES]
-                if known == identities[number]:
+                if known.tobytes() == identities[number]:
                     continue
             if row != ABSENT:
                 rows[number] = self._row(identities[number])
