@@ -19,15 +19,15 @@ from benchmarks.pic.facts.measured import judge, tell
 from benchmarks.pic.figures import FAST, details_of, figures_of, ttft_key
 from benchmarks.pic.linked import CountedModel, LinkedPrompts
 from benchmarks.pic.plot import plot_ttft
-from benchmarks.pic.scale import FULL, FULL_METHOD, QUICK, Scale
+from benchmarks.pic.scale import FULL, FULL_METHOD, OF_FIGURES, QUICK, Scale
 from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
 
 ARENA_BYTES = 512 * 1024 * 1024
 WARM, COLD = "warm", "cold"
 PICTURE = "pic_ttft.png"
-TIMES, ANSWERS = "times", "answers"
-"""The parts. No figure is of both: weights are random in the first."""
+TIMES, LENGTHS, ANSWERS = "times", "lengths", "answers"
+"""The parts. No figure is of times and answers: weights are random where times are measured."""
 
 
 def run(settings: Settings) -> tuple[Series, ...]:
@@ -35,8 +35,9 @@ def run(settings: Settings) -> tuple[Series, ...]:
     scale = QUICK if settings.quick else FULL
     parts = settings.parts or (TIMES, ANSWERS)
     found: tuple[Series, ...] = ()
-    if TIMES in parts:
-        found += measure(settings, scale)
+    if TIMES in parts or LENGTHS in parts:
+        methods = scale.methods if TIMES in parts else OF_FIGURES
+        found += measure(settings, replace(scale, methods=methods))
         settings.keep(found)
     if ANSWERS in parts:
         judged = judge(settings, scale.libraries, scale.ways)

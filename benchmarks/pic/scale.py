@@ -21,6 +21,8 @@ METHODS = {
     "split16": "split-16",
 }
 """What is measured, and its method of linking."""
+OF_FIGURES = ("naive", FULL_METHOD, "cacheblend15", "attnlink16")
+"""Those that figures of times are about, and the two that others lie between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from benchmarks.interleave import Rounds
 from benchmarks.pic import BENCHMARK
 from benchmarks.pic.figures import FIGURES
 from benchmarks.pic.run import PICTURE, measure, run
-from benchmarks.pic.scale import FULL, METHODS, QUICK, Scale
+from benchmarks.pic.scale import FULL, METHODS, OF_FIGURES, QUICK, Scale
 from benchmarks.report import Series
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.runner.model.random_model import RandomModelShape
@@ -118,3 +119,16 @@ def test_only_what_was_chosen_runs_and_what_was_measured_is_kept(
     )
     assert run(settings) == ()
     assert calls == expected
+
+
+def test_lengths_are_measured_by_few_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Scale] = []
+
+    def kept(_: Settings, scale: Scale) -> tuple[Series, ...]:
+        measured.append(scale)
+        return ()
+
+    monkeypatch.setattr(sys.modules["benchmarks.pic.run"], "measure", kept)
+    for parts in (("lengths",), ("times",), ("lengths", "times")):
+        run(Settings(quick=True, folder=Path(), seed=1, console=Console(), parts=parts))
+    assert measured == [replace(QUICK, methods=OF_FIGURES), QUICK, QUICK]
