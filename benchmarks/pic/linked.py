@@ -97,7 +97,7 @@ class LinkedPrompts:
         self._entries: dict[tuple[bool, tuple[int, ...]], str] = {}
         chunks = [chunk for length in scale.lengths for chunk in self._chunks(length)]
         sink_ids = token_ids[-scale.sink_tokens :]
-        for has_sink in (False, True):
+        for has_sink in (False, True) if SINK in scale.methods else (False,):
             ids = self._runner.generate_context_cache(chunks, sink_ids=sink_ids if has_sink else ())
             made = zip(chunks, ids, strict=True)
             self._entries.update({(has_sink, chunk): entry_id for chunk, entry_id in made})

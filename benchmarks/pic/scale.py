@@ -58,8 +58,8 @@ FULL = Scale(
     rounds=Rounds(count=5, count_min=3, time_limit_s=7200),
     libraries=80,
     warm_dram_bytes=4 * 1024 * 1024 * 1024,
-    device_bytes=3 * 1024 * 1024 * 1024,
-    scratch_bytes=14_000_000_000,
+    device_bytes=2 * 1024 * 1024 * 1024,
+    scratch_bytes=9_000_000_000,
 )
 
 QUICK = Scale(

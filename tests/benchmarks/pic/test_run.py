@@ -11,11 +11,13 @@ from rich.console import Console
 
 from benchmarks.benchmark import Settings
 from benchmarks.interleave import Rounds
+from benchmarks.kit.daemon_process import DaemonOptions
 from benchmarks.pic import BENCHMARK
 from benchmarks.pic.figures import FIGURES
 from benchmarks.pic.run import PICTURE, measure, run
 from benchmarks.pic.scale import FULL, METHODS, OF_FIGURES, QUICK, Scale
 from benchmarks.report import Series
+from benchmarks.scratch import SCRATCH_BYTES_MAX
 from engine_adapters.link.method import LinkMethod
 from engine_adapters.runner.model.random_model import RandomModelShape
 from tests.support import scale
@@ -53,6 +55,18 @@ def test_every_method_has_a_name_of_linking() -> None:
         # The states of the shortest prompt exceed the DRAM of the cold daemon.
         token_bytes = 2 * 4 * size.shape.layer_count * size.shape.hidden_size
         assert min(size.lengths) * token_bytes > size.cold_dram_bytes
+
+
+def test_the_full_benchmark_wanted_more_room_than_any_may_have() -> None:
+    """Two daemons with two devices each, which hold all entries with a sink and without."""
+    for size in (FULL, QUICK):
+        token_bytes = 2 * 4 * size.shape.layer_count * size.shape.hidden_size
+        options = DaemonOptions(
+            folder=Path(), device_bytes=size.device_bytes, dram_bytes=1, arena_bytes_max=1
+        )
+        room_bytes = options.device_count * size.device_bytes
+        assert 2 * max(size.lengths) * token_bytes < 0.75 * room_bytes
+        assert 2 * room_bytes < size.scratch_bytes <= SCRATCH_BYTES_MAX
 
 
 @scale.at(scale.Scale.QUICK)
