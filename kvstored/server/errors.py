@@ -13,6 +13,7 @@ from kvstored.store.sequences.rules import (
     SequenceUnknownError,
 )
 from kvstored.store.sequences.sequence_table import SequenceStorageError
+from kvstored.store.write.chunk_store import DeletionError
 from kvstored.tiers.chunks.requests import LayoutRefusedError
 from kvstored_contract.layout import LayoutError
 from kvstored_contract.reasons import REASON_METADATA, Reason
@@ -79,7 +80,7 @@ def refusal_of(error: Exception) -> RefusedError | None:
     """The refusal that an error of the layers below means; None for a fault of the daemon."""
     if isinstance(error, RefusedError):
         return error
-    if isinstance(error, SequenceStorageError):
+    if isinstance(error, SequenceStorageError | DeletionError):
         return RefusedError(error.reason, str(error))
     reason = _REASON_OF_ERROR.get(type(error))
     return None if reason is None else RefusedError(reason, str(error))

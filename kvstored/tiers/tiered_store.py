@@ -29,6 +29,7 @@ from kvstored.tiers.chunks.read_path import ReadPath
 from kvstored.tiers.chunks.requests import ChangesAnswer
 from kvstored.tiers.chunks.stager import Stager
 from kvstored.tiers.chunks.status import ScrubStatus
+from kvstored.tiers.deletions import counted
 from kvstored.tiers.hints.hints import Hints
 from kvstored.tiers.hints.prefetcher import Prefetcher, watermarks
 from kvstored.tiers.hints.waiting_queue import HintedTier, WaitingQueue
@@ -196,31 +197,16 @@ class TieredStore:
     def delete(self, namespace_id: bytes, keys: Sequence[bytes]) -> Future[int]:
         """Deletes chunks; they are unreadable at once.
 
-        The future tells, when that is durable, how many there were.
+        The future tells, when that is durable, how many there were. Where some could not be
+        deleted it ends with DeletionError.
         """
-        total: Future[int] = Future()
         pending = []
         for key in keys:
             chunk = ChunkId(namespace_id, key)
             # In this order: a promotion that begins in between finds nothing to load.
             pending.append(self._store.delete(chunk))
             self._dram.drop(chunk)
-        lock = threading.Lock()
-        remaining = len(pending)
-
-        def one_is_done(_: Future[bool]) -> None:
-            nonlocal remaining
-            with lock:
-                remaining -= 1
-                is_last = remaining == 0
-            if is_last:
-                total.set_result(sum(future.result() for future in pending))
-
-        for future in pending:
-            future.add_done_callback(one_is_done)
-        if not pending:
-            total.set_result(0)
-        return total
+        return counted(pending)
 
     def changes(
         self, namespace_id: bytes, keys: Sequence[bytes], *, epoch: int, after_sequence: int

@@ -51,6 +51,7 @@ NO_CALLER_MEETS = {
     "kvstored/store/write/committer.py": MEANS,
     "kvstored/tiers/chunks/chunk_thread.py": MEANS,
     "kvstored/tiers/chunks/damage.py": DONE,
+    "kvstored/tiers/deletions.py": DONE,
     "kvstored/tiers/hints/prefetcher.py": THREAD,
     "kvstored/tiers/scrub/scrub_device.py": THREAD,
     "kvstored/tiers/scrub/scrub_pass.py": THREAD,

@@ -39,6 +39,17 @@ transaction frees are reused only after the next.
 """
 
 
+class DeletionError(RuntimeError):
+    """A chunk could not be deleted and is still stored; ``reason`` says why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(
+            f"the index could not be changed ({reason.name}): chunks that should be deleted are "
+            "still stored; delete them again when the daemon's log says that it can be written"
+        )
+        self.reason = reason
+
+
 class ChunkStore:
     """Immutable chunks on a device set: what is visible, and what leaves.
 
@@ -77,6 +88,7 @@ class ChunkStore:
             failures=self.failures,
             lock=self._lock,
             find=self.find,
+            is_leaving=self.is_being_deleted,
             on_stored=on_stored,
         )
         self.committer = self.writes.committer
@@ -133,7 +145,8 @@ class ChunkStore:
         """Deletes a chunk; it is invisible at once.
 
         The future tells, when the deletion is durable, whether there was anything to
-        delete. The extent is reused after that, and not before the last unpin.
+        delete. The extent is reused after that, and not before the last unpin. A deletion that
+        cannot be made durable ends with DeletionError, and the chunk is visible again.
         """
         with self._lock:
             if (pending := self._deleting.get(chunk)) is not None:
@@ -189,7 +202,9 @@ class ChunkStore:
         LOGGER.error("chunk %s is damaged at %s", chunk.key.hex(), record.extent)
 
         def done(reason: Reason) -> None:
-            self._on_removed(chunk)
+            # Else it is where it was, and is suspected again.
+            if reason is Reason.UNSPECIFIED:
+                self._on_removed(chunk)
             with self._lock:
                 del self._deleting[chunk]
             outcome.set_result(reason is Reason.UNSPECIFIED)
@@ -206,7 +221,10 @@ class ChunkStore:
             record = self.index.get(chunk)
         except IndexFailure:
             LOGGER.exception("a chunk cannot be deleted")
-            record = None
+            with self._lock:
+                del self._deleting[chunk]
+            outcome.set_exception(DeletionError(Reason.INTERNAL))
+            return
         if record is None:
             with self._lock:
                 del self._deleting[chunk]
@@ -229,4 +247,7 @@ class ChunkStore:
             del self._deleting[chunk]
             if reason is Reason.UNSPECIFIED:
                 self.pins.free(chunk, record.extent)
-        outcome.set_result(reason is Reason.UNSPECIFIED)
+        if reason is Reason.UNSPECIFIED:
+            outcome.set_result(True)
+        else:
+            outcome.set_exception(DeletionError(reason))

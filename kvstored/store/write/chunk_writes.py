@@ -25,7 +25,7 @@ class ChunkWrites:
 
     ``find`` answers the records of visible chunks. ``on_stored`` hears, on a store thread, of
     every chunk that becomes visible, with its extent. ``lock`` is the one under which chunks
-    are chosen for deletion.
+    are chosen for deletion; ``is_leaving`` tells whether one was.
     """
 
     def __init__(
@@ -36,12 +36,14 @@ class ChunkWrites:
         failures: DeviceFailures,
         lock: "threading.RLock",
         find: Callable[[Sequence[ChunkId]], list[ChunkRecord | None]],
+        is_leaving: Callable[[ChunkId], bool],
         on_stored: Callable[[ChunkId, Extent], None],
     ) -> None:
         self._extents = extents
         self._failures = failures
         self._lock = lock
         self._find = find
+        self._is_leaving = is_leaving
         self._on_stored = on_stored
         self._counters = parts.counters
         self._epoch = parts.device_set.epoch
@@ -70,8 +72,8 @@ class ChunkWrites:
 
         The future resolves to UNSPECIFIED when the chunk is durable and visible, else
         to the reason; it never raises. The frame must not change before. A key has one
-        extent: while another write of the chunk is under way this one is refused with
-        DEADLINE, and when it is there already it is done.
+        extent: while another write of the chunk is under way, or its deletion, this one is
+        refused with DEADLINE, and when it is there already it is done.
         """
         outcome: Future[Reason] = Future()
         with self._lock:
@@ -110,7 +112,7 @@ class ChunkWrites:
         one before it is an early answer (``Stager.are_stored``). Since then another put may
         have stored the chunk, and a deletion takes the key off a frame that is being filled.
         """
-        if chunk in self._under_way:
+        if chunk in self._under_way or self._is_leaving(chunk):
             return Reason.DEADLINE
         try:
             return None if self._find([chunk]) == [None] else Reason.UNSPECIFIED

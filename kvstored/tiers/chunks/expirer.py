@@ -69,7 +69,8 @@ class Expirer:
     def _expire(self, chunks: Sequence[ChunkId]) -> None:
         leaving = self._store.evict(chunks)
         wait(leaving)
-        self._counters.add("expired_chunks", sum(each.result() for each in leaving))
+        gone_count = sum(each.exception() is None and each.result() for each in leaving)
+        self._counters.add("expired_chunks", gone_count)
         # After the devices: nothing is loaded from there any more.
         stored = self._room.are_stored(chunks)
         self._dram.ages.drop(

@@ -109,9 +109,9 @@ class DeviceVictims:
         self._table_lock = lock
         self._counters = counters
         self._looks = TableLooks(table, lock)
-        self._looked_at: dict[tuple[int, int, int], int] = {}
-        """When a slab was found to be worth too much, by its number and size class, and by the
-        class that wanted it."""
+        self._looked_at: dict[int, tuple[int, int, int]] = {}
+        """Of each slab that was found to be worth too much: its size class, the class that wanted
+        it last, and when. One of each slab, so that it grows no further."""
 
     def above_limit(self, store: ChunkStore, class_bytes: int, namespace_id: bytes) -> Victims:
         """Chunks of a namespace that go until it may have another one of a class."""
@@ -225,7 +225,7 @@ class DeviceVictims:
                 slab_worth = worth(used, now, within=rested)
                 is_less = slab_worth < own_worth * self._table.geometry.slab_bytes
                 if not is_less:
-                    self._looked_at[self._look(number, class_bytes)] = now
+                    self._looked_at[number] = (*self._look(number, class_bytes), now)
             if is_less:
                 yield slab
 
@@ -234,13 +234,14 @@ class DeviceVictims:
     ) -> Iterator[tuple[int, int]]:
         for slab in slabs:
             with self._table_lock:
-                look = self._look(self._table.slabs.number(*slab), class_bytes)
-                before = self._looked_at.get(look)
-            if before is None or now - before >= LOOK_AGAIN_SHARE * rested:
+                number = self._table.slabs.number(*slab)
+                *look, before = self._looked_at.get(number, (0, 0, 0))
+                is_known = tuple(look) == self._look(number, class_bytes)
+            if not is_known or now - before >= LOOK_AGAIN_SHARE * rested:
                 yield slab
 
-    def _look(self, slab: int, class_bytes: int) -> tuple[int, int, int]:
-        return slab, self._table.slabs.class_bytes_of(slab), class_bytes
+    def _look(self, slab: int, class_bytes: int) -> tuple[int, int]:
+        return self._table.slabs.class_bytes_of(slab), class_bytes
 
     def _oldest(
         self, store: ChunkStore, accounts: Sequence[bytes], class_bytes: int | None, count: int

@@ -87,6 +87,16 @@ class OpenFrames:
             layout=layout,
         )
 
+    def helps(self, namespace_id: bytes, byte_count: int) -> Helps:
+        """Whose frames make room for so many bytes of a namespace, as far as its own limit goes.
+
+        An account that has as much as it may have is helped by nobody else.
+        """
+        taker = self._use.account(namespace_id)
+        with self._room:
+            is_at_limit = self._use.excess_bytes(namespace_id, byte_count) > 0
+        return lambda giver: not is_at_limit or self._use.account(giver) == taker
+
     def close(self, opened: OpenFrame) -> None:
         """Gives back a frame."""
         with self._room:
@@ -115,12 +125,16 @@ class OpenFrames:
 
     def _helps(self, layout: StateLayout, namespace_id: bytes) -> Helps:
         """Of an account that has no more than what is kept for it a frame makes no room."""
-        share_bytes = self._space.share_bytes(class_bytes(layout))
+        size = class_bytes(layout)
+        share_bytes = self._space.share_bytes(size)
         with self._room:
             is_bound = self._is_bound(namespace_id, share_bytes)
         taker = self._use.account(namespace_id)
+        helps_within_limit = self.helps(namespace_id, size)
 
         def helps(giver: bytes) -> bool:
+            if not helps_within_limit(giver):
+                return False
             account = self._use.account(giver)
             kept_bytes = OPEN_SHARE_MAX * self._use.quotas.of(account).guaranteed_bytes
             return not is_bound or account == taker or self._account_bytes[account] > kept_bytes

@@ -113,22 +113,26 @@ class Stager:
         because its extent was evicted or its device failed, is claimed again: what was
         acknowledged for it before is true no more. While somebody has it pinned it stays as it
         is, and is not durable; where the devices have no room for it, it stays and is refused.
+        One that is leaving the devices is waited for, or refused at the deadline.
         """
         has_waited = False
         room: Extent | None = None
         try:
             while True:
                 claim = self._taken(wanted, opened)
-                if claim is not None and claim.is_filling:
-                    if not self._dram.wait_filled(claim.frame, wanted.deadline, wanted.is_wanted):
-                        return claim
-                    has_waited = True
-                    continue
-                if claim is not None and claim.is_new:
+                if claim is None:
+                    return None
+                if claim.is_new:
                     if has_waited or room is not None:
                         claim, room = replace(claim, has_waited=has_waited, room=room), None
                     return claim
-                if claim is None or not self._is_in_dram_only(claim.frame):
+                is_over = self._wait_for_others(claim, wanted)
+                if is_over is False:
+                    return replace(claim, refusal=Reason.DEADLINE)
+                if is_over:
+                    has_waited = True
+                    continue
+                if not self._is_in_dram_only(claim.frame):
                     return claim
                 is_kept = self._store.pins.is_pinned(wanted.chunk)
                 if room is None and not is_kept:
@@ -217,6 +221,18 @@ class Stager:
 
     def _give_back(self, frame: Frame) -> None:
         self._room.give_back(frame.chunk.namespace_id, frame.extent.byte_count)
+
+    def _wait_for_others(self, claim: Claim, wanted: WantedChunk) -> bool | None:
+        """Waits for those who fill a frame, or for what takes its chunk off the devices.
+
+        None where nothing is waited for, else whether it was over by the deadline.
+        """
+        if claim.is_filling:
+            return self._dram.wait_filled(claim.frame, wanted.deadline, wanted.is_wanted)
+        leaving = self._store.pending(wanted.chunk) if claim.frame.durable.done() else None
+        if leaving is None:
+            return None
+        return bool(wait([leaving], timeout=remaining_s(wanted.deadline)).done)
 
     def _is_in_dram_only(self, frame: Frame) -> bool:
         return (

@@ -168,7 +168,10 @@ class TailFrames:
             chunk=chunk, new=new, layout=layout, deadline=deadline, frame_deadline=now
         )
         ticket = self._stager.put(wanted, fill)
-        while ticket.reason is Reason.DRAM_FULL and self._dram.open_frames.let_go(lambda _: True):
+        frames = self._dram.open_frames
+        while ticket.reason is Reason.DRAM_FULL and frames.let_go(
+            frames.helps(namespace_id, wanted.class_bytes)
+        ):
             ticket = self._stager.put(wanted, fill)
         return ticket
 

@@ -332,3 +332,30 @@ def test_what_goes_together_stops_at_the_share(tmp_path: Path) -> None:
         put(opened, ANY, [1000])
         assert stored(opened, TEAM, range(203)) == list(range(3, 203))
         opened.store.unpin(pinned)
+
+
+def test_tails_of_others_went_for_a_tenant_at_its_own_limit(tmp_path: Path) -> None:
+    """Bug: nothing of others makes room there, and everything of theirs was closed."""
+    limits = NamespaceLimits(name="team", dram=quota(most=2))
+    with open_store(tmp_path, namespaces=(limits,)) as opened:
+        frames = opened.store._dram.open_frames
+        helped: list[tuple[bool, bool]] = []
+
+        def asked(helps: Helps) -> bool:
+            helped.append((helps(ANY), helps(TEAM)))
+            return False
+
+        frames.let_go = asked
+        taken = [frames.open(LAYOUT, ANY)]
+        while (frame := frames.open(LAYOUT, TEAM)) is not None:
+            taken.append(frame)
+        assert len(taken) == 3
+        assert helped == [(False, True)]
+        # A flush takes a frame as well.
+        helps = frames.helps(TEAM, SIZE)
+        assert (helps(ANY), helps(TEAM)) == (False, True)
+        helps = frames.helps(ANY, SIZE)
+        assert (helps(ANY), helps(TEAM)) == (True, True)
+        for each in taken:
+            assert each is not None
+            frames.close(each)

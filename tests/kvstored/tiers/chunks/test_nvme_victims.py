@@ -220,3 +220,18 @@ def test_a_slab_that_got_a_chunk_meanwhile_is_not_the_whole_slab() -> None:
     scene.in_pauses(others)
     assert scene.victims._whole_slab(scene.store, [(0, 0)], ANY) == []
     assert came in scene.victims._whole_slab(scene.store, [(0, 0)], ANY)
+
+
+def test_looks_at_a_slab_were_remembered_for_each_pair_of_classes() -> None:
+    """Bug: they grew with the square of the classes that clients make up."""
+    victims = Scene(limit_bytes=1).victims
+    newest = [(0, ROWS // PER_SLAB - number) for number in range(1, 5)]
+    oldest = [chunk(row) for row in range(8)]
+    for wanted_bytes in range(SMALL, 10 * SMALL, SMALL):
+        assert list(victims._worth_less(newest, oldest, wanted_bytes)) == []
+    assert len(victims._looked_at) == len(newest)
+    # What was found for this class holds for a while.
+    looked_at = dict(victims._looked_at)
+    assert list(victims._looked_at_again(newest, wanted_bytes, ROWS + 1, ROWS)) == []
+    assert list(victims._looked_at_again(newest, SMALL, ROWS + 1, ROWS)) == newest
+    assert victims._looked_at == looked_at
