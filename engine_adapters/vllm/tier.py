@@ -8,7 +8,7 @@ the host tier before a request runs.
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
+from engine_adapters.started_pool import started_pool
 from engine_adapters.vllm.identity.tier_identity import tier_identity
 from engine_adapters.vllm.messages.refusal import refusal_teller
 from engine_adapters.vllm.settings.options import OptionError
@@ -108,8 +109,9 @@ class KvstoredTier(SecondaryTierManager):
         self._jobs: dict[int, _Job] = {}
         self._stores_left = QUEUED_STORES_MAX
         self._results: list[JobResult] = []
-        self._load_threads = ThreadPoolExecutor(LOAD_THREADS, "kvstored-tier-load")
-        self._store_threads = ThreadPoolExecutor(STORE_THREADS, "kvstored-tier-store")
+        # Later the engine itself would hear that there is no thread.
+        self._load_threads = started_pool(LOAD_THREADS, "kvstored-tier-load")
+        self._store_threads = started_pool(STORE_THREADS, "kvstored-tier-store")
         self._store = self._open_store(
             Client(
                 socket or None,

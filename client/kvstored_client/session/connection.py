@@ -106,6 +106,9 @@ class Connection(Generic[LinkT]):
         link = self.current()
         if link is not None:
             return link
+        if self._closed:
+            # Nobody waits here for another thread that connects.
+            raise self._closed_error()
         with self._connecting:
             link = self.current()
             if link is not None:

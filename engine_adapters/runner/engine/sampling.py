@@ -5,10 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+TEMPERATURE_MIN = 1e-5
+"""Of draws: divided by less, logits of float32 are not finite any more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How tokens are chosen. ``temperature`` 0 is greedy and ignores the rest.
+    """How tokens are chosen. A ``temperature`` below TEMPERATURE_MIN is greedy, without the rest.
 
     ``top_p`` keeps the most likely tokens up to that share of probability. Raises
     ValueError for a value out of range.
@@ -35,7 +38,7 @@ class Sampler:
 
     def choose(self, logits: Tensor) -> int:
         """The next token id; ``logits`` has shape [vocab_size]."""
-        if self._sampling.temperature == 0:
+        if self._sampling.temperature < TEMPERATURE_MIN:
             return int(logits.argmax())
         scaled = logits.detach().float().cpu() / self._sampling.temperature
         probabilities, token_ids = scaled.softmax(-1).sort(descending=True, stable=True)

@@ -80,7 +80,7 @@ class Caches:
     async def _make(self, namespace: Namespace, asked: CacheRequest, making: "_Making") -> Entry:
         service = self._service
         try:
-            token_ids = await service.in_thread(
+            token_ids = await service.in_reader(
                 partial(self._prompts.of_cache, asked.text, asked.messages)
             )
             async with namespace.making:

@@ -1,4 +1,7 @@
-"""How a request becomes a prompt of tokens. Computes, and waits for the store: on a worker."""
+"""How a request becomes a prompt of tokens.
+
+Computes; the store is waited for where a request names a conversation or context caches.
+"""
 
 import secrets
 from collections.abc import Mapping, Sequence

@@ -19,7 +19,10 @@ from engine_adapters.server.served_model import ServedModel
 ResultT = TypeVar("ResultT")
 
 WORKERS = 8
-"""Threads on which requests are read and the store is waited for."""
+"""Threads on which the store is waited for."""
+READERS = 2
+"""Threads on which text becomes tokens. They never wait, so that a store that hangs stops nothing
+that does not need it."""
 
 
 class Service:
@@ -44,6 +47,7 @@ class Service:
         self._namespaces = namespaces
         self._keys = keys
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="server-worker")
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="server-reader")
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def namespace_of(self, request: web.Request) -> Namespace:
@@ -61,8 +65,12 @@ class Service:
             )
 
     async def in_thread(self, call: Callable[[], ResultT]) -> ResultT:
-        """Runs what computes or waits for the store, on another thread."""
+        """Runs what may wait for the store, on another thread."""
         return await asyncio.get_running_loop().run_in_executor(self._workers, call)
+
+    async def in_reader(self, call: Callable[[], ResultT]) -> ResultT:
+        """Runs what computes and asks the store nothing, on another thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
 
     def spawn(self, work: Coroutine[Any, Any, ResultT]) -> "asyncio.Task[ResultT]":
         """Runs what must be done also where its client is gone."""
@@ -76,6 +84,7 @@ class Service:
         while self._tasks:
             await asyncio.wait(self._tasks)
         self._workers.shutdown(wait=True)
+        self._readers.shutdown(wait=True)
 
     def _end(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

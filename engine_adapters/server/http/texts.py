@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -40,6 +40,7 @@ class Texts:
             asked.generation,
             head,
             lambda: self._prompts.of_prompt(asked, namespace),
+            asks_store=asked.generation.conversation is not None,
         )
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
@@ -53,6 +54,7 @@ class Texts:
             asked.generation,
             head,
             lambda: self._prompts.of_chat(asked, namespace),
+            asks_store=asked.generation.conversation is not None or asked.names_caches,
         )
 
     def _head(self, kind: str, *, is_chat: bool) -> AnswerHead:
@@ -70,9 +72,12 @@ class Texts:
         generation: Generation,
         head: AnswerHead,
         prepare: Callable[[], Prompt],
+        *,
+        asks_store: bool,
     ) -> web.StreamResponse:
         self._service.check_model(generation.model)
-        async with self._turn(namespace, generation, prepare) as turn:
+        in_thread = self._service.in_thread if asks_store else self._service.in_reader
+        async with self._turn(namespace, generation, lambda: in_thread(prepare)) as turn:
             if generation.is_streamed:
                 return await self._stream(request, turn, generation, head)
             text = "".join([piece async for piece in turn.texts])
@@ -81,7 +86,7 @@ class Texts:
 
     @asynccontextmanager
     async def _turn(
-        self, namespace: Namespace, generation: Generation, prepare: Callable[[], Prompt]
+        self, namespace: Namespace, generation: Generation, prepare: Callable[[], Awaitable[Prompt]]
     ) -> AsyncIterator[Turn]:
         """Runs a request from its admission on; aborts it where the body ends before it."""
         name = generation.conversation
@@ -91,7 +96,7 @@ class Texts:
         if name is not None:
             namespace.talking.add(name)
         try:
-            prompt = await self._service.in_thread(prepare)
+            prompt = await prepare()
             turn = Turn(self._service, namespace, prompt, generation)
         except BaseException:
             if name is not None:

@@ -4,10 +4,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from engine_adapters.breaker import SLOW_LOOKUP_S, Breaker
 from engine_adapters.layout_check import LayoutCheck
+from engine_adapters.started_pool import started_pool
 from engine_adapters.vllm.identity.chunk_keys import KeyChain, RequestIdentity, rank_key
 from engine_adapters.vllm.messages.refusal import WorkerRefusals
 from engine_adapters.vllm.scheduler_side.disconnections import Disconnections
@@ -81,7 +82,8 @@ class Lookup:
         self._fingerprint = fingerprint
         self._timeout_s = timeout_s
         self._lease_ms = lease_ms
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kvstored-lookup")
+        # Later the engine itself would hear that there is no thread.
+        self._threads = started_pool(THREADS, "kvstored-lookup")
         self._clock = clock
         self._breaker = Breaker(slow_s=max(SLOW_LOOKUP_S, timeout_s), clock=clock)
         self._is_closed = threading.Event()

@@ -145,6 +145,16 @@ def test_close_waited_for_a_thread_that_was_connecting() -> None:
     assert world.counters.counts() == {}
 
 
+def test_a_use_of_a_closed_client_waited_for_a_thread_that_was_connecting() -> None:
+    """Bug: an asyncio client does that on its event loop, which stood still meanwhile."""
+    world = World()
+    with connecting(world) as link:
+        world.connection.close()
+        soon(lambda: absent(world.connection.ensure))
+    with pytest.raises(DaemonAbsentError, match="closed"):
+        link.result()
+
+
 def test_what_a_daemon_refuses_a_closed_client_is_no_refusal_of_it() -> None:
     world = World()
     world.refuses_with = "no"

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine_adapters.runner.engine.sampling import Sampler, Sampling
+from engine_adapters.runner.engine.sampling import TEMPERATURE_MIN, Sampler, Sampling
 
 LOGITS = torch.tensor([0.0, 2.0, 1.0, -1.0])
 
@@ -40,3 +40,11 @@ def test_top_p_keeps_the_smallest_sufficient_set() -> None:
 def test_refuses_values_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be"):
         Sampling(**options)
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-38, 1e-6])
+def test_a_tiny_temperature_had_no_probabilities(temperature: float) -> None:
+    """Bug: logits that it divides are infinite, or no numbers, and the request failed."""
+    assert set(draw(Sampling(temperature=temperature), 5)) == {1}
+    smallest = Sampling(temperature=TEMPERATURE_MIN)
+    assert Sampler(smallest).choose(LOGITS * 1e4) == 1

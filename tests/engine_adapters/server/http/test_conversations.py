@@ -10,11 +10,13 @@ from aiohttp import ClientResponse
 
 from engine_adapters.conversation.journal import NAME_SUFFIX
 from engine_adapters.runner.model.tokenizer import Tokenizer
+from engine_adapters.server.http.service import WORKERS
 from engine_adapters.server.protocol.generation import NAME_BYTES
 from engine_adapters.server.protocol.limits import Limits
 from kvstored_protos.v1.sequence_pb2 import SequenceRequest
 from tests.engine_adapters.runner.memory import at
 from tests.engine_adapters.server.lab import TEXT, USER, WAIT_S, Served, ServerLab
+from tests.support.waiting import PATIENCE_S
 
 CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SAID: dict[str, Any] = {"conversation": "talk", "max_tokens": 12, "temperature": 0}
@@ -169,3 +171,32 @@ async def test_a_conversation_whose_words_were_lost_kept_its_name(lab: ServerLab
 async def delete(served: Served, name: str, *, key: str = "any") -> ClientResponse:
     path = f"/v1/conversations/{quote(name, safe='')}"
     return await served.client.delete(path, headers={"Authorization": f"Bearer {key}"})
+
+
+async def test_conversations_that_waited_for_a_silent_store_stopped_other_requests(
+    lab: ServerLab,
+) -> None:
+    """Bug: text became tokens on the same threads, each of which waited for ten seconds."""
+    is_open, entered = threading.Event(), threading.Semaphore(0)
+
+    def wait() -> None:
+        entered.release()
+        assert is_open.wait(PATIENCE_S)
+
+    async with lab.serve() as served:
+        lab.store.faults.before = at(SequenceRequest, wait)
+        talks = [
+            asyncio.create_task(
+                served.ask(COMPLETIONS, prompt=TEXT, **SAID | {"conversation": f"talk {number}"})
+            )
+            for number in range(WORKERS)
+        ]
+        try:
+            for _ in talks:
+                assert await asyncio.to_thread(entered.acquire, timeout=PATIENCE_S)
+            async with asyncio.timeout(WAIT_S):
+                await served.ask(COMPLETIONS, prompt=TEXT, max_tokens=1)
+                await served.ask(CHATS, messages=[USER], max_tokens=1)
+        finally:
+            is_open.set()
+        await asyncio.gather(*talks)

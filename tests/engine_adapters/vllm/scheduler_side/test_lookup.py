@@ -233,3 +233,16 @@ def test_leases_that_a_hung_daemon_does_not_take_cost_no_request_its_deadline(
     hanging.is_open.set()
     hanging.lookup._threads.shutdown(wait=True)
     assert not last.release.called, "it ends with its time"
+
+
+def test_a_question_for_which_no_thread_could_be_started_ended_the_engine(
+    hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the second thread was started by the first question that found the other one busy."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    for asked in hanging.hang():
+        asked.cancel()
