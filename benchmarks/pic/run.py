@@ -25,9 +25,9 @@ from benchmarks.scratch import scratch_folder
 
 ARENA_BYTES = 512 * 1024 * 1024
 WARM, COLD = "warm", "cold"
-PICTURE = "pic_ttft.png"
 TIMES, LENGTHS, ANSWERS = "times", "lengths", "answers"
 """The parts. No figure is of times and answers: weights are random where times are measured."""
+PICTURES = {TIMES: "pic_times.png", LENGTHS: "pic_lengths.png"}
 
 
 def run(settings: Settings) -> tuple[Series, ...]:
@@ -36,8 +36,10 @@ def run(settings: Settings) -> tuple[Series, ...]:
     parts = settings.parts or (TIMES, ANSWERS)
     found: tuple[Series, ...] = ()
     if TIMES in parts or LENGTHS in parts:
-        methods = scale.methods if TIMES in parts else OF_FIGURES
-        found += measure(settings, replace(scale, methods=methods))
+        is_whole = TIMES in parts
+        methods = scale.methods if is_whole else OF_FIGURES
+        picture = PICTURES[TIMES if is_whole else LENGTHS]
+        found += measure(settings, replace(scale, methods=methods), picture=picture)
         settings.keep(found)
     if ANSWERS in parts:
         judged = judge(settings, scale.libraries, scale.ways)
@@ -46,8 +48,8 @@ def run(settings: Settings) -> tuple[Series, ...]:
     return found
 
 
-def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
-    """Measures every method at every length."""
+def measure(settings: Settings, scale: Scale, *, picture: str) -> tuple[Series, ...]:
+    """Measures every method at every length, and draws it."""
     with ExitStack() as stack:
         stack.enter_context(torch_threads(spare_cores=1))
         folder = stack.enter_context(scratch_folder(settings.folder, scale.scratch_bytes))
@@ -61,7 +63,7 @@ def measure(settings: Settings, scale: Scale) -> tuple[Series, ...]:
             for name in scale.methods
         }
         title = f"{scale.shape.layer_count} layers of {scale.shape.hidden_size}, states in DRAM"
-        plot_ttft(settings.plots / PICTURE, title, scale.lengths, lines)
+        plot_ttft(settings.plots / picture, title, scale.lengths, lines)
     figures = figures_of(samples, scale.lengths, equal=bench.equal)
     return (*figures, *details_of(samples))
 

@@ -14,7 +14,7 @@ from benchmarks.interleave import Rounds
 from benchmarks.kit.daemon_process import DaemonOptions
 from benchmarks.pic import BENCHMARK
 from benchmarks.pic.figures import FIGURES
-from benchmarks.pic.run import PICTURE, measure, run
+from benchmarks.pic.run import measure, run
 from benchmarks.pic.scale import FULL, METHODS, OF_FIGURES, QUICK, Scale
 from benchmarks.report import Series
 from benchmarks.scratch import SCRATCH_BYTES_MAX
@@ -79,13 +79,13 @@ def test_all_figures_and_nothing_left(tmp_path: Path) -> None:
         console=Console(file=output, width=200),
         plots=tmp_path / "plots",
     )
-    series = {one.key: one for one in measure(settings, TINY)}
+    series = {one.key: one for one in measure(settings, TINY, picture="times.png")}
     assert {key for key, one in series.items() if one.is_figure} == set(FIGURES)
     assert series["tokens_equal"].value == 1.0
     assert series["steps_per_link"].value == 1.0
     assert series["attnlink16_cold_512_ttft_s"].value > 0
     assert "full_cold_512_ttft_s" not in series
-    assert (tmp_path / "plots" / PICTURE).read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "plots" / "times.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["plots"]
 
 
@@ -113,7 +113,7 @@ def test_only_what_was_chosen_runs_and_what_was_measured_is_kept(
             return ()
 
     def called(name: str, result: object) -> Callable[..., object]:
-        def call(*arguments: object) -> object:
+        def call(*arguments: object, **_: object) -> object:
             calls.append(name)
             return result
 
@@ -136,13 +136,15 @@ def test_only_what_was_chosen_runs_and_what_was_measured_is_kept(
 
 
 def test_lengths_are_measured_by_few_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured: list[Scale] = []
+    measured: list[tuple[Scale, str]] = []
 
-    def kept(_: Settings, scale: Scale) -> tuple[Series, ...]:
-        measured.append(scale)
+    def kept(_: Settings, scale: Scale, *, picture: str) -> tuple[Series, ...]:
+        measured.append((scale, picture))
         return ()
 
     monkeypatch.setattr(sys.modules["benchmarks.pic.run"], "measure", kept)
     for parts in (("lengths",), ("times",), ("lengths", "times")):
         run(Settings(quick=True, folder=Path(), seed=1, console=Console(), parts=parts))
-    assert measured == [replace(QUICK, methods=OF_FIGURES), QUICK, QUICK]
+    few = replace(QUICK, methods=OF_FIGURES)
+    whole = (QUICK, "pic_times.png")
+    assert measured == [(few, "pic_lengths.png"), whole, whole]
