@@ -109,18 +109,6 @@ def test_a_deletion_that_failed_was_answered_as_one_of_nothing(
     assert opened.store.match(NAMESPACE, [key(0)]) == 1
 
 
-def test_a_deletion_of_a_chunk_that_cannot_be_looked_up_fails(
-    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: ChunkId) -> None:
-        raise IndexFailure("broken")
-
-    monkeypatch.setattr(opened.store._store.index, "get", fail)
-    with pytest.raises(DeletionError):
-        opened.store.delete(NAMESPACE, [key(0)]).result()
-    assert opened.store._store.pending(CHUNK) is None
-
-
 def test_a_quarantine_that_failed_took_its_chunk_off_the_table(
     opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

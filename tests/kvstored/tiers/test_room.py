@@ -12,6 +12,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device, DeviceError
 from kvstored.store.index.index import IndexFailure
 from kvstored.store.index.usage import IndexUsage
+from kvstored.store.write.chunk_store import DeletionError
 from kvstored.tiers.chunks import nvme_room, nvme_victims
 from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored_contract.board import SliceState
@@ -275,7 +276,8 @@ def test_index_that_cannot_be_read_leaves_nothing_pinned_or_claimed(
         patch.undo()
     with monkeypatch.context() as patch:
         patch.setattr(index, "get", fail)
-        assert opened.store.delete(NAMESPACE, [key(0)]).result() == 0
+        with pytest.raises(DeletionError):
+            opened.store.delete(NAMESPACE, [key(0)]).result()
     put_durable(opened, [1])
     assert opened.store.delete(NAMESPACE, [key(1)]).result() == 1
     assert not opened.store._store.pins.count
