@@ -111,7 +111,7 @@ CODE = {
             "benchmarks/cake/traces.py",
             "engine_adapters/vllm",
             "engine_adapters/link",
-            "engine_adapters/weights_identity.py",
+            *("engine_adapters/weights_identity.py", "engine_adapters/started_pool.py"),
         ),
         *(*_ROUNDS, *_KIT, *_READING, *_STORE),
     ),
