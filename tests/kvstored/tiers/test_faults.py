@@ -12,6 +12,7 @@ from kvstored.io.passing import PassingDevice
 from kvstored.store.index.index import IndexFailure
 from kvstored.store.read.placement import PlacementError
 from kvstored.store.read.plan import Order
+from kvstored.store.write.chunk_store import DeletionError
 from kvstored.store.write.writer import SealedChunk
 from kvstored.tiers.chunks.requests import LayoutRefusedError, PutOutcome
 from kvstored_contract.board import SliceState
@@ -35,7 +36,7 @@ from tests.support.stores import (
     open_store,
     put_durable,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.mark.parametrize("part", ["header", "slice"])
@@ -311,3 +312,33 @@ def test_write_whose_index_cannot_be_read_is_settled(
     assert ticket.durable.result() is Reason.INTERNAL
     assert opened.stats().dram_chunk_count == 0
     assert sum(device.used_bytes for device in opened.stats().devices) == 0
+
+
+def test_index_that_cannot_be_read_leaves_nothing_pinned_or_claimed(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.fill(2)
+    put_durable(opened, [0])
+    index = opened.store._store.index
+
+    def fail(*_: object) -> None:
+        raise IndexFailure("unreadable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "get_many", fail)
+        board = new_board(1)
+        assert opened.read([1], base=BASE, board=board).wait(PATIENCE_S)
+        assert (board.states[0] == SliceState.MISSING).all()
+        patch.setattr(opened.store._store, "find", lambda chunks: [None] * len(chunks))
+        patch.setattr(opened.store._store, "pending", fail)
+        with pytest.raises(IndexFailure):
+            opened.put([1])
+        patch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "get", fail)
+        with pytest.raises(DeletionError):
+            opened.store.delete(NAMESPACE, [key(0)]).result()
+    put_durable(opened, [1])
+    assert opened.store.delete(NAMESPACE, [key(1)]).result() == 1
+    assert not opened.store._store.pins.count
+    assert opened.stats().dram_chunk_count == 0

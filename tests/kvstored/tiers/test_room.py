@@ -10,12 +10,9 @@ import pytest
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device, DeviceError
-from kvstored.store.index.index import IndexFailure
 from kvstored.store.index.usage import IndexUsage
-from kvstored.store.write.chunk_store import DeletionError
 from kvstored.tiers.chunks import nvme_room, nvme_victims
 from kvstored.tiers.chunks.requests import PutOutcome
-from kvstored_contract.board import SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from kvstored_contract.reasons import Reason
 from tests.kvstored.tiers.hints.test_hints import hint
@@ -32,7 +29,7 @@ from tests.support.stores import (
     open_store,
     put_durable,
 )
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import wait_until
 
 PER_SLAB = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
 
@@ -252,36 +249,6 @@ def test_slab_with_a_pinned_chunk_is_not_taken_over(opened: StoreUnderTest) -> N
     forget_dram(opened, [0])
     assert opened.store.match(NAMESPACE, [key(0)]) == 1
     opened.store.unpin(pinned)
-
-
-def test_index_that_cannot_be_read_leaves_nothing_pinned_or_claimed(
-    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened.fill(2)
-    put_durable(opened, [0])
-    index = opened.store._store.index
-
-    def fail(*_: object) -> None:
-        raise IndexFailure("unreadable")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(index, "get_many", fail)
-        board = new_board(1)
-        assert opened.read([1], base=BASE, board=board).wait(PATIENCE_S)
-        assert (board.states[0] == SliceState.MISSING).all()
-        patch.setattr(opened.store._store, "find", lambda chunks: [None] * len(chunks))
-        patch.setattr(opened.store._store, "pending", fail)
-        with pytest.raises(IndexFailure):
-            opened.put([1])
-        patch.undo()
-    with monkeypatch.context() as patch:
-        patch.setattr(index, "get", fail)
-        with pytest.raises(DeletionError):
-            opened.store.delete(NAMESPACE, [key(0)]).result()
-    put_durable(opened, [1])
-    assert opened.store.delete(NAMESPACE, [key(1)]).result() == 1
-    assert not opened.store._store.pins.count
-    assert opened.stats().dram_chunk_count == 0
 
 
 def test_hints_left_no_room_for_another_size_class(opened: StoreUnderTest) -> None:
