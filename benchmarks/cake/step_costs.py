@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine_adapters.restore.chunk_costs import ComputeCost
+from engine_adapters.restore.least_squares import relative_costs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,28 +19,21 @@ class TimedStep:
 
 
 def fitted_cost(steps: Sequence[TimedStep]) -> ComputeCost:
-    """The costs with the least squares of relative errors; none is negative.
+    """The costs with the least squares of relative errors.
 
-    Raises ValueError where there are no steps.
+    None is negative, and a token costs something: a step that took longer by chance would
+    else leave attention alone, and ten tokens in front would cost nothing. Raises ValueError
+    where there are no steps.
     """
     if not steps:
         raise ValueError("costs cannot be fitted without a measured step")
-    rows = np.array(
+    counted = np.array(
         [
             (1.0, step.token_count, step.token_count * (step.first + step.token_count / 2))
             for step in steps
         ]
     )
     durations_s = np.array([step.duration_s for step in steps])
-    weighted = rows / durations_s[:, None]
-    kept = [0, 1, 2]
-    while True:
-        found = np.linalg.lstsq(weighted[:, kept], np.ones(len(steps)), rcond=None)[0]
-        if (found >= 0).all():
-            break
-        # Least squares with a bound: what would be below it is at it.
-        del kept[int(found.argmin())]
-    costs = [0.0, 0.0, 0.0]
-    for place, value in zip(kept, found, strict=True):
-        costs[place] = float(value)
-    return ComputeCost(step_s=costs[0], token_s=costs[1], attention_s=costs[2])
+    terms = list((counted / durations_s[:, None]).T)
+    step_s, token_s, attention_s = relative_costs(terms, above_0=1, count_max=len(terms))
+    return ComputeCost(step_s=step_s, token_s=token_s, attention_s=attention_s)

@@ -1,10 +1,12 @@
 """Lines through measured times."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
 _DEGREE_MAX = 2
 
@@ -46,29 +48,42 @@ def fit(samples: Sequence[Sample], *, degree: int) -> Curve:
     # In units of the largest size: squares of bytes would swamp the constant.
     scale = float(sizes.max())
     powers = [(sizes / scale) ** power / seconds for power in range(degree + 1)]
-    best_error, best = float("inf"), np.zeros(_DEGREE_MAX + 1)
-    for terms in _term_sets(degree, len(set(sizes.tolist()))):
-        columns = np.stack([powers[term] for term in terms], axis=1)
-        found = np.linalg.lstsq(columns, np.ones(len(samples)), rcond=None)[0]
-        error = float(np.square(columns @ found - 1).sum())
-        coefficients = dict(zip(terms, found.tolist(), strict=True))
-        if error < best_error and min(coefficients.values()) >= 0 and coefficients[1] > 0:
-            best_error = error
-            best = np.array([coefficients.get(term, 0.0) for term in range(_DEGREE_MAX + 1)])
-    constant, linear, square = (best / scale ** np.arange(_DEGREE_MAX + 1)).tolist()
+    found = relative_costs(powers, above_0=1, count_max=len(set(sizes.tolist())))
+    found += [0.0] * (_DEGREE_MAX - degree)
+    constant, linear, square = (cost / scale**power for power, cost in enumerate(found))
     return Curve(constant=constant, linear=linear, square=square)
 
 
-def _term_sets(degree: int, size_count: int) -> list[tuple[int, ...]]:
-    """Powers that may be present together, the linear one always; no more than sizes.
+def relative_costs(
+    terms: Sequence[NDArray[np.float64]], *, above_0: int, count_max: int
+) -> list[float]:
+    """What one of each term costs, with the least sum of squared relative errors.
+
+    Each of ``terms`` has what it counts in every measurement, divided by the measured
+    seconds. No cost is negative, the one of term ``above_0`` is above 0, and at most
+    ``count_max`` of them are.
+    """
+    best_error, best = math.inf, [0.0] * len(terms)
+    for chosen in _term_sets(len(terms), above_0, count_max):
+        columns = np.stack([terms[term] for term in chosen], axis=1)
+        found = np.linalg.lstsq(columns, np.ones(len(columns)), rcond=None)[0]
+        error = float(np.square(columns @ found - 1).sum())
+        costs = dict(zip(chosen, found.tolist(), strict=True))
+        if error < best_error and min(costs.values()) >= 0 and costs[above_0] > 0:
+            best_error, best = error, [costs.get(term, 0.0) for term in range(len(terms))]
+    return best
+
+
+def _term_sets(term_count: int, always: int, count_max: int) -> list[tuple[int, ...]]:
+    """Terms that may be present together, one of them always; no more than ``count_max``.
 
     Trying them all finds the optimum without negative coefficients: it has some set of
     positive ones, and there it is the optimum without constraints.
     """
-    others = [power for power in range(degree + 1) if power != 1]
+    others = [term for term in range(term_count) if term != always]
     return [
-        tuple(sorted((1, *chosen)))
+        tuple(sorted((always, *chosen)))
         for count in range(len(others) + 1)
         for chosen in combinations(others, count)
-        if count < size_count
+        if count < count_max
     ]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.cake.step_costs import TimedStep, fitted_cost
@@ -33,6 +35,14 @@ def test_no_cost_is_negative() -> None:
     found = fitted_cost(steps)
     assert found.step_s == 0
     assert min(found.token_s, found.attention_s) >= 0
+
+
+def test_steps_that_took_longer_by_chance_leave_a_cost_of_tokens() -> None:
+    steps = [
+        replace(step, duration_s=(10 if step.first else 1) * step.duration_s)
+        for step in steps_of(ComputeCost(step_s=0.0, token_s=1e-6, attention_s=4e-7))
+    ]
+    assert fitted_cost(steps).token_s > 0
 
 
 def test_nothing_is_fitted_to_nothing() -> None:
