@@ -74,6 +74,8 @@ class AsyncClient(ClientBase[LoopLink]):
             reconnect_interval_s=reconnect_interval_s,
             on_refusal=on_refusal,
         )
+        self._attempt: asyncio.Task[LoopLink] | None = None
+        """Connects on a thread, one for all tasks that wait for it."""
         self.sequences = AsyncSequences(self._run)
         self.admin = AsyncAdmin(self._run)
 
@@ -224,9 +226,19 @@ class AsyncClient(ClientBase[LoopLink]):
         link = self._connection.current()
         if link is not None:
             return link
-        if self._connection.due:
-            return await asyncio.to_thread(self._connection.ensure)
-        return self._connection.ensure()
+        if not self._connection.due:
+            return self._connection.ensure()
+        if self._attempt is None:
+            self._attempt = asyncio.create_task(asyncio.to_thread(self._connection.ensure))
+            self._attempt.add_done_callback(self._attempted)
+        # A task that is cancelled leaves the attempt to the others.
+        return await asyncio.shield(self._attempt)
+
+    def _attempted(self, attempt: asyncio.Task[LoopLink]) -> None:
+        self._attempt = None
+        if not attempt.cancelled():
+            # Seen, also where everybody who waited was cancelled.
+            attempt.exception()
 
     async def _run(self, verb: Verb[ResultT], /) -> ResultT:
         return (await self._run_linked(verb))[1]

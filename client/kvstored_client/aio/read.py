@@ -45,12 +45,17 @@ class AsyncRead(ReadBase):
     async def close(self) -> None:
         """Cancels what is not read yet, waits for the daemon to let go, frees the board.
 
-        A cancelled task waits too: afterwards the destination is the engine's again.
+        A cancelled task waits too: afterwards the destination is the engine's again. Where the
+        wait itself is cancelled, as at the end of the loop, the session ends.
         """
         try:
             if not self._progress.is_finished():
                 self._progress.board.cancel()
                 await uninterrupted(self._wait(Watch.END, self._progress.is_finished, None))
+        except BaseException:
+            if not self._progress.is_finished():
+                self._progress.board.end_session()
+            raise
         finally:
             self._progress.board.settle()
 

@@ -45,12 +45,19 @@ class Read(ReadBase):
     def close(self) -> None:
         """Cancels what is not read yet, waits for the daemon to let go, frees the board.
 
-        The outcome stays readable. A second call does nothing.
+        The outcome stays readable. A second call does nothing. An interrupt of the wait ends the
+        session, so that the daemon writes to no memory that the engine uses again.
         """
-        if not self._progress.is_finished():
-            self._progress.board.cancel()
-            self._wait(Watch.END, self._progress.is_finished, None)
-        self._progress.board.settle()
+        try:
+            if not self._progress.is_finished():
+                self._progress.board.cancel()
+                self._wait(Watch.END, self._progress.is_finished, None)
+        except BaseException:
+            if not self._progress.is_finished():
+                self._progress.board.end_session()
+            raise
+        finally:
+            self._progress.board.settle()
 
     def _wait(self, watch: Watch, settled: Callable[[], bool], timeout_s: float | None) -> None:
         if settled() or self._signal is None:

@@ -1,6 +1,9 @@
 """The asyncio facade: the same flows, its own transport and waits."""
 
 import asyncio
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -186,6 +189,49 @@ async def test_waits_follow_the_board_and_the_death(tmp_path: Path, layout: Stat
     await client.close()
     assert not await client.available()
     await asyncio.to_thread(restarted.stop)
+
+
+async def test_a_cancelled_wait_of_a_close_left_a_read_the_memory_of_the_next_one(
+    async_client: AsyncClient, memory: MemoryStore, layout: StateLayout
+) -> None:
+    """Bug: what ends a loop cancels every task, also those that nobody else can cancel."""
+    memory.faults.reads_hang = True
+    memory.faults.keeps_cancelled = True
+    region = await region_of(async_client, layout, 0)
+    read = await async_client.read(layout, [b"k" * 32], Placement.contiguous(region, layout))
+    others = asyncio.all_tasks()
+    close = asyncio.create_task(read.close())
+    await asyncio.sleep(0.01)
+    (wait,) = asyncio.all_tasks() - others - {close}
+    wait.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await close
+    assert async_client.epoch == 0
+    assert not region.is_current
+
+
+async def test_calls_during_a_slow_connect_took_all_threads_of_the_loop(
+    tmp_path: Path, layout: StateLayout
+) -> None:
+    """A daemon that is silent at the handshake held a thread of the loop's own for each call."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(max_workers=2))
+    path = tmp_path / "silent.sock"
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+        client = AsyncClient(path, reconnect_interval_s=60)
+        calls = [asyncio.create_task(client.match(layout, [b"k" * 32])) for _ in range(8)]
+        peer = (await asyncio.to_thread(silent.accept))[0]
+        # A caller that gives up leaves the attempt to the others.
+        calls[0].cancel()
+        async with asyncio.timeout(5):
+            await asyncio.to_thread(threading.get_ident)
+        assert [call.done() for call in calls] == [True] + [False] * 7
+        peer.close()
+    matches = await asyncio.gather(*calls[1:])
+    assert [match.chunk_count for match in matches] == [0] * 7
+    assert client.counters["connect_failures"] == 1
+    await client.close()
 
 
 async def test_a_cancelled_put_is_over_when_the_cancellation_arrives(

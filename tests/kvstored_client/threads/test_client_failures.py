@@ -26,6 +26,7 @@ from kvstored_client import (
     StateLayout,
 )
 from kvstored_client.testing import CallName, Delivery, MemoryDaemon, MemoryStore
+from kvstored_client.threads.transport import Signal
 from kvstored_client.verbs import store_verbs
 from kvstored_contract.reasons import Reason
 from tests.kvstored_client.conftest import ARENA_BYTES, PAYLOAD_BYTES
@@ -219,6 +220,27 @@ def test_an_uncertain_end_of_a_call_that_uses_the_arena_ends_the_session(
     assert again is not None
     assert again.is_current
     assert client.counters["connects"] == 2
+
+
+def test_an_interrupted_close_left_a_read_the_memory_of_the_next_one(
+    client: Client, memory: MemoryStore, layout: StateLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the daemon wrote on while the engine used the region for something else."""
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    memory.faults.reads_hang = True
+    region = client.allocate(Placement.contiguous_bytes(layout, len(KEYS)))
+    assert region is not None
+    read = client.read(layout, KEYS, Placement.contiguous(region, layout))
+    monkeypatch.setattr(Signal, "wait", interrupted)
+    memory.faults.keeps_cancelled = True
+    with pytest.raises(KeyboardInterrupt):
+        read.close()
+    assert client.epoch == 0
+    assert not region.is_current
+    assert read.finished
 
 
 def test_an_uncertain_match_leaves_the_session_alone(
