@@ -12,5 +12,5 @@ without a daemon, all bytes are verified
 
 The command line itself is described for shells and as a manual page (``manual``).
 What they share: options (``options``), a session with the daemon (``connection``), what is printed
-(``output``), and failures that end a command with one sentence (``errors``).
+(``output``), sizes (``sizes``), and failures that end a command with one sentence (``errors``).
 """

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pydantic import ByteSize, TypeAdapter, ValidationError
-
 from kvstored.cli.errors import CommandError
 from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Report, progress_bar, write_report
+from kvstored.cli.sizes import parsed_bytes
 from kvstored.config import Config, load_config
 from kvstored.io.device import Device, DeviceError
 from kvstored.io.engine import IoRequest, Operation
@@ -42,7 +41,9 @@ def run(options: argparse.Namespace) -> int:
     """Sequential writes with a flush, then reads of the same bytes."""
     config = load_config(options.config)
     request_bytes = int(config.io.read_bytes_max)
-    request_count = parsed_bytes(options.bytes) // request_bytes
+    request_count = (
+        parsed_bytes("--bytes", options.bytes, wanted="a size such as 512MiB") // request_bytes
+    )
     if request_count == 0:
         raise CommandError(f"--bytes must be at least io.read_bytes_max ({request_bytes})")
     with (
@@ -68,14 +69,6 @@ def run(options: argparse.Namespace) -> int:
     )
     write_report(report, as_json=options.json)
     return 0
-
-
-def parsed_bytes(text: str) -> int:
-    """A size such as ``512MiB``; raises CommandError."""
-    try:
-        return int(TypeAdapter(ByteSize).validate_python(text))
-    except ValidationError as error:
-        raise CommandError(f"--bytes is {text!r}; write a size such as 512MiB") from error
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """``kvstored drain``: no new sessions and writes; done when everything is durable."""
 
 import argparse
+from dataclasses import dataclass
 
 from kvstored.cli.connection import CALL_TIMEOUT_S
 from kvstored.cli.errors import EXIT_FAILED
@@ -19,16 +20,17 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 when everything is durable, or new work is taken again; 1 when something is under way."""
+    """0 when everything is durable, or new work is taken again as was asked; else 1."""
     with operator_session(options) as session:
         reply = session.operate.Drain(
             admin_pb2.DrainRequest(resume=options.resume, deadline_ms=int(options.timeout * 1000)),
             metadata=session.metadata,
             timeout=options.timeout + CALL_TIMEOUT_S,
         )
-    is_done = not (reply.draining and (reply.write_calls or reply.staged_chunks))
+        stats = session.stats()
+    outcome = outcome_of(reply, stats, is_resume=options.resume)
     report = Report(
-        title=title_of(reply, is_done=is_done),
+        title=outcome.title,
         values={
             "draining": reply.draining,
             "write_calls": reply.write_calls,
@@ -38,13 +40,33 @@ def run(options: argparse.Namespace) -> int:
         },
     )
     write_report(report, as_json=options.json)
-    return 0 if is_done else EXIT_FAILED
+    return 0 if outcome.is_done else EXIT_FAILED
 
 
-def title_of(reply: admin_pb2.DrainReply, *, is_done: bool) -> str:
-    """What became of the drain."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a drain, or of its end."""
+
+    is_done: bool
+    title: str
+
+
+def outcome_of(
+    reply: admin_pb2.DrainReply, stats: admin_pb2.StatsReply, *, is_resume: bool
+) -> Outcome:
+    """Done is what was asked for, and nothing less: a daemon is stopped upon it."""
     if not reply.draining:
-        return "the daemon takes sessions and writes"
-    if not is_done:
-        return "the daemon drains, and something is still under way; call again"
-    return "the daemon is drained: everything is durable, and it may be stopped"
+        if is_resume:
+            return Outcome(True, "the daemon takes sessions and writes")
+        return Outcome(False, "somebody ended the drain meanwhile; call again")
+    if reply.write_calls or reply.staged_chunks:
+        return Outcome(False, "the daemon drains, and something is still under way; call again")
+    failed = ["the index"] if stats.index_failed else []
+    failed += [device.path for device in stats.devices if device.failed]
+    if failed:
+        return Outcome(
+            False,
+            f"the daemon is drained, but {' and '.join(failed)} failed: what was staged there may "
+            "be lost; `kvstored stats` and the log say more",
+        )
+    return Outcome(True, "the daemon is drained: everything is durable, and it may be stopped")

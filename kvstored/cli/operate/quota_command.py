@@ -2,13 +2,13 @@
 
 import argparse
 
-from kvstored.cli.bench_command import parsed_bytes
 from kvstored.cli.connection import CALL_TIMEOUT_S
 from kvstored.cli.errors import CommandError
 from kvstored.cli.operate.operator_session import operator_session
 from kvstored.cli.options import add_json_option
 from kvstored.cli.output import Report, write_report
 from kvstored.cli.quotas_command import OTHERS, report_of
+from kvstored.cli.sizes import parsed_bytes
 from kvstored_protos.v1 import admin_pb2
 
 NONE = "none"
@@ -61,16 +61,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def wanted_bytes(name: str, text: str) -> int:
-    """A size, 0 for none; raises CommandError."""
+    """A size, 0 for none; raises CommandError.
+
+    A limit of 0 is refused: it would be taken for none.
+    """
     if text == NONE:
         return 0
     option = f"--{name.replace('_', '-')}"
-    try:
-        wanted = parsed_bytes(text)
-    except CommandError as error:
-        raise CommandError(f"{option} is {text!r}; write a size such as 4GiB, or {NONE}") from error
+    wanted = parsed_bytes(option, text, wanted=f"a size such as 4GiB, or {NONE}")
     if wanted > BYTES_MAX:
         raise CommandError(
             f"{option} is {text!r}, more than any tier has; write {NONE} for no limit"
+        )
+    if wanted == 0 and name.endswith("_limit"):
+        raise CommandError(
+            f"{option} is {text!r}; write {NONE} for no limit, or the size of one chunk or more"
         )
     return wanted

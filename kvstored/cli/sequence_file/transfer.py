@@ -54,10 +54,7 @@ def stored_chunks(
                 read.wait()
                 for index, key in enumerate(part):
                     if not read.is_resident(index):
-                        raise CommandError(
-                            f"chunk {key.hex()} of the sequence is not stored any more; cut the "
-                            "sequence there, or let an engine compute it again"
-                        )
+                        raise _unread(client, key)
                     lengths = tuple(
                         read.slice_bytes(index, layer) or 0
                         if layout.is_encoded
@@ -73,6 +70,20 @@ def stored_chunks(
                             for start, length in zip(_starts(layout, index), lengths, strict=True)
                         ),
                     )
+
+
+def _unread(client: Client, key: bytes) -> CommandError:
+    """Why a chunk could not be read: a device may be slow, and the daemon may have ended."""
+    found = client.changes(keys=[key])
+    if found is None or all(found.are_stored):
+        return CommandError(
+            f"chunk {key.hex()} of the sequence is stored and was not handed out within "
+            f"{TIMEOUT_MS // 1000} s; export the sequence again"
+        )
+    return CommandError(
+        f"chunk {key.hex()} of the sequence is not stored any more; cut the sequence there, or "
+        "let an engine compute it again"
+    )
 
 
 def store_chunks(

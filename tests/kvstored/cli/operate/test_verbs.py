@@ -111,6 +111,8 @@ def test_quota_shows_and_changes(verb: Verb) -> None:
         (("elsewhere", "--dram-limit", "1MiB"), "restart"),
         (("elsewhere",), "has no quota of its own"),
         (("default", "--dram-limit", "much"), "--dram-limit"),
+        (("default", "--device-limit", "1,5TiB"), "--device-limit is '1,5TiB'; write a size"),
+        (("default", "--device-limit", "0"), "write none for no limit"),
         (("default", "--dram-limit", "99999999PiB"), "more than any tier has"),
         (("default", "--dram-limit", "1MiB", "--dram-guaranteed", "2MiB"), "below"),
         (("default", "--device-guaranteed", "1TiB"), "lower one"),
