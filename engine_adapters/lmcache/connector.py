@@ -11,6 +11,7 @@ import numpy as np
 from engine_adapters.lmcache.completions import Completion, Completions
 from engine_adapters.lmcache.object_store import Bytes, ObjectStore
 from engine_adapters.lmcache.stored_object import OBJECT_BYTES_MAX
+from engine_adapters.started_pool import started_pool
 from kvstored_client import Client
 
 LOGGER = logging.getLogger(__name__)
@@ -41,9 +42,10 @@ class Connector:
         )
         self._completions = Completions()
         self._numbers = itertools.count(1)
-        self._transfers = ThreadPoolExecutor(threads, "kvstored-transfer")
-        # A look-up waits for no transfer.
-        self._lookups = ThreadPoolExecutor(1, "kvstored-lookup")
+        self._transfers = started_pool(threads, "kvstored-transfer")
+        # A look-up waits for no transfer, and for no deletion to be durable.
+        self._lookups = started_pool(1, "kvstored-lookup")
+        self._deletions = started_pool(1, "kvstored-delete")
         self._warned_bytes = OBJECT_BYTES_MAX
 
     def event_fd(self) -> int:
@@ -71,7 +73,7 @@ class Connector:
 
     def submit_batch_delete(self, keys: list[str]) -> int:
         """Deletes objects durably."""
-        return self._submit(self._lookups, len(keys), lambda: self._objects.delete(keys))
+        return self._submit(self._deletions, len(keys), lambda: self._objects.delete(keys))
 
     def drain_completions(self) -> list[Completion]:
         """What was completed since the last call."""
@@ -79,7 +81,7 @@ class Connector:
 
     def close(self) -> None:
         """Waits for what runs, drops what does not, and closes the descriptor."""
-        for pool in (self._transfers, self._lookups):
+        for pool in (self._transfers, self._lookups, self._deletions):
             pool.shutdown(wait=True, cancel_futures=True)
         self._completions.close()
         self._objects.close()
@@ -107,7 +109,7 @@ class Connector:
         try:
             pool.submit(run)
         except RuntimeError as closed:
-            # After ``close``.
+            # After ``close``: a started pool refuses nothing else, and never runs it later.
             self._completions.add((number, False, str(closed), [False] * count))
         return number
 

@@ -2,13 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine_adapters.breaker import Breaker
+from engine_adapters.lmcache.found_leases import FoundLeases
 from engine_adapters.lmcache.stored_object import OBJECT_BYTES_MAX, key_of, layout_of
+from engine_adapters.started_pool import started_pool
 from kvstored_client import (
     Client,
     NewChunk,
@@ -23,7 +26,7 @@ from kvstored_client import (
 PUT_TIMEOUT_MS = 5000
 READ_TIMEOUT_MS = 10_000
 LOOKUP_LEASE_MS = 20_000
-"""How long what was found is kept for its load. LMCache never says that it needs it no more."""
+"""How long what was found is kept for its load."""
 
 SPANS_MAX = 8
 """Calls that share the arena: each takes at most so large a part of it, but one object."""
@@ -44,8 +47,9 @@ class ObjectStore:
     def __init__(self, client: Client, *, weights: str) -> None:
         self._client = client
         self._weights = weights
-        self._puts = ThreadPoolExecutor(PUT_THREADS, "kvstored-put")
+        self._puts = started_pool(PUT_THREADS, "kvstored-put")
         self._breaker = Breaker()
+        self._found = FoundLeases(lease_s=LOOKUP_LEASE_MS / 1000)
         # Found and not loaded: other bytes are stored under these names, of another size say.
         self._misfits: set[bytes] = set()
 
@@ -130,14 +134,21 @@ class ObjectStore:
             keys = self._keys(names)
             # Any layout will do: what is stored is known by its key.
             lease = self._client.pin(layout_of(1), keys, lease_ms=LOOKUP_LEASE_MS) if keys else None
-            return [False] * len(names) if lease is None else list(lease.is_pinned)
+            if lease is None:
+                return [False] * len(names)
+            self._found.keep(lease)
+            return list(lease.is_pinned)
 
     def delete(self, names: Sequence[str]) -> list[bool]:
-        """Which objects are not stored any more: all, where the daemon answers."""
+        """Which objects are not stored any more; none where the daemon does not say."""
         keys = self._keys(names)
-        if keys:
-            self._client.delete(keys)
-        return [self._client.available()] * len(names)
+        return self._deleted(keys) if keys else [False] * len(names)
+
+    def _deleted(self, keys: Sequence[bytes]) -> list[bool]:
+        self._client.delete(keys)
+        # A deletion that was refused, and one of what was not there, deletes nothing either.
+        left = self._client.changes(keys=keys)
+        return [left is not None and not left.are_stored[place] for place in range(len(keys))]
 
     def close(self) -> None:
         """Ends the session; every later call is a miss."""
@@ -152,8 +163,8 @@ class ObjectStore:
         """Deletes what is stored under these keys and did not load: a put would leave it there."""
         stale = [key for key in keys if key in self._misfits]
         if stale:
-            self._client.delete(stale)
-            self._misfits.difference_update(stale)
+            is_gone = self._deleted(stale)
+            self._misfits.difference_update(compress(stale, is_gone))
 
     def _keys(self, names: Sequence[str]) -> list[bytes]:
         """None at all while no daemon was ever reached: it names the namespace."""

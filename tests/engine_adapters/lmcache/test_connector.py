@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from unittest.mock import patch
 
@@ -9,6 +10,7 @@ import pytest
 
 from engine_adapters.breaker import Breaker
 from engine_adapters.lmcache import Connector
+from engine_adapters.lmcache.found_leases import FoundLeases
 from engine_adapters.lmcache.stored_object import OBJECT_BYTES_MAX, key_of
 from kvstored_client import Reason, Region
 from kvstored_client.testing import CallName, MemoryClient, MemoryStore
@@ -120,11 +122,43 @@ def test_what_is_deleted_is_gone(connector: Connector) -> None:
     assert found(connector, NAMES) == [False] * 2 + [True] * 5
 
 
+def test_a_refused_deletion_counted_as_done(
+    connector: Connector, store: MemoryStore, client: MemoryClient
+) -> None:
+    """Bug: LMCache then never evicted what it took for gone."""
+    stored(connector, OBJECTS)
+    store.faults.refusals[CallName.DELETE] = Reason.INTERNAL
+    assert deleted(connector, [*NAMES[:2], "none"])[1] == [False, False, True]
+    assert found(connector, NAMES[:2]) == [True, True]
+    # What did not load and could not be deleted is tried again before the next put.
+    assert loaded(connector, NAMES[:1], SIZE - 1) == [None]
+    stored(connector, {NAMES[0]: b"x" * (SIZE - 1)})
+    del store.faults.refusals[CallName.DELETE]
+    stored(connector, {NAMES[0]: b"x" * (SIZE - 1)})
+    assert loaded(connector, NAMES[:1], SIZE - 1) == [b"x" * (SIZE - 1)]
+    store.faults.refusals[CallName.CHANGES] = Reason.INTERNAL
+    assert deleted(connector, NAMES[:1])[1] == [False]
+
+
+def test_a_call_that_got_no_thread_was_answered_and_run_later(
+    connector: Connector, store: MemoryStore
+) -> None:
+    """Bug: its memory was LMCache's again, so other bytes were stored under the old name."""
+    with patch.object(threading.Thread, "start", side_effect=RuntimeError("no new thread")):
+        assert stored(connector, OBJECTS) == (True, [True] * 7)
+        assert found(connector, NAMES) == [True] * 7
+        assert deleted(connector, NAMES) == (True, [True] * 7)
+
+
 def test_what_was_found_is_kept_for_its_load(connector: Connector, store: MemoryStore) -> None:
     stored(connector, OBJECTS)
     found(connector, NAMES[:3])
     (session,) = store.sessions.values()
     assert sum(len(lease.keys) for lease in session.leases.values()) == 3
+    connector._objects._found = FoundLeases(lease_s=20, lease_count_max=1)
+    for name in NAMES[3:]:
+        found(connector, [name])
+    assert [len(lease.keys) for lease in session.leases.values()] == [3, 1]
 
 
 def test_a_lost_slice_is_a_miss_of_its_object_alone(
