@@ -9,7 +9,13 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
 
 from engine_adapters.layout_check import LayoutCheck
-from engine_adapters.sglang.page_format import TESTED_LAYOUTS, PageError, PageFormat, Rank
+from engine_adapters.sglang.page_format import (
+    TESTED_LAYOUTS,
+    PageError,
+    PageFormat,
+    Rank,
+    values_dtype,
+)
 from engine_adapters.sglang.page_store import PageStore
 from engine_adapters.weights_identity import UnknownWeightsError, weights_identity
 from kvstored_client import Client, LayoutError
@@ -23,10 +29,11 @@ class KvstoredBackend(HiCacheStorage):
     """Keeps pages of one rank's host pool in the daemon of this node.
 
     Own keys of ``--hicache-storage-backend-extra-config``: ``socket`` (default: KVSTORED_SOCKET),
-    ``arena_bytes``, and ``weights``, which names the model's weights. Without it they are those of
-    the folder that an absolute ``--model-path`` names. SGLang calls it on threads of its
-    controller. Nothing raises because of the store: what fails is a miss, and so is everything
-    where the weights or the pool are unknown; a warning says so.
+    ``arena_bytes``, ``kv_dtype``, which a KV cache of 8 bits needs, and ``weights``, which names
+    the model's weights. Without it they are those of the folder that an absolute ``--model-path``
+    names. SGLang calls it on threads of its controller. Nothing raises because of the store: what
+    fails is a miss, and so is everything where the weights or the pool are unknown; a warning
+    says so.
     """
 
     def __init__(self, storage_config: Any, kwargs: dict[str, Any]) -> None:
@@ -139,7 +146,9 @@ class KvstoredBackend(HiCacheStorage):
             sizes,
             weights=self._options.get("weights") or _weights_of(config.model_name),
             model=str(config.model_name),
-            dtype=str(pool.dtype).removeprefix("torch."),
+            dtype=values_dtype(
+                str(pool.dtype).removeprefix("torch."), self._options.get("kv_dtype", "")
+            ),
             pool=f"{type(pool).__name__} {pool.layout}",
             page_tokens=pool.logical_page_size,
             rank=Rank(

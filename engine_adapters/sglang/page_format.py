@@ -26,6 +26,22 @@ class PageError(ValueError):
     """A pool whose pages are not stored; the message says why."""
 
 
+def values_dtype(pool_dtype: str, kv_dtype: str) -> str:
+    """The dtype of what a pool keeps, for the layout.
+
+    SGLang keeps every dtype of 8 bits as ``uint8``: the bytes do not say of which they are, and
+    ``kv_dtype``, the value of --kv-cache-dtype, must. Raises PageError.
+    """
+    if "int" not in pool_dtype:
+        return pool_dtype
+    if not kv_dtype:
+        raise PageError(
+            f"its pool keeps values as {pool_dtype}, which does not say what they are: set "
+            "kv_dtype in --hicache-storage-backend-extra-config to the value of --kv-cache-dtype"
+        )
+    return f"{pool_dtype}_{kv_dtype}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
     """Whose pages these are. Ranks that hold the same states (MLA) are rank 0 of 1."""

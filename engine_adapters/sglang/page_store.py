@@ -3,8 +3,9 @@
 import ctypes
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from engine_adapters.breaker import Breaker
 from engine_adapters.sglang.page_format import PageFormat
 from kvstored_client import Client, NewChunk, Order, Placement, PutOutcome, Region
 
@@ -24,11 +25,15 @@ class PageStore:
 
     client: Client
     format: PageFormat
+    breaker: Breaker = field(default_factory=Breaker)
 
     def count(self, names: Sequence[str]) -> int:
-        """How many leading pages are stored."""
-        keys = self._keys(names)
-        return self.client.match(self.format.layout, keys).chunk_count if keys else 0
+        """How many leading pages are stored; none while the daemon hangs."""
+        if not self.breaker.admits():
+            return 0
+        with self.breaker.watch():
+            keys = self._keys(names)
+            return self.client.match(self.format.layout, keys).chunk_count if keys else 0
 
     def store(self, names: Sequence[str], pages: Pages, *, parent: str = "") -> list[bool]:
         """Which pages can be read from now on. ``parent`` is the name of the page before them."""

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
@@ -10,7 +11,6 @@ from typing import Any, Self
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from engine_adapters.layout_check import LayoutCheck
 from engine_adapters.transformers import support
 from engine_adapters.transformers.chunk_states import ChunkStates
 from engine_adapters.transformers.identity import Versions, fingerprint, versions_of
@@ -39,7 +39,7 @@ class KvstoredCache(DynamicCache):
     ``inputs`` is what the tokenizer returned: one sequence, without padding. ``client``: default
     one for the process, with the socket of KVSTORED_SOCKET. ``weights`` names the model's weights,
     a revision say, so that they are not hashed. ``load_timeout_s``: how long a slow store is
-    waited for.
+    waited for, with its look-up. A daemon that does not answer for a second is left alone for some.
 
     Whatever fails in the store is a miss: then this is a ``DynamicCache``. So it is of a model or
     of inputs whose states may depend on more than the tokens; ``refusal`` says why, and a warning
@@ -113,6 +113,9 @@ class KvstoredCache(DynamicCache):
         self, module: nn.Module, positional: tuple[object, ...], named: Mapping[str, object]
     ) -> None:
         """Is given each call of the model with this cache, before it computes."""
+        if not self.refusal and (why := support.hook_refusal(module)):
+            self.refusal = why
+            LOGGER.warning("kvstored saves nothing: %s", why)
         ids = positional[0] if positional else named.get("input_ids")
         if isinstance(ids, Tensor) and self.restored_tokens:
             self._fit(ids, named)
@@ -134,10 +137,10 @@ class KvstoredCache(DynamicCache):
     def _restore(self, input_ids: Tensor, timeout_s: float) -> None:
         """Leaves the last token, which ``generate`` computes to choose the next one."""
         assert self._prefix is not None
-        if self._prefix.client.available():
-            LayoutCheck(self._prefix.client, [self._prefix.format.layout], LOGGER).is_refused()
+        until_s = time.monotonic() + timeout_s
         token_ids = input_ids[0].tolist()
-        count, states = self._prefix.load(token_ids[:-1], self._model.device, timeout_s=timeout_s)
+        keys = self._prefix.find(token_ids[:-1])
+        count, states = self._prefix.load(keys, self._model.device, until_s=until_s)
         if count:
             for layer, pair in zip(self.layers, states, strict=True):
                 layer.update(*pair)

@@ -1,14 +1,20 @@
 """The longest stored prefix of a prompt: what a new prompt begins with, and what it leaves."""
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from engine_adapters.breaker import Breaker
+from engine_adapters.layout_check import LayoutCheck
 from engine_adapters.transformers.chunk_states import ChunkStates
 from kvstored_client import Ack, Client, NewChunk, Order, Placement, PutOutcome
+
+LOGGER = logging.getLogger(__name__)
 
 SPAN_BYTES = 64 * 1024 * 1024
 """Arena bytes that are read or put at once, unless one chunk is larger."""
@@ -16,6 +22,14 @@ SPAN_BYTES = 64 * 1024 * 1024
 PUT_TIMEOUT_MS = 5000
 
 States = list[tuple[Tensor, Tensor]]
+
+_BREAKERS: WeakKeyDictionary[Client, Breaker] = WeakKeyDictionary()
+"""Caches come and go; how slow a daemon is stays known."""
+
+
+def breaker_of(client: Client) -> Breaker:
+    """The one of all caches of a client."""
+    return _BREAKERS.setdefault(client, Breaker())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,21 +39,31 @@ class StoredPrefix:
     client: Client
     format: ChunkStates
 
+    def find(self, token_ids: Sequence[int]) -> list[bytes]:
+        """Keys of the leading chunks that are stored; none at all while the daemon hangs."""
+        breaker = breaker_of(self.client)
+        if not breaker.admits():
+            return []
+        layout = self.format.layout
+        with breaker.watch():
+            if self.client.available():
+                LayoutCheck(self.client, [layout], LOGGER).is_refused()
+            keys = self.client.prefix_keys(layout, token_ids)
+            return keys[: self.client.match(layout, keys).chunk_count] if keys else []
+
     def load(
-        self, token_ids: Sequence[int], device: torch.device, *, timeout_s: float
+        self, keys: Sequence[bytes], device: torch.device, *, until_s: float
     ) -> tuple[int, States]:
         """How many leading tokens were restored, and their states by layer.
 
-        Whole chunks only. What has not arrived after ``timeout_s`` counts as missing.
+        ``keys`` are of their chunks. What has not arrived by ``until_s``, on the monotonic clock,
+        counts as missing.
         """
-        layout = self.format.layout
-        keys = self.client.prefix_keys(layout, token_ids)
-        found = self.client.match(layout, keys).chunk_count if keys else 0
-        if found == 0:
+        if not keys:
             return 0, []
-        states = self.format.empty(found * layout.chunk_tokens, device)
-        loaded = self._load_spans(keys[:found], states, until_s=time.monotonic() + timeout_s)
-        tokens = loaded * layout.chunk_tokens
+        chunk_tokens = self.format.layout.chunk_tokens
+        states = self.format.empty(len(keys) * chunk_tokens, device)
+        tokens = self._load_spans(keys, states, until_s=until_s) * chunk_tokens
         return tokens, [(key[:, :, :tokens], value[:, :, :tokens]) for key, value in states]
 
     def _load_spans(self, keys: Sequence[bytes], states: States, *, until_s: float) -> int:
@@ -74,7 +98,12 @@ class StoredPrefix:
     def save(
         self, states: States, token_ids: Sequence[int], *, first_chunk: int, is_durable: bool
     ) -> int:
-        """Stores the chunks of ``token_ids`` from ``first_chunk`` on; how many are stored now."""
+        """Stores the chunks of ``token_ids`` from ``first_chunk`` on; how many are stored now.
+
+        None while the daemon is known to hang.
+        """
+        if not breaker_of(self.client).is_closed:
+            return 0
         layout = self.format.layout
         keys = self.client.prefix_keys(layout, token_ids)
         stored, step = 0, self._span_chunks()

@@ -1,8 +1,10 @@
 """Which models the cache takes, and why it refuses the others."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 from torch import nn
+from torch.nn.modules import module as torch_module
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
@@ -27,6 +29,9 @@ model whose states depend on more than the tokens before them would restore wron
 KNOWN_PACKAGES = frozenset({"torch", "transformers"})
 """Modules of others may depend on what is in no tensor, as which adapter is active."""
 
+_KNOWN_HOOKS = KNOWN_PACKAGES | {__name__.partition(".")[0]}
+"""Theirs look at what is computed, and change nothing of it; the last one is our own."""
+
 FIXED_ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
 """Kinds of rotary embedding that turn a position by the same angle whatever the length."""
 
@@ -45,11 +50,51 @@ def refusal_of(model: object) -> str:
         return f"adapters or quantization change what it computes ({', '.join(sorted(strange))})"
     if model._compiled_call_impl is not None:  # noqa: SLF001 (torch has no other way to ask)
         return "a compiled model does not say which tokens it is given"
-    return _rotation_refusal(model) or _layer_refusal(model) or _tensor_refusal(model)
+    return (
+        hook_refusal(model)
+        or _rotation_refusal(model)
+        or _layer_refusal(model)
+        or _tensor_refusal(model)
+    )
+
+
+def hook_refusal(model: nn.Module) -> str:
+    """Why what a model computes now is not what its modules and tensors say; empty where it is.
+
+    Hooks come and go: this holds for calls that begin now.
+    """
+    strange = {
+        name for hook in _hooks(model) if _root(name := _module_of(hook)) not in _KNOWN_HOOKS
+    }
+    if strange:
+        return f"hooks of {', '.join(sorted(strange))} may change what it computes"
+    if any("forward" in vars(part) for part in model.modules()):
+        return "a module of it has a forward that is not of its class"
+    return ""
+
+
+def _hooks(model: nn.Module) -> Iterator[object]:
+    """Those that run with a call, torch's global ones too."""
+    # torch has no other way to ask.
+    yield from torch_module._global_forward_pre_hooks.values()  # noqa: SLF001
+    yield from torch_module._global_forward_hooks.values()  # noqa: SLF001
+    for part in model.modules():
+        yield from part._forward_pre_hooks.values()  # noqa: SLF001
+        yield from part._forward_hooks.values()  # noqa: SLF001
+
+
+def _module_of(hook: object) -> str:
+    while isinstance(hook, partial):
+        hook = hook.func
+    return str(getattr(hook, "__module__", None) or type(hook).__module__)
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _package(module: nn.Module) -> str:
-    return type(module).__module__.partition(".")[0]
+    return _root(type(module).__module__)
 
 
 def _rotation_refusal(model: PreTrainedModel) -> str:

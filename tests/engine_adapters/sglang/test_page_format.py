@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_adapters.sglang.page_format import PageError
+from engine_adapters.sglang.page_format import PageError, values_dtype
 from tests.engine_adapters.sglang.formats import FRAGMENTS, make_format, of_rank
 
 
@@ -33,6 +33,16 @@ def test_whatever_makes_pages_differ_makes_another_layout() -> None:
     ]
     assert len({found.layout.layout_id for found in formats}) == len(formats)
     assert len({found.keys_of(["ab"], namespace="n")[0] for found in formats}) == len(formats)
+
+
+def test_pages_of_two_8_bit_dtypes_had_one_name() -> None:
+    """Bug: SGLang's pools keep both as uint8, so a server read the one as the other."""
+    assert values_dtype("bfloat16", "") == "bfloat16"
+    assert values_dtype("float16", "fp8_e5m2") == "float16"
+    with pytest.raises(PageError, match="set kv_dtype"):
+        values_dtype("uint8", "")
+    found = {values_dtype("uint8", each) for each in ("fp8_e5m2", "fp8_e4m3")}
+    assert len({make_format(dtype=each).layout.layout_id for each in found}) == 2
 
 
 def test_keys_belong_to_a_name_and_a_namespace() -> None:

@@ -1,9 +1,12 @@
 """Pages go to the store and come back, over a store in memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from engine_adapters.breaker import Breaker
 from engine_adapters.sglang.page_store import PageStore
 from kvstored_client import Reason
 from kvstored_client.testing import CallName, MemoryClient, MemoryStore
@@ -87,6 +90,17 @@ def test_pages_that_do_not_fit_at_once_go_in_parts(store: MemoryStore) -> None:
     assert pages.store(NAMES, WRITTEN.addresses()) == [True] * PAGES
     assert store.call_counts[CallName.PUT] == 5
     loaded(pages, PAGES)
+
+
+def test_look_ups_waited_one_after_the_other_for_a_daemon_that_hangs(
+    pages: PageStore, store: MemoryStore
+) -> None:
+    """Bug: each waited for as long as a call may take."""
+    pages.store(NAMES, WRITTEN.addresses())
+    hasty = replace(pages, breaker=Breaker(slow_s=0))
+    assert hasty.count(NAMES) == PAGES
+    assert [hasty.cleared().count(NAMES), hasty.count(NAMES)] == [0, 0]
+    assert store.call_counts[CallName.MATCH] == 1
 
 
 def test_another_format_is_a_miss(pages: PageStore) -> None:

@@ -118,6 +118,8 @@ def test_other_weights_dtypes_and_layouts_are_a_miss(shared_daemon: DaemonProces
     others = [
         (make_pool("page_first"), {"weights": "revision 2"}),
         (make_pool("page_first", dtype="float16"), {}),
+        (make_pool("page_first", dtype="uint8"), {}),
+        (make_pool("page_first", dtype="uint8"), {"kv_dtype": "fp8_e5m2"}),
         (make_pool("page_head"), {}),
         (make_pool("page_first"), {}),
     ]
@@ -125,7 +127,7 @@ def test_other_weights_dtypes_and_layouts_are_a_miss(shared_daemon: DaemonProces
     for other, changes in others:
         with controlled(other, options(shared_daemon, **changes)) as controller:
             found.append(prefetched(controller, "request", tokens)[1])
-    assert found == [0, 0, 0, PAGES * PAGE]
+    assert found == [0, 0, 0, 0, 0, PAGES * PAGE]
 
 
 def test_weights_that_nobody_names_are_stored_nowhere(

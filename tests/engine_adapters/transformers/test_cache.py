@@ -7,6 +7,8 @@ import pytest
 import torch
 import transformers
 
+from engine_adapters.breaker import Breaker
+from engine_adapters.transformers import stored_prefix
 from engine_adapters.transformers.support import TESTED_MODELS, TESTED_VERSIONS
 from kvstored_client import Reason
 from kvstored_client.testing import CallName, MemoryClient, MemoryStore
@@ -162,6 +164,20 @@ def test_a_store_that_ends_before_the_save_is_no_failure(
     answer(model, cache)
     store.kill()
     assert cache.save() == 0
+
+
+def test_every_prompt_waited_for_a_daemon_that_hangs(
+    model: Any, store: MemoryStore, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: each one for as long as a call may take, whatever ``load_timeout_s`` was."""
+    stored(model, client)
+    monkeypatch.setitem(stored_prefix._BREAKERS, client, Breaker(slow_s=0))
+    look_ups = store.call_counts[CallName.MATCH]
+    caches = [cache_of(model, client) for _ in range(5)]
+    assert [cache.restored_tokens for cache in caches] == [5 * CHUNK, 0, 0, 0, 0]
+    assert store.call_counts[CallName.MATCH] == look_ups + 1
+    answer(model, caches[1])
+    assert caches[1].save() == 0
 
 
 def test_an_arena_that_is_full_is_a_miss(

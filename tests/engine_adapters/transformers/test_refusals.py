@@ -1,10 +1,11 @@
 """What is neither restored nor stored, because its states are not those of tokens alone."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from engine_adapters.transformers import KvstoredCache
 from kvstored_client.testing import MemoryClient
@@ -74,6 +75,38 @@ def test_models_that_no_test_has_seen_are_refused(client: MemoryClient) -> None:
     strange.config.model_type = "strange"
     assert "strange" in cache_of(strange, client).refusal
     assert "PreTrainedModel" in KvstoredCache(nn.Linear(1, 1), PROMPT, client=client).refusal
+
+
+def steer(_: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
+    return output + 1
+
+
+def test_states_of_a_steered_model_were_restored_into_a_plain_one(client: MemoryClient) -> None:
+    """Bug: hooks are in no tensor, no module and no config."""
+    model = make_model()
+    layer = model.model.layers[0]
+    hook = layer.mlp.register_forward_hook(steer)
+    cache = cache_of(model, client)
+    assert "hooks of tests." in cache.refusal
+    answer(model, cache)
+    assert cache.save() == 0
+    hook.remove()
+    # Only while the model computes.
+    cache = cache_of(model, client)
+    assert cache.refusal == ""
+    steering = partial(steer_mlp, layer.mlp)
+    with nn.modules.module.register_module_forward_hook(steering):  # type: ignore[arg-type]  # torch's own type leaves the result out
+        answer(model, cache)
+    assert "hooks of tests." in cache.refusal
+    assert cache.save() == 0
+    replaced = make_model()
+    mlp = replaced.model.layers[0].mlp
+    mlp.forward = partial(type(mlp).forward, mlp)
+    assert "forward that is not of its class" in cache_of(replaced, client).refusal
+
+
+def steer_mlp(steered: nn.Module, module: nn.Module, _inputs: Any, output: Tensor) -> Tensor | None:
+    return output + 1 if module is steered else None
 
 
 @pytest.mark.parametrize(
