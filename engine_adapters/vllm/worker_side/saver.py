@@ -302,11 +302,17 @@ class Saver:
         return slices_of
 
     def _pin(self) -> None:
-        """Once for each session, of which every one has memory of its own."""
+        """Once for each session, of which every one has memory of its own.
+
+        Memory that cannot be pinned is copied from all the same.
+        """
         epoch = self._client.epoch
         if epoch != self._pinned_epoch and (memory := self._client.arena_memory) is not None:
-            self._blocks.copies.pin(memory)
             self._pinned_epoch = epoch
+            try:
+                self._blocks.copies.pin(memory)
+            except Exception:
+                LOGGER.exception("kvstored: memory of the store is not pinned, so saves are slower")
 
     def _run(self) -> None:
         while True:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine_adapters.device_copies.host_copies import HostCopies
 from engine_adapters.reading.section import whole_section
 from engine_adapters.vllm.blocks.kv_blocks import KvBlocks
 from engine_adapters.vllm.messages.orders import SaveOrder
@@ -129,6 +130,20 @@ def test_save_that_would_wait_behind_too_many_is_dropped(
     gate.open()
     settled(saver)
     assert client.free_bytes == ROOM_BYTES
+    saver.drain()
+
+
+def test_memory_that_could_not_be_pinned_ended_all_saves(
+    client: EngineClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Unpinnable(HostCopies):
+        def pin(self, memory: memoryview | None) -> None:
+            raise RuntimeError("can't start new thread")
+
+    saver = saver_of(client, copies=Unpinnable())
+    saver.save([order_of(1)])
+    assert settled(saver)["saved_tokens"] == LAYOUT.chunk_tokens
+    assert len([line for line in caplog.messages if "is not pinned" in line]) == 1
     saver.drain()
 
 
