@@ -51,6 +51,7 @@ _READING = (
     "engine_adapters/hashed_file.py",
     "engine_adapters/hints",
     "engine_adapters/layout_check.py",
+    "engine_adapters/long_history.py",
     "engine_adapters/reading",
     "engine_adapters/restore",
 )
@@ -88,7 +89,8 @@ CODE = {
     "index_scale": ("benchmarks/index_scale", "benchmarks/workload.py", *_KIT, *_STORE),
     "peers": (
         *("benchmarks/peers", "benchmarks/storage", "benchmarks/store_session.py"),
-        *("engine_adapters/lmcache", *_BREAKER, *_ROUNDS, *_DEVICES, *_KIT, *_STORE),
+        *("engine_adapters/lmcache", "engine_adapters/started_pool.py", *_BREAKER),
+        *(*_ROUNDS, *_DEVICES, *_KIT, *_STORE),
     ),
     "pic": (
         *("benchmarks/pic", "benchmarks/quality", "benchmarks/training"),

@@ -45,15 +45,21 @@ class UsableStates:
 
 
 def usable_states(
-    cuts: Sequence[Cut], is_stored: Sequence[bool], *, stop: int, chunk_tokens: int
+    cuts: Sequence[Cut],
+    is_stored: Sequence[bool],
+    *,
+    stop: int,
+    chunk_tokens: int,
+    cut_count_min: int = 0,
 ) -> UsableStates:
     """The states from which the fewest tokens are left to compute.
 
     ``is_stored`` tells of each chunk of the tokens before ``stop``, the last of which may be
-    incomplete, whether the store has it.
+    incomplete, whether the store has it. None at all where fewer than ``cut_count_min`` cuts would
+    be made.
     """
     cut_count = len(cuts)
-    while True:
+    while cut_count >= cut_count_min:
         made = cuts[:cut_count]
         first = made[-1].first_token if made else 0
         end = stop if cut_count == len(cuts) else min(stop, cuts[cut_count].first_token)
@@ -63,6 +69,7 @@ def usable_states(
         if first <= next_token:
             return UsableStates(pieces=pieces, cut_count=cut_count, next_token=next_token)
         cut_count -= 1
+    return UsableStates()
 
 
 def _stored_prefix(

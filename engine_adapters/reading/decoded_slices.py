@@ -179,11 +179,12 @@ class DecodedSlices:
 
     def _note(self, layer: int, chunk: int, result: _Slice) -> None:
         with self._changed:
+            # First: who sees the slice, without the lock, asks then whether its chunk is lost.
+            if result is not _Slice.DECODED:
+                self._lost_chunks.add(chunk)
             self._slices[layer][chunk] = result
             if result is _Slice.DECODED:
                 self._layers_left[chunk] -= 1
-            else:
-                self._lost_chunks.add(chunk)
             self._changed.notify_all()
 
 

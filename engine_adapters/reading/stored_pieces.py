@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from engine_adapters import long_history
 from engine_adapters.reading.piece import Piece, pieces_of
 from kvstored_client import Client, Lease, StateLayout
 
@@ -43,7 +44,7 @@ def pinned(
     def find() -> StoredPieces:
         keys = client.prefix_keys(layout, token_ids)
         pieces = pieces_of(keys, chunk_tokens=layout.chunk_tokens)
-        lease = client.pin(layout, keys, lease_ms=lease_ms) if keys else None
+        lease = long_history.pinned(client, layout, keys, lease_ms=lease_ms)
         is_stored = (False,) * len(keys) if lease is None else lease.is_pinned
         return StoredPieces(pieces=pieces, is_stored=is_stored, lease=lease)
 

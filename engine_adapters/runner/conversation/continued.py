@@ -162,15 +162,16 @@ class ContinuedConversation:
         return self._store.conversations.end_turn(self.conversation, new_tokens, cuts)
 
     def abandon(self) -> None:
-        """Forgets what a first turn that does not end has left. Waits for the store, on any thread.
+        """Forgets what a turn that does not end has left. Waits for the store, on any thread.
 
-        That is a sequence of states, and perhaps nobody ever asks for its name again.
+        Of a first turn that is a sequence of states, and perhaps nobody ever asks for its name
+        again. Of a later one the next turn makes the best, once all of it is there.
         """
+        if self._store.saver is not None:
+            # Else it might make the sequence after this, or add to it after the next turn's look.
+            self._store.saver.finish()
         if self.conversation.words:
             return
-        if self._store.saver is not None:
-            # Else it might make the sequence after this.
-            self._store.saver.finish()
         self._store.client.sequences.delete(self.conversation.name)
 
     def _stored(self, conversation: Conversation) -> StoredStates:

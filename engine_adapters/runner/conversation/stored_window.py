@@ -122,14 +122,14 @@ class StoredWindow:
 
     def _usable_of(self, found: StoredStates, kept: int) -> UsableStates:
         loaded = set(chunks_of(found.usable.pieces)[:kept])
-        usable = usable_states(
+        # Before another cut they would have other positions than they were loaded at.
+        return usable_states(
             self._place.cuts,
             [chunk in loaded for chunk in range(len(found.keys))],
             stop=found.stop,
             chunk_tokens=self._finder.chunk_tokens,
+            cut_count_min=found.usable.cut_count,
         )
-        # Before another cut they would have other positions than they were loaded at.
-        return usable if usable.cut_count == found.usable.cut_count else UsableStates()
 
 
 def _rows(span: Span, layer: int, batch: LoadBatch) -> Tensor:

@@ -50,8 +50,16 @@ def cuts_before(
 ) -> list[Cut]:
     """The cuts of a conversation, with the one that makes room for a new turn if it needs one.
 
-    Raises RequestError for a turn that never fits, and for a model whose histories cannot be cut.
+    Raises RequestError for a turn that never fits, for a model whose histories cannot be cut, and
+    where no cut could ever make room.
     """
+    window_tokens = min(config.position_count, slot_count)
+    if conversation.sink_tokens >= window_tokens:
+        raise RequestError(
+            f"the first {conversation.sink_tokens} tokens of a conversation are always kept, and "
+            f"its window has {window_tokens}: nothing could be dropped when it is full; set "
+            "sink_tokens lower"
+        )
     cuts = list(conversation.told.cuts)
     told = len(conversation.told.token_ids)
     # The last token was only sampled: it is computed with those of the new turn.
@@ -61,7 +69,7 @@ def cuts_before(
             cuts,
             computed,
             new_count=told - computed + new_tokens,
-            window_tokens=min(config.position_count, slot_count),
+            window_tokens=window_tokens,
             sink_tokens=conversation.sink_tokens,
         )
     except ConversationError as error:

@@ -86,7 +86,8 @@ class LayerwiseRestoration:
         self._started_s = self._ended_s = options.clock()
         self._meter = ReadMeter(options.window_rates, now_s=self._started_s)
         self._patience = Patience(options.timeout_s, options.clock)
-        self._is_over = False
+        self._final: Reached | None = None
+        """What was reached when it was over: what the store answers after that comes too late."""
 
     @property
     def state(self) -> RestorationState:
@@ -130,7 +131,7 @@ class LayerwiseRestoration:
             self._patience.end_wait()
             self._loader.finish()
             self._ended_s = self._options.clock()
-            self._is_over = True
+            self._final = self._reached()
         return 0
 
     def begin_step(self, token_count: int) -> int:
@@ -167,7 +168,13 @@ class LayerwiseRestoration:
             first_unstored=self._reached().first_unstored,
         )
 
+    @property
+    def _is_over(self) -> bool:
+        return self._final is not None
+
     def _reached(self) -> Reached:
+        if self._final is not None:
+            return self._final
         gate = self._layers.gate
         return self._history.reached(0 if gate is None else gate.kept)
 

@@ -1,5 +1,7 @@
 """What can be loaded, against a search over everything that could be."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +36,25 @@ def test_states_that_are_lost_before_the_last_cut_are_computed_before_it() -> No
     usable = usable_states([cut], [True, True, False, True], stop=16, chunk_tokens=CHUNK_TOKENS)
     assert numbers_of(usable) == list(range(8))
     assert (usable.cut_count, usable.next_token) == (0, 8)
+
+
+def test_no_window_before_a_cut_that_has_to_be_made_is_looked_at() -> None:
+    """Bug: with many cuts that took the square of their number, on the engine's thread."""
+
+    class Counted(list[Cut]):
+        def __getitem__(self, index: Any) -> Any:
+            looked.append(index)
+            return super().__getitem__(index)
+
+    looked: list[object] = []
+    cuts: list[Cut] = []
+    for number in range(1, 101):
+        cuts.append(make_cut(cuts, 8 * number, (range(4, 8),)))
+    usable = usable_states(
+        Counted(cuts), [False] * 201, stop=804, chunk_tokens=CHUNK_TOKENS, cut_count_min=100
+    )
+    assert usable == UsableStates()
+    assert len(looked) <= 2
 
 
 def test_states_that_are_lost_after_it_are_computed_after_it() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine_adapters.reading.decoded_slices import THREAD_NAME, DecodedSlices
+from engine_adapters.reading.decoded_slices import THREAD_NAME, DecodedSlices, _Slice
 from engine_adapters.reading.piece import pieces_of
 from engine_adapters.reading.span import Span
 from engine_adapters.restore import LayerSchedule, Source
@@ -266,3 +266,25 @@ def test_a_history_comes_back_layer_by_layer(
         assert difference.abs().max() < EXACT
     check_released(client.store)
     assert decoders() == []
+
+
+def test_a_chunk_was_not_lost_yet_when_a_slice_of_it_was(
+    client: MemoryClient, state_format: StateFormat, prompt: list[int], arrivals: Arrivals
+) -> None:
+    """Bug: between both, who asked without the lock took bytes that were not decoded."""
+    span = opened(client, state_format, prompt)
+    slices = span._slices
+    assert isinstance(slices, DecodedSlices)
+    seen: list[SliceState] = []
+
+    class Lost(set[int]):
+        def add(self, chunk: int) -> None:
+            seen.append(slices.state(chunk, 0))
+            super().add(chunk)
+
+    slices._lost_chunks = Lost()
+    slices._note(0, 2, _Slice.MISSING)
+    assert seen == [SliceState.PENDING]
+    assert slices.state(2) is SliceState.MISSING
+    span.reads.give_up()
+    span.release()

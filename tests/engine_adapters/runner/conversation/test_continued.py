@@ -175,6 +175,25 @@ def test_a_first_turn_without_an_end_left_its_states(make_lab: Any, turns: int) 
     lab.turn(prompt_of(turns, 10), 9)
 
 
+def test_a_turn_after_an_aborted_one_looked_at_its_states_too_soon(
+    make_lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: what the aborted turn still had to save changed the sequence after that look."""
+    lab: Lab = make_lab()
+    lab.turn(prompt_of(0, 10), 9)
+    with MemoryClient(lab.store) as client:
+        saver = StateSaver(client, lab.state_format)
+        talks = ConversationStore(client, lab.state_format, lab.model, saver=saver)
+        finished: list[str] = []
+        monkeypatch.setattr(saver, "finish", lambda: finished.append("finish"))
+        talks.open(NAME).abandon()
+        assert finished == ["finish"]
+        monkeypatch.undo()
+        saver.close()
+        talks.close()
+    lab.turn(prompt_of(1, 10), 9)
+
+
 def test_a_fresh_prompt_of_what_a_cut_has_left_is_computed(make_lab: Any) -> None:
     lab: Lab = make_lab()
     for number in range(3):
