@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from kvstored_client import Client, DaemonAbsentError
-from tests.kvstored_client.chunk_calls import CHUNKS, store
+from tests.kvstored_client.chunk_calls import CHUNKS, Connect, store
 from tests.support.rows import MIXED
+from tests.support.waiting import wait_until
 
 
 class LeaseConformance:
@@ -40,10 +41,14 @@ class LeaseConformance:
         pause(1.5)
         assert not lease.release()
 
-    def test_a_lease_ends_with_its_session(self, client: Client) -> None:
+    def test_a_lease_ends_with_its_session(self, client: Client, connect: Connect) -> None:
         keys, _ = store(client)
         lease = client.pin(MIXED, keys, lease_ms=60_000)
         assert lease is not None
-        client.close()
+        with connect() as other:
+            held = other.admin.stats().lease_count
+            assert held >= 1
+            client.close()
+            wait_until(lambda: other.admin.stats().lease_count == held - 1)
         with pytest.raises(DaemonAbsentError):
             lease.release()

@@ -131,12 +131,13 @@ def test_reads_from_devices_survive_a_kill(tmp_path: Path) -> None:
 
 
 def test_a_kill_in_the_middle_of_a_read_wakes_everybody(tmp_path: Path) -> None:
-    slow = {"io": {"depth_per_device": 1}}
+    slow = {"io": {"depth_per_device": 1, "device_bytes_per_s_max": 256 * 1024}}
     with (
-        DaemonProcess(tmp_path, overrides=slow) as daemon,
+        DaemonProcess(tmp_path) as daemon,
         Client(daemon.socket_path, arena_bytes=ARENA_BYTES, reconnect_interval_s=0) as client,
     ):
         keys, source = store(client, Ack.DURABLE)
+        daemon.configure(slow)
         daemon.restart()
         target = region_of(client, seed=1)
         read = client.read(
@@ -145,12 +146,14 @@ def test_a_kill_in_the_middle_of_a_read_wakes_everybody(tmp_path: Path) -> None:
         waiters = [threading.Thread(target=read.wait) for _ in range(3)]
         for waiter in waiters:
             waiter.start()
+        assert not read.finished
         daemon.kill()
         for waiter in waiters:
             waiter.join(60)
             assert not waiter.is_alive()
         report = read.report()
         assert report.finished
+        assert False in report.resident
         for chunk, is_resident in enumerate(report.resident):
             if is_resident:
                 assert payload(target, chunk, 0) == payload(source, chunk, 0)

@@ -55,8 +55,11 @@ def test_changes_that_come_while_a_call_is_on_its_way_are_one_call() -> None:
         heard(store, [f"{number}" for number in range(1, 20)])
         assert len(store.asked(HintRequest)) == 2
         teller.close()
-        teller.enter(entry("late", 99))
-        assert "late" not in waiting(store)
+    closed = QueueTeller(MemoryClient(store))
+    closed.close()
+    closed.enter(entry("late", 99))
+    assert closed._thread is None
+    assert "late" not in waiting(store)
 
 
 def test_what_runs_at_once_was_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,9 +265,12 @@ def check_end_in_the_middle(daemon: DaemonProcess, method: str) -> None:
     session.arena[:CHUNK_BYTES] = payload
     if method == "Put":
         body = put_of(keys, chunk_stride=0)
-        future = raw_method(session.channel, STORE + "Put").future(
-            body, metadata=(("kvstored-token", session.welcome.token),), timeout=PATIENCE_S
-        )
+        with Client(daemon.socket_path, arena_bytes="1MiB", strict=True) as watcher:
+            used = watcher.admin.stats().dram_used_bytes
+            future = raw_method(session.channel, STORE + "Put").future(
+                body, metadata=(("kvstored-token", session.welcome.token),), timeout=PATIENCE_S
+            )
+            wait_until(lambda: watcher.admin.stats().dram_used_bytes > used)
         assert not future.done()
     else:
         body = read_of(keys * READ_TIMES, chunk_stride=0, board_offset=BOARD)

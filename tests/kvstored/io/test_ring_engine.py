@@ -21,7 +21,13 @@ from kvstored.io.monitored import MonitoredDevice
 from kvstored.io.ring import Completion, Opcode, Ring
 from kvstored.io.ring_engine import RingEngine, ring_threads
 from tests.kvstored.io.buffers import PAGE_BYTES, aligned
-from tests.kvstored.io.engine_conformance import DEVICE_PAGES, closes, running, submit
+from tests.kvstored.io.engine_conformance import (
+    DEVICE_PAGES,
+    check_reported_once,
+    closes,
+    running,
+    submit,
+)
 from tests.support.waiting import wait_until
 
 MakeFiles = Callable[[int], list[FileDevice]]
@@ -148,10 +154,14 @@ def test_a_short_transfer_is_an_error(files: MakeFiles) -> None:
 
 
 def test_close_completes_what_was_submitted_and_refuses_more(files: MakeFiles) -> None:
-    engine = RingEngine(files(1), depth=2)
-    completions = [submit(engine, Operation.WRITE, aligned(PAGE_BYTES)) for _ in range(50)]
+    devices = files(1)
+    engine = RingEngine(devices, depth=2)
+    pages = [aligned(PAGE_BYTES, seed=page) for page in range(50)]
+    reports = [submit(engine, Operation.WRITE, data, page=page) for page, data in enumerate(pages)]
     engine.close()
-    assert all(completion.done() for completion in completions)
+    assert [report.result(0) for report in reports] == [None] * 50
+    check_reported_once(engine)
+    assert Path(devices[0].facts.name).read_bytes()[: 50 * PAGE_BYTES] == b"".join(pages)
     engine.close()
     with pytest.raises(RuntimeError, match="closed"):
         submit(engine, Operation.READ, aligned(PAGE_BYTES))

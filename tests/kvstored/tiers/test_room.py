@@ -86,9 +86,17 @@ def test_full_devices_evict_the_least_recently_used(opened: StoreUnderTest) -> N
 
 def test_another_size_class_takes_over_the_oldest_slab(opened: StoreUnderTest) -> None:
     opened.fill(8)
-    for number in range(PER_SLAB * 8):
+    numbers = list(range(PER_SLAB * 8))
+    for number in numbers:
         put_durable(opened, [number])
+    slabs = {
+        status.chunk.key: (status.device_index, (status.offset - MIB) // MIB)
+        for status in opened.store.inspection.list_chunks("", len(numbers))[0]
+    }
     put_wide(opened, 1000)
+    forget_dram(opened, numbers)
+    gone = {number for number in numbers if not opened.store.match(NAMESPACE, [key(number)])}
+    assert gone == {number for number in numbers if slabs[key(number)] == slabs[key(0)]}
 
 
 def fill_but_one_slab(

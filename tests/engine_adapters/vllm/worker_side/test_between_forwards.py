@@ -97,6 +97,7 @@ def test_timeout_of_a_task_is_raised() -> None:
 def test_end_of_the_engine_wakes_who_waits() -> None:
     between = BetweenForwards()
     thread, results = in_thread(between, lambda: True)
+    wait_until(lambda: between._tasks.qsize() == 1)
     between.close()
     thread.join(30)
     between.serve()

@@ -15,7 +15,7 @@ from kvstored.tiers.policy.lru import LruPolicy
 from kvstored.tiers.policy.shares import TierShares
 from kvstored_contract.reasons import Reason
 from tests.support.stores import LAYOUT, MIB, NAMESPACE, key
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 FRAMES = MIB // class_bytes(LAYOUT)
 
@@ -136,6 +136,8 @@ def test_claim_waits_for_a_write_to_end(tier: DramTier) -> None:
     claims: list[Claim | None] = []
     waiter = threading.Thread(target=lambda: claims.append(claim(tier, 100, PATIENCE_S)))
     waiter.start()
+    wait_until(lambda: bool(tier._room._waiters))  # type: ignore[attr-defined]  # the only sign
+    assert claims == []
     tier.settle(frames[0], Reason.UNSPECIFIED)
     waiter.join()
     assert claims[0] is not None
