@@ -50,7 +50,8 @@ LOSSLESS = "zstd"
 ALL_KV = LayerSchedule.of((Source.KV, LAYERS))
 BOTH_ENDS = RestoreOptions(
     way=Way.BOTH_ENDS,
-    compute=ComputeCost(step_s=1e-4, token_s=1e-5, attention_s=0.0),
+    # Hours are more than any machine stalls the store: what is there is loaded, from its end.
+    compute=ComputeCost(step_s=1e3, token_s=1e2, attention_s=0.0),
     load=LoadCost(chunk_s=1e-4),
     step_tokens=48,
     opening_s_max=PATIENCE_S,
@@ -154,7 +155,6 @@ def test_tokens_and_states_are_those_of_a_prefill(
         client, state_format, model, replace(options, span_bytes=state_format.span_bytes(4))
     )
     completed, found = run(model, PROMPT, restorer=restorer, token_budget=64)
-    if name != "cake":
-        assert completed.restore.restored_tokens == CHUNK_TOKENS * CHUNKS
+    assert completed.restore.restored_tokens == CHUNK_TOKENS * CHUNKS
     assert completed.token_ids == computed.token_ids
     assert difference(found._cache, wanted._cache, len(PROMPT)) < EXACT[model.dtype]
