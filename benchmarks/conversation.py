@@ -1,9 +1,9 @@
 """Time to the first token with a restored history and without, over history lengths.
 
-Each length is a conversation of its own: its first turn is saved, then the second turn
-is taken again and again, in turn with a store and without. The daemon's DRAM is too
-small for the longest history, so that most of it comes from the devices; the table says
-how many bytes came from where.
+Each length is a prefix of the longest history, which is saved once. Then a turn after it is
+taken again and again, in turn with a store and without. The daemon's DRAM is too small for
+the longest history, so that most of that comes from the devices, and short ones from DRAM; the
+table says how many bytes came from where.
 """
 
 from collections.abc import Callable

@@ -16,6 +16,7 @@ from benchmarks.interleave import Alternative, Measured, interleave, ratios
 from benchmarks.kit.daemon_process import DaemonOptions, served
 from benchmarks.report import Series
 from benchmarks.scratch import scratch_folder
+from engine_adapters.restore import Preload
 from engine_adapters.runner.engine.engine import TOKEN_BUDGET, Engine
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.restore_options import RestoreOptions
@@ -126,6 +127,8 @@ def measure(settings: Settings, scale: Scale, model: Model, folder: Path) -> tup
     window_bytes = scale.window * costs.token_bytes
     options = RestoreOptions(
         compute=costs.compute,
+        # In both ways: a restorer of prompts takes spans.
+        preload=Preload.SPANS,
         window_rates=costs.rates(bytes_per_s),
         step_tokens=TOKEN_BUDGET,
         least_wait_s=scale.least_wait_s,

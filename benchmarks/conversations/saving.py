@@ -87,10 +87,13 @@ class SavingLab:
             prompt = [self._dice.randrange(vocabulary) for _ in range(prompt_tokens)]
             engine.add_request(prompt, new_tokens_max=DECODED, stop_token_ids=())
         started_s = time.perf_counter()
-        engine.run()
+        completions = engine.run()
         report = saver.finish()
         duration_s = time.perf_counter() - started_s
         saver.close()
+        for completion in completions:
+            if completion.error is not None:
+                raise BenchmarkError(f"a job failed: {completion.error}")
         if report.dropped_tokens:
             raise BenchmarkError(f"{report.dropped_tokens} tokens were not saved")
         return duration_s

@@ -78,7 +78,7 @@ class Served:
 
     @property
     def restored_share(self) -> float:
-        """Of the tokens of histories, those that were restored."""
+        """Of the tokens of histories and prompts, those that were restored."""
         restored = sum(turn.completion.restore.restored_tokens for turn in self.turns)
         prompts = sum(turn.completion.prompt_tokens for turn in self.turns)
         return restored / prompts
@@ -166,14 +166,14 @@ class TurnsLab:
                 return _served([self._take(talks, asked) for asked in waves])
 
     def _keeping(self, client: Client, way: str) -> Keeping:
-        is_ours = way == OURS
         options = RestoreOptions(
             compute=self._costs.compute,
-            preload=Preload.AUTO if is_ours else Preload.SPANS,
+            # In both: the policies are compared, not the ways to restore.
+            preload=Preload.AUTO,
             window_rates=self._costs.rates(self.bytes_per_s),
             least_wait_s=self._scale.least_wait_s,
         )
-        return Keeping(client, self._model, options, tells_queue=is_ours)
+        return Keeping(client, self._model, options, tells_queue=way == OURS)
 
     def _take(self, talks: Forgetting | Keeping, asked: list[tuple[str, list[int]]]) -> Wave:
         work = self._scale.workload

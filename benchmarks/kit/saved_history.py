@@ -13,6 +13,7 @@ from engine_adapters.runner.model.step import Segment
 from engine_adapters.runner.save.saver import StateSaver
 from engine_adapters.runner.states.state_format import CHUNK_TOKENS, StateFormat
 from kvstored_client import RAW, Client
+from kvstored_contract.limits import KEY_BYTES
 
 
 class SinkOfAll:
@@ -101,6 +102,11 @@ class SavedHistory:
             chunk_tokens=self._chunk_tokens,
         )
         return states.encoded(self._codec)
+
+    def ask_for_nothing(self, client: Client, uses: Collection[str] | None = None) -> None:
+        """What a daemon and a session do at their first request for a layout, of each use."""
+        for use in filter(self.stores, self.uses if uses is None else uses):
+            client.match(self.format(use).layout, [bytes(KEY_BYTES)], lease_ms=1)
 
     def save(
         self, client: Client, uses: Collection[str] | None = None, *, new_tokens: int = 1

@@ -1,6 +1,6 @@
 """The parts of the benchmark."""
 
-from benchmarks.benchmark import Benchmark, Settings
+from benchmarks.benchmark import Benchmark, BenchmarkError, Settings
 from benchmarks.report import Series
 from benchmarks.restore import simulate
 from benchmarks.restore.measured import ablation, slow_store
@@ -21,12 +21,17 @@ PARTS = {
 def run(settings: Settings) -> tuple[Series, ...]:
     """Measures the modes, unless other parts were asked for; raises BenchmarkError."""
     parts = settings.parts or ("measure",)
+    alike = [part for part in ("measure", "contention", "compute_rich") if part in parts]
+    if len(alike) > 1:
+        raise BenchmarkError(
+            f"the parts {' and '.join(alike)} have the same figures: run one after the other"
+        )
     found: tuple[Series, ...] = ()
     if "measure" in parts:
         found += measured.run(settings)
-    elif "contention" in parts:
+    if "contention" in parts:
         found += measured.run_contended(settings)
-    elif "compute_rich" in parts:
+    if "compute_rich" in parts:
         found += measured.run_compute_rich(settings)
     if "split" in parts:
         found += measured.run_split(settings)

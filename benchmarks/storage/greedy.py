@@ -29,6 +29,10 @@ SHORT = StateLayout(
     model="greedy", dtype="float32", layers=(LayerState(StateKind.HIDDEN, 16),), chunk_tokens=1
 )
 """Chunks of a page each."""
+READ_KEYS = [number.to_bytes(KEY_BYTES, "big") for number in range(64)]
+"""Of what is read: as many chunks as have BLOCKS_PER_CALL_MAX pieces together."""
+PUT_AT_ONCE = 8
+"""Chunks that the arena has room for."""
 _SERVICE = "/kvstored.v1.StoreService/"
 
 
@@ -37,11 +41,13 @@ def largest_calls() -> dict[str, tuple[str, bytes]]:
     keys = [number.to_bytes(KEY_BYTES, "big") for number in range(CHUNKS_PER_CALL_MAX)]
     read = store_pb2.ReadRequest(
         layout_id=LAYOUT.layout_id,
-        keys=keys[: BLOCKS_PER_CALL_MAX // BLOCKS_PER_SLICE],
+        keys=READ_KEYS,
         order=store_pb2.ORDER_TAIL_FIRST,
         layer_count=1,
         destination=common_pb2.Placement(
-            block_offsets=[number * 64 % ARENA_BYTES // 2 for number in range(BLOCKS_PER_CALL_MAX)]
+            block_offsets=[
+                number * 64 % (ARENA_BYTES // 2) for number in range(BLOCKS_PER_CALL_MAX)
+            ]
         ),
         board_offset=ARENA_BYTES // 2 + 64,
         deadline_ms=1000,
@@ -76,9 +82,12 @@ class Greedy:
         self._stop = threading.Event()
         self._counts: list[int] = []
         self._threads: list[threading.Thread] = []
+        self._errors: list[Exception] = []
         for layout in (LAYOUT, SHORT):
             body = session_pb2.RegisterLayoutRequest(layout=layout.to_proto()).SerializeToString()
             self._method("/kvstored.v1.SessionService/RegisterLayout")(body)
+        for first in range(0, len(READ_KEYS), PUT_AT_ONCE):
+            self._store(READ_KEYS[first : first + PUT_AT_ONCE])
 
     def begin(self, kinds: list[str]) -> None:
         """Makes calls of each kind from now on."""
@@ -96,6 +105,8 @@ class Greedy:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+        if self._errors:
+            raise self._errors[0]
         return sum(self._counts)
 
     def close(self) -> None:
@@ -111,8 +122,25 @@ class Greedy:
             except grpc.RpcError as error:
                 # One that waited for the others until its deadline was a large call, too.
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                    raise
+                    # Fewer calls from here on: no result.
+                    self._errors.append(error)
+                    return
             self._counts[number] += 1
+
+    def _store(self, keys: list[bytes]) -> None:
+        """What is read later; the bytes are those of the arena."""
+        chunk_bytes = LAYOUT.chunk_bytes()
+        put = store_pb2.PutRequest(
+            layout_id=LAYOUT.layout_id,
+            chunks=[store_pb2.PutChunk(key=key, token_count=LAYOUT.chunk_tokens) for key in keys],
+            source=common_pb2.Placement(layer_stride=chunk_bytes, chunk_stride=chunk_bytes),
+            ack=store_pb2.ACK_DURABLE,
+            deadline_ms=8000,
+        )
+        reply = self._method(_SERVICE + "Put")(put.SerializeToString())
+        outcomes = {result.outcome for result in store_pb2.PutReply.FromString(reply).results}
+        if not outcomes <= {store_pb2.PUT_OUTCOME_STORED, store_pb2.PUT_OUTCOME_EXISTED}:
+            raise RuntimeError("the chunks that are to be read could not be stored")
 
     def _method(self, path: str) -> Callable[[bytes], bytes]:
         unary: Callable[..., bytes] = self._channel.unary_unary(path)

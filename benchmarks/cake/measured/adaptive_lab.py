@@ -6,7 +6,7 @@ from functools import partial
 from benchmarks.cake.burst import spiked_burst
 from benchmarks.cake.measured.crowd import TOKEN_BUDGET, Crowd, CrowdResult
 from benchmarks.cake.measured.plots import plot_batches
-from benchmarks.cake.measured.stage import Stage
+from benchmarks.cake.measured.stage import Stage, forget
 from benchmarks.cake.measured.step_timer import measured_cost
 from benchmarks.interleave import Alternative, Measured
 from benchmarks.kit.slow_machine import SlowDevice
@@ -66,7 +66,7 @@ class AdaptiveLab:
                 "adaptive",
                 [Alternative(run=partial(self._run, device, use, cost)) for use in USES],
                 rounds=self._stage.scale.long_rounds,
-                prepare=device.forget,
+                prepare=lambda: forget(device, stored, USES),
             )
         self._draw()
         finishes = (samples[f"{_key(use)}_finish"] for use in USES)

@@ -5,7 +5,7 @@ from functools import partial
 from benchmarks.cake.cell_setting import CellSetting
 from benchmarks.cake.cell_times import CellTimes
 from benchmarks.cake.measured.history import CakeHistory, Taken
-from benchmarks.cake.measured.stage import Stage
+from benchmarks.cake.measured.stage import Stage, forget
 from benchmarks.interleave import Alternative, Measured, Rounds
 from benchmarks.kit.slow_machine import SlowDevice
 from engine_adapters.restore import ComputeCost
@@ -73,7 +73,7 @@ class CellLab:
                 Alternative(run=self._alone),
             ],
             rounds=rounds,
-            prepare=device.forget,
+            prepare=lambda: forget(device, self._stored, USES),
         )
         # Each counted round by what its two baselines took in the same round.
         count = len(samples["cake_s"])

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from benchmarks.cake.measured.history import CakeHistory, Taken
-from benchmarks.cake.measured.stage import Stage
+from benchmarks.cake.measured.stage import Stage, forget
 from benchmarks.cake.measured.step_timer import measured_cost
 from benchmarks.interleave import Alternative, Measured, ratios
 from benchmarks.kit.other_work import other_work
@@ -63,7 +63,7 @@ class DisturbedLab:
                     Alternative(run=self._compute),
                 ],
                 rounds=scale.disturbed_rounds,
-                prepare=device.forget,
+                prepare=lambda: forget(device, stored, USES),
             )
         # Of the counted rounds only: the first one warms up.
         pairs = list(zip(self._loaded, self._computed, strict=True))

@@ -7,7 +7,7 @@ from benchmarks.cake.measured.fluctuating_budget import FluctuatingBudget
 from benchmarks.cake.measured.fluctuating_daemon import device_rate
 from benchmarks.cake.measured.history import Taken
 from benchmarks.cake.measured.plots import plot_pointers
-from benchmarks.cake.measured.stage import Stage
+from benchmarks.cake.measured.stage import Stage, forget
 from benchmarks.cake.measured.step_timer import last_step_s, measured_cost
 from benchmarks.cake.traces import oracle_s
 from benchmarks.interleave import Alternative, Measured
@@ -84,7 +84,7 @@ class FluctuationLab:
 
         def prepare() -> None:
             self._round += 1
-            device.forget()
+            forget(device, stored, [USE])
 
         self._stage.interleave(
             "fluctuation",

@@ -111,6 +111,10 @@ class CakeHistory:
         self.model.begin()
         self._saved.save(client, uses)
 
+    def ask_for_nothing(self, client: Client, uses: Sequence[str]) -> None:
+        """As ``SavedHistory``."""
+        self._saved.ask_for_nothing(client, uses)
+
     def cake_restorer(
         self,
         client: Client,

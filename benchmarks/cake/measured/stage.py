@@ -26,6 +26,12 @@ RESTORING_DRAM_BYTES = 8 * MIB
 ARENA_BYTES = 192 * MIB
 
 
+def forget(device: SlowDevice, stored: CakeHistory, uses: Sequence[str]) -> None:
+    """A round begins: nothing is in DRAM, and what a new daemon does once is nobody's."""
+    device.forget()
+    stored.ask_for_nothing(device.client, uses)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """What all parts share. ``models`` are MHA and GQA."""
@@ -56,7 +62,8 @@ class Stage:
         return interleave(
             [group],
             rounds=rounds,
-            generator=self.settings.random(),
+            # Else every cell would have the same way first in the same round.
+            generator=random.Random(f"{self.settings.seed} {name}"),
             announce=lambda text: self.announce(f"{name}: {text}"),
             prepare=prepare,
         )

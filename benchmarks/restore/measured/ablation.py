@@ -156,9 +156,13 @@ def _measure(
         def restore(name: str) -> Measured:
             return {name: runner.restore(device.client, name)}
 
-        # A chunk that was read twice comes into DRAM: what follows must not meet it there.
+        def forget() -> None:
+            # A chunk that was read twice comes into DRAM: what follows must not meet it there.
+            device.forget()
+            runner.ask_for_nothing(device.client)
+
         group = [
-            Alternative(prepare=device.forget, run=partial(restore, name))
+            Alternative(prepare=forget, run=partial(restore, name))
             for name in (LAYER_WISE, *TOKEN_WISE)
         ]
         seconds = interleave(

@@ -142,7 +142,8 @@ class SettingLab:
         return interleave(
             [group],
             rounds=self._scale.rounds,
-            generator=self._settings.random(),
+            # Else every setting would have the same way first in the same round.
+            generator=random.Random(f"{self._settings.seed} {self._setting.name}"),
             announce=announce,
             prepare=begin_round,
         )

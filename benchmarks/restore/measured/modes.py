@@ -21,7 +21,6 @@ from engine_adapters.runner.states.mode_choice import MEASURED_MODES
 from engine_adapters.runner.states.state_format import token_bytes
 from engine_adapters.runner.turn import span_bytes_of
 from kvstored_client import Client, Order, StateKind
-from kvstored_contract.limits import KEY_BYTES
 
 READ_SOURCES = (Source.HIDDEN, Source.KV)
 NEW_TOKENS = 8
@@ -126,10 +125,8 @@ class ModeRunner:
         return completion.generated_ids
 
     def ask_for_nothing(self, client: Client) -> None:
-        """One request for each layout, for what is not stored."""
-        unknown = [bytes(KEY_BYTES)]
-        for use in filter(self._saved.stores, self._saved.uses):
-            client.match(self._saved.format(use).layout, unknown, lease_ms=1)
+        """As ``SavedHistory``."""
+        self._saved.ask_for_nothing(client)
 
     def stores(self, mode: Mode) -> bool:
         """Whether a mode stores anything."""

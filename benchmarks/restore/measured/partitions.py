@@ -52,6 +52,10 @@ class PartitionRunner:
         """Prefills the history once and stores what each partition needs."""
         self._saved.save(client, new_tokens=1)
 
+    def ask_for_nothing(self, client: Client) -> None:
+        """As ``SavedHistory``."""
+        self._saved.ask_for_nothing(client)
+
     def restore(self, client: Client, name: str) -> float:
         """Restores the whole history; seconds. Raises BenchmarkError unless all came cold."""
         # One more token, because the last one is never restored.
