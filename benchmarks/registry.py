@@ -51,7 +51,6 @@ _READING = (
     "engine_adapters/hashed_file.py",
     "engine_adapters/hints",
     "engine_adapters/layout_check.py",
-    "engine_adapters/long_history.py",
     "engine_adapters/reading",
     "engine_adapters/restore",
 )

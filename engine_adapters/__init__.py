@@ -8,7 +8,6 @@ own engine (``runner``), its HTTP ``server``, vLLM (``vllm``), Hugging Face's ``
 ``lmcache``, and ``sglang``. What several engines need: when a daemon is left alone that hangs
 (``slow_calls`` decides, ``breaker`` applies it), digests of weight files (``file_digests``),
 what is remembered of one (``hashed_file``), and what names a model's weights
-(``weights_identity``); whether the daemon takes their layouts (``layout_check``), histories of more
-chunks than one call may name (``long_history``), threads that are there from the start
-(``started_pool``), and what torch must not use of a ``processor``.
+(``weights_identity``); whether the daemon takes their layouts (``layout_check``), threads that are
+there from the start (``started_pool``), and what torch must not use of a ``processor``.
 """

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from engine_adapters import long_history
 from engine_adapters.conversation.errors import ConversationError
 from engine_adapters.conversation.history import make_cut
 from engine_adapters.conversation.journal import NAME_SUFFIX, Journal
@@ -154,7 +153,7 @@ class Conversations:
             token_ids=conversation.token_ids[:stop],
             cuts=conversation.cuts,
         )
-        lease = long_history.pinned(self._client, layout, keys, lease_ms=lease_ms)
+        lease = self._client.pin(layout, keys, lease_ms=lease_ms) if keys else None
         is_stored = (False,) * len(keys) if lease is None else lease.is_pinned
         usable = usable_states(
             conversation.cuts, is_stored, stop=stop, chunk_tokens=layout.chunk_tokens

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from engine_adapters import long_history
 from engine_adapters.reading.piece import Piece, pieces_of
 from kvstored_client import Client, Lease, StateLayout
 
@@ -44,7 +43,7 @@ def pinned(
     def find() -> StoredPieces:
         keys = client.prefix_keys(layout, token_ids)
         pieces = pieces_of(keys, chunk_tokens=layout.chunk_tokens)
-        lease = long_history.pinned(client, layout, keys, lease_ms=lease_ms)
+        lease = client.pin(layout, keys, lease_ms=lease_ms) if keys else None
         is_stored = (False,) * len(keys) if lease is None else lease.is_pinned
         return StoredPieces(pieces=pieces, is_stored=is_stored, lease=lease)
 

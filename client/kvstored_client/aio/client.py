@@ -192,7 +192,7 @@ class AsyncClient(ClientBase[LoopLink]):
     async def pin(
         self, layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int
     ) -> AsyncLease | None:
-        """Keeps whichever of ``keys`` are stored from eviction; None when none is."""
+        """Keeps whichever of ``keys``, any number, are stored from eviction; None when none is."""
         return self._lease(await self._run(store_verbs.pin(layout, keys, lease_ms=lease_ms)))
 
     async def delete(self, keys: Sequence[bytes]) -> int:

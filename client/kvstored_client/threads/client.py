@@ -218,7 +218,7 @@ class Client(ClientBase[ThreadLink]):
         return self._read_of(link, progress)
 
     def pin(self, layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int) -> Lease | None:
-        """Keeps whichever of ``keys`` are stored from eviction; None when none is."""
+        """Keeps whichever of ``keys``, any number, are stored from eviction; None when none is."""
         return self._lease(self._run(store_verbs.pin(layout, keys, lease_ms=lease_ms)))
 
     def delete(self, keys: Sequence[bytes]) -> int:

@@ -1,10 +1,11 @@
 """Verbs of the sequence service, as flows that any transport can drive."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from google.protobuf.message import Message
 
-from kvstored_client.errors import SequenceUnknownError
+from kvstored_client.errors import SequenceUnknownError, StoreError
 from kvstored_client.session.limits import CALL_TIMEOUT_S, REPLY_GRACE_S
 from kvstored_client.session.session import Session
 from kvstored_client.values import HintReport, QueueEntry, SequenceInfo
@@ -13,21 +14,35 @@ from kvstored_client.verbs.call import Flow, Method, Verb, ask, building
 from kvstored_client.verbs.replies import hint_report, sequence_info
 from kvstored_client.verbs.store_verbs import registered
 from kvstored_contract.layout import StateLayout
+from kvstored_contract.limits import CHUNKS_PER_CALL_MAX
 from kvstored_protos.v1 import sequence_pb2
 
 
 def create(
     name: str, layout: StateLayout, *, keys: Sequence[bytes], ephemeral: bool
 ) -> Verb[SequenceInfo | None]:
-    """Makes a sequence that begins with ``keys``."""
+    """Makes a sequence that begins with ``keys``; more than a call may name are appended."""
 
     def flow(session: Session) -> Flow[SequenceInfo | None]:
         layout_id = yield from registered(session, layout)
         with building():
             request = sequence_pb2.CreateSequenceRequest(
-                name=name, layout_id=layout_id, ephemeral=ephemeral, keys=keys
+                name=name,
+                layout_id=layout_id,
+                ephemeral=ephemeral,
+                keys=keys[:CHUNKS_PER_CALL_MAX],
             )
-        return sequence_info((yield from ask(session, methods.SEQUENCE_CREATE, request)))
+        reply = yield from ask(session, methods.SEQUENCE_CREATE, request)
+        made: SequenceInfo | None = sequence_info(reply)
+        try:
+            for first in range(CHUNKS_PER_CALL_MAX, len(keys), CHUNKS_PER_CALL_MAX):
+                part = keys[first : first + CHUNKS_PER_CALL_MAX]
+                made = yield from append(name, part, expected_chunks=first).flow(session)
+        except StoreError:
+            with suppress(StoreError):
+                yield from delete(name).flow(session)
+            raise
+        return made
 
     return Verb(name="sequence_create", flow=flow, missed=lambda _: None)
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -11,6 +12,7 @@ from kvstored_client.errors import (
     LeaseUnknownError,
     RegionStaleError,
     RequestInvalidError,
+    StoreError,
 )
 from kvstored_client.session.limits import REPLY_GRACE_S
 from kvstored_client.session.region import Region
@@ -33,6 +35,7 @@ from kvstored_client.verbs.replies import (
 from kvstored_client.verbs.requests import match_request, pin_request, put_request, read_request
 from kvstored_contract.board import board_bytes
 from kvstored_contract.layout import StateLayout
+from kvstored_contract.limits import CHUNKS_PER_CALL_MAX
 from kvstored_protos.v1 import session_pb2, store_pb2
 
 LeaseT = TypeVar("LeaseT")
@@ -42,11 +45,12 @@ LeaseT = TypeVar("LeaseT")
 class LeaseGrant:
     """A lease as the daemon granted it; it ends with the session if not before.
 
-    ``is_pinned`` tells of each key that was asked for whether its chunk is kept.
+    ``is_pinned`` tells of each key that was asked for whether its chunk is kept. Of more keys
+    than one call may name the daemon has granted several.
     """
 
     session: Session
-    lease_id: int
+    lease_ids: tuple[int, ...]
     is_pinned: tuple[bool, ...]
 
 
@@ -164,7 +168,8 @@ def match(layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int) -> Verb[
         chunk_count = matched_chunks(reply, len(keys))
         lease_id = reply.lease_id
         is_pinned = tuple(index < chunk_count for index in range(len(keys)))
-        return Match(chunk_count, LeaseGrant(session, lease_id, is_pinned) if lease_id else None)
+        grant = LeaseGrant(session, (lease_id,), is_pinned) if lease_id else None
+        return Match(chunk_count, grant)
 
     return Verb(name="match", flow=flow, missed=lambda _: Match(0))
 
@@ -243,11 +248,22 @@ def pin(layout: StateLayout, keys: Sequence[bytes], *, lease_ms: int) -> Verb[Le
         if not keys:
             return None
         layout_id = yield from registered(session, layout)
-        with building():
-            request = pin_request(layout_id=layout_id, keys=keys, lease_ms=lease_ms)
-        reply = yield from ask(session, methods.PIN, request)
-        is_pinned = pinned_keys(reply, len(keys))
-        return LeaseGrant(session, reply.lease_id, is_pinned) if reply.lease_id else None
+        lease_ids: list[int] = []
+        is_pinned: tuple[bool, ...] = ()
+        try:
+            for first in range(0, len(keys), CHUNKS_PER_CALL_MAX):
+                part = keys[first : first + CHUNKS_PER_CALL_MAX]
+                with building():
+                    request = pin_request(layout_id=layout_id, keys=part, lease_ms=lease_ms)
+                reply = yield from ask(session, methods.PIN, request)
+                is_pinned += pinned_keys(reply, len(part))
+                lease_ids += [reply.lease_id] if reply.lease_id else []
+        except StoreError:
+            # Nobody hears of what was granted.
+            with suppress(StoreError):
+                yield from _unpinned(session, lease_ids)
+            raise
+        return LeaseGrant(session, tuple(lease_ids), is_pinned) if lease_ids else None
 
     return Verb(name="pin", flow=flow, missed=lambda _: None)
 
@@ -258,14 +274,20 @@ def unpin(grant: LeaseGrant) -> Verb[bool]:
     def flow(session: Session) -> Flow[bool]:
         if session is not grant.session:
             return False
-        request = store_pb2.UnpinRequest(lease_id=grant.lease_id)
-        try:
-            yield from ask(session, methods.UNPIN, request)
-        except LeaseUnknownError:
-            return False
-        return True
+        return (yield from _unpinned(session, grant.lease_ids))
 
     return Verb(name="unpin", flow=flow, missed=lambda _: False)
+
+
+def _unpinned(session: Session, lease_ids: Sequence[int]) -> Flow[bool]:
+    """Ends leases; False when one of them had ended already."""
+    had_all = True
+    for lease_id in lease_ids:
+        try:
+            yield from ask(session, methods.UNPIN, store_pb2.UnpinRequest(lease_id=lease_id))
+        except LeaseUnknownError:
+            had_all = False
+    return had_all
 
 
 def delete(keys: Sequence[bytes]) -> Verb[int]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine_adapters import long_history
 from engine_adapters.link.plan import LinkPlan
 from engine_adapters.link.rows import chunk_ranges, loaded_chunks
 from engine_adapters.reading.piece import Piece
@@ -58,7 +57,9 @@ class EntryFinder:
         """Each stored chunk once, at the first of its places."""
         wanted = self._wanted()
         keys = list(wanted)
-        lease = long_history.pinned(self._client, self._layout, keys, lease_ms=self._lease_ms)
+        lease = None
+        if keys:
+            lease = self._client.pin(self._layout, keys, lease_ms=self._lease_ms)
         is_stored = (False,) * len(keys) if lease is None else lease.is_pinned
         stored = [(key, *wanted[key]) for key, has in zip(keys, is_stored, strict=True) if has]
         self.places = tuple(tuple(places) for _, _, places in stored)
@@ -96,4 +97,4 @@ class EntryFinder:
     def pinned(self, lease_ms: int) -> Lease | None:
         """A lease of what is stored of these chunks; None where nothing is."""
         keys = list(self._wanted())
-        return long_history.pinned(self._client, self._layout, keys, lease_ms=lease_ms)
+        return self._client.pin(self._layout, keys, lease_ms=lease_ms) if keys else None

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from engine_adapters.long_history import created
 from engine_adapters.runner.save.save_queue import Rows, SavedSequence, SaveQueue
 from engine_adapters.runner.save.snapshot import Snapshot
 from kvstored_client import AppendItem, Reason
@@ -19,10 +18,12 @@ class AppendQueue(SaveQueue):
             self._open_kept(sequence)
             return
         keys = self._keys(sequence, sequence.first_token)
-        is_whole = len(keys) * self._layout.chunk_tokens == sequence.first_token
-        if not is_whole or not created(
-            self._client, sequence.name, self._layout, keys=keys, ephemeral=True
-        ):
+        created = None
+        if len(keys) * self._layout.chunk_tokens == sequence.first_token:
+            created = self._client.sequences.create(
+                sequence.name, self._layout, keys=keys, ephemeral=True
+            )
+        if created is None:
             sequence.is_stopped = True
 
     def _open_kept(self, sequence: SavedSequence) -> None:
@@ -38,13 +39,10 @@ class AppendQueue(SaveQueue):
                 # Its chunks stay, and are found by their keys.
                 sequences.delete(sequence.name)
         if not sequence.is_open and len(keys) * self._layout.chunk_tokens == first:
-            sequence.is_open = created(
-                self._client,
-                sequence.name,
-                self._layout,
-                keys=keys,
-                ephemeral=sequence.keeps_tail,
+            made = sequences.create(
+                sequence.name, self._layout, keys=keys, ephemeral=sequence.keeps_tail
             )
+            sequence.is_open = made is not None
         sequence.is_stopped = not sequence.is_open
 
     def _append(self, snapshot: Snapshot, rows: Sequence[Rows]) -> None:

@@ -24,7 +24,7 @@ class Bench:
             return True
 
         grant = LeaseGrant(
-            session=cast("Session", None), lease_id=number, is_pinned=(True,) * object_count
+            session=cast("Session", None), lease_ids=(number,), is_pinned=(True,) * object_count
         )
         self.found.keep(Lease(grant, release))
 
