@@ -47,6 +47,7 @@ LAYOUT = StateLayout(
 )
 TOKENS = list(range(CHUNKS * LAYOUT.chunk_tokens))
 STORED_LAYERS = [0, 1, 3]
+SLOW = {"io": {"depth_per_device": 1, "device_bytes_per_s_max": 256 * 1024}}
 
 
 @pytest.fixture
@@ -131,13 +132,12 @@ def test_reads_from_devices_survive_a_kill(tmp_path: Path) -> None:
 
 
 def test_a_kill_in_the_middle_of_a_read_wakes_everybody(tmp_path: Path) -> None:
-    slow = {"io": {"depth_per_device": 1, "device_bytes_per_s_max": 256 * 1024}}
     with (
         DaemonProcess(tmp_path) as daemon,
         Client(daemon.socket_path, arena_bytes=ARENA_BYTES, reconnect_interval_s=0) as client,
     ):
         keys, source = store(client, Ack.DURABLE)
-        daemon.configure(slow)
+        daemon.configure(SLOW)
         daemon.restart()
         target = region_of(client, seed=1)
         read = client.read(
@@ -193,15 +193,26 @@ def test_a_short_chunk(client: Client) -> None:
     assert payload(target, 0, 3, 10) == payload(source, 0, 3, 10)
 
 
-def test_a_read_stops_where_the_engine_computes(client: Client) -> None:
-    keys, _ = store(client)
-    target = region_of(client)
-    with client.read(LAYOUT, keys, Placement.contiguous(target, LAYOUT)) as read:
-        read.advance(CHUNKS)
-        read.cancel()
-        report = read.wait()
-    assert report.finished
-    states = {read.state(chunk, 0) for chunk in range(CHUNKS)}
+@pytest.mark.parametrize("how", ["advance", "cancel"])
+def test_a_read_stops_where_the_engine_computes(tmp_path: Path, how: str) -> None:
+    with (
+        DaemonProcess(tmp_path) as daemon,
+        Client(daemon.socket_path, arena_bytes=ARENA_BYTES, reconnect_interval_s=0) as client,
+    ):
+        keys, _ = store(client, Ack.DURABLE)
+        daemon.configure(SLOW)
+        daemon.restart()
+        target = region_of(client)
+        with client.read(
+            LAYOUT, keys, Placement.contiguous(target, LAYOUT), window_bytes=1
+        ) as read:
+            if how == "advance":
+                read.advance(CHUNKS)
+            else:
+                read.cancel()
+            assert read.wait().finished
+        states = {read.state(chunk, 0) for chunk in range(CHUNKS)}
+    assert SliceState.SKIPPED in states
     assert states <= {SliceState.RESIDENT, SliceState.SKIPPED}
 
 
