@@ -1,6 +1,7 @@
 """Modes cake, hcache and auto in real engines: the tokens are those of one without a store."""
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_adapters.breaker import PAUSE_S
 from engine_adapters.restore import CostProfile, save_profile
 from engine_adapters.vllm.settings.support import CAKE_SCHEDULER, HIDDEN_WORKER
 from engine_adapters.vllm.testing.engine_arguments import transfer_config
@@ -25,6 +27,9 @@ STORED = PROMPT_TOKENS // CHUNK_TOKENS * CHUNK_TOKENS
 NEW_TOKENS = 48
 POOL_BLOCKS = 120
 """Five requests with all their prompts fit, and not all of what they generate."""
+
+ATTEMPTS = 3
+"""Passes until one has jumped; the tokens of each are compared."""
 
 EXTENT_HEADER_BYTES = 4096
 HIDDEN_BYTES, KV_BYTES = 512, 1024
@@ -89,10 +94,16 @@ def test_cake_jumps_and_preempted_requests_are_equal(
     assert engine.tokens(*PROMPTS, max_tokens=NEW_TOKENS) == expected
     assert engine.ask("settle")
     before = engine.ask("metrics")
-    assert engine.tokens(*PROMPTS, max_tokens=NEW_TOKENS) == expected
-    after = engine.ask("metrics")
-    for name in ("kvstored_jumps", "kvstored_jumped_tokens", "num_preemptions"):
-        assert after[f"vllm:{name}"] > before.get(f"vllm:{name}", 0)
+    names = [f"vllm:{name}" for name in ("kvstored_jumps", "kvstored_jumped_tokens")]
+    for _ in range(ATTEMPTS):
+        # Where a busy machine lets a look-up take too long, the next ones are misses for a while.
+        assert engine.tokens(*PROMPTS, max_tokens=NEW_TOKENS) == expected
+        after = engine.ask("metrics")
+        if all(after[name] > before.get(name, 0) for name in names):
+            break
+        time.sleep(PAUSE_S)
+    for name in (*names, "vllm:num_preemptions"):
+        assert after[name] > before.get(name, 0)
     blocks = engine.ask("blocks")
     assert blocks["free"] == blocks["all"]
 
