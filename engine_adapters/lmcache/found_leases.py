@@ -44,10 +44,13 @@ class FoundLeases:
             each.release()
 
     def _taken_out(self) -> list[Lease]:
-        """Forgets those that have expired, and returns those that have to go before."""
+        """Forgets those that have expired, and returns those that have to go before.
+
+        The last one stays, however much it holds.
+        """
         now_s = self._clock()
         early = []
-        while (
+        while len(self._leases) > 1 and (
             self._leases[0][0] <= now_s
             or len(self._leases) > self._lease_count_max
             or self._object_count > self._object_count_max

@@ -1,6 +1,6 @@
 """Which models the cache takes, and why it refuses the others."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from torch import nn
@@ -63,24 +63,20 @@ def hook_refusal(model: nn.Module) -> str:
 
     Hooks come and go: this holds for calls that begin now.
     """
-    strange = {
-        name for hook in _hooks(model) if _root(name := _module_of(hook)) not in _KNOWN_HOOKS
-    }
+    # torch has no other way to ask. One pass: every call of the model waits for it.
+    hooks: list[object] = [
+        *torch_module._global_forward_pre_hooks.values(),  # noqa: SLF001
+        *torch_module._global_forward_hooks.values(),  # noqa: SLF001
+    ]
+    for part in model.modules():
+        if "forward" in vars(part):
+            return "a module of it has a forward that is not of its class"
+        hooks += part._forward_pre_hooks.values()  # noqa: SLF001
+        hooks += part._forward_hooks.values()  # noqa: SLF001
+    strange = {name for hook in hooks if _root(name := _module_of(hook)) not in _KNOWN_HOOKS}
     if strange:
         return f"hooks of {', '.join(sorted(strange))} may change what it computes"
-    if any("forward" in vars(part) for part in model.modules()):
-        return "a module of it has a forward that is not of its class"
     return ""
-
-
-def _hooks(model: nn.Module) -> Iterator[object]:
-    """Those that run with a call, torch's global ones too."""
-    # torch has no other way to ask.
-    yield from torch_module._global_forward_pre_hooks.values()  # noqa: SLF001
-    yield from torch_module._global_forward_hooks.values()  # noqa: SLF001
-    for part in model.modules():
-        yield from part._forward_pre_hooks.values()  # noqa: SLF001
-        yield from part._forward_hooks.values()  # noqa: SLF001
 
 
 def _module_of(hook: object) -> str:

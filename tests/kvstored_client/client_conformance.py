@@ -38,12 +38,19 @@ from tests.kvstored_client.chunk_calls import (
 )
 from tests.kvstored_client.hint_conformance import HintConformance
 from tests.kvstored_client.lease_conformance import LeaseConformance
+from tests.kvstored_client.long_history_conformance import LongHistoryConformance
 from tests.kvstored_client.refusal_conformance import RefusalConformance
 from tests.kvstored_client.sequence_conformance import SequenceConformance
 from tests.support.rows import MIXED
 
 
-class ClientConformance(SequenceConformance, HintConformance, LeaseConformance, RefusalConformance):
+class ClientConformance(
+    SequenceConformance,
+    HintConformance,
+    LeaseConformance,
+    LongHistoryConformance,
+    RefusalConformance,
+):
     """``connect(**options)`` makes clients of one store, with a salt of the test's own."""
 
     def test_keys_follow_from_namespace_and_salt(self, connect: Connect) -> None:

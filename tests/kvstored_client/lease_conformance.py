@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from kvstored_client import Client, DaemonAbsentError
-from kvstored_contract.limits import CHUNKS_PER_CALL_MAX, KEY_BYTES
 from tests.kvstored_client.chunk_calls import CHUNKS, Connect, store
 from tests.support.rows import MIXED
 from tests.support.waiting import wait_until
@@ -34,22 +33,6 @@ class LeaseConformance:
             # A lease keeps chunks from eviction, and not from who deletes them.
             assert client.delete(keys[:1]) == 1
             assert client.match(MIXED, keys).chunk_count == 0
-
-    def test_more_keys_than_a_call_may_name_were_a_miss_of_all(self, client: Client) -> None:
-        keys, _ = store(client)
-        unknown = [number.to_bytes(KEY_BYTES, "big") for number in range(CHUNKS_PER_CALL_MAX)]
-        held = client.admin.stats().lease_count
-        lease = client.pin(MIXED, [keys[0], *unknown, keys[1]], lease_ms=60_000)
-        assert lease is not None
-        assert lease.chunk_count == 2
-        assert [place for place, is_there in enumerate(lease.is_pinned) if is_there] == [
-            0,
-            len(unknown) + 1,
-        ]
-        assert client.admin.stats().lease_count == held + 2
-        assert lease.release()
-        assert client.admin.stats().lease_count == held
-        assert client.pin(MIXED, [*unknown, bytes(KEY_BYTES)], lease_ms=60_000) is None
 
     def test_a_lease_ends_by_time(self, client: Client, pause: Callable[[float], None]) -> None:
         keys, _ = store(client)

@@ -21,7 +21,6 @@ from kvstored_client import (
     StateLayout,
 )
 from kvstored_client.errors import StoreError
-from kvstored_contract.limits import CHUNKS_PER_CALL_MAX, KEY_BYTES
 from kvstored_contract.reasons import Reason
 from tests.support.rows import MIXED, Rows
 from tests.support.waiting import wait_until
@@ -154,16 +153,6 @@ class SequenceConformance:
         assert (info.keys, info.staged_tokens) == (tuple(keys), 96)
         with pytest.raises(SequenceConflictError):
             client.sequences.append(name, keys, expected_chunks=2)
-
-    def test_a_sequence_of_more_keys_than_a_call_may_name(self, client: Client, name: str) -> None:
-        keys = [number.to_bytes(KEY_BYTES, "big") for number in range(CHUNKS_PER_CALL_MAX + 2)]
-        info = client.sequences.create(name, MIXED, keys=keys)
-        assert info is not None
-        assert info.keys == tuple(keys)
-        with pytest.raises(RequestInvalidError):
-            client.sequences.create(f"{name} short", MIXED, keys=[*keys[:-1], b"short"])
-        assert client.sequences.get(f"{name} short") is None
-        client.sequences.delete(name)
 
     def test_forks_and_cuts_of_complete_chunks(self, client: Client, name: str) -> None:
         keys = [bytes([index]) * 32 for index in range(6)]

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from kvstored_client import (
     Order,
     Placement,
     PutOutcome,
+    Read,
     Region,
     RequestInvalidError,
     SequenceConflictError,
@@ -131,7 +133,18 @@ def test_reads_from_devices_survive_a_kill(tmp_path: Path) -> None:
         ].outcome is (PutOutcome.REJECTED)
 
 
-def test_a_kill_in_the_middle_of_a_read_wakes_everybody(tmp_path: Path) -> None:
+class SlowRead(NamedTuple):
+    """A read of which the daemon's devices bring next to nothing, and where its bytes are from."""
+
+    daemon: DaemonProcess
+    read: Read
+    source: Region
+    target: Region
+
+
+@pytest.fixture
+def slow_read(tmp_path: Path) -> Iterator[SlowRead]:
+    """Of chunks that are on the devices only."""
     with (
         DaemonProcess(tmp_path) as daemon,
         Client(daemon.socket_path, arena_bytes=ARENA_BYTES, reconnect_interval_s=0) as client,
@@ -140,26 +153,29 @@ def test_a_kill_in_the_middle_of_a_read_wakes_everybody(tmp_path: Path) -> None:
         daemon.configure(SLOW)
         daemon.restart()
         target = region_of(client, seed=1)
-        read = client.read(
-            LAYOUT, keys, Placement.contiguous(target, LAYOUT), window_bytes=1, timeout_ms=60_000
-        )
-        waiters = [threading.Thread(target=read.wait) for _ in range(3)]
-        for waiter in waiters:
-            waiter.start()
-        assert not read.finished
-        daemon.kill()
-        for waiter in waiters:
-            waiter.join(60)
-            assert not waiter.is_alive()
-        report = read.report()
-        assert report.finished
-        assert False in report.resident
-        for chunk, is_resident in enumerate(report.resident):
-            if is_resident:
-                assert payload(target, chunk, 0) == payload(source, chunk, 0)
-            else:
-                assert SliceState.PENDING not in {read.state(chunk, layer) for layer in range(4)}
-        read.close()
+        place = Placement.contiguous(target, LAYOUT)
+        with client.read(LAYOUT, keys, place, window_bytes=1, timeout_ms=60_000) as read:
+            yield SlowRead(daemon, read, source, target)
+
+
+def test_a_kill_in_the_middle_of_a_read_wakes_everybody(slow_read: SlowRead) -> None:
+    read = slow_read.read
+    waiters = [threading.Thread(target=read.wait) for _ in range(3)]
+    for waiter in waiters:
+        waiter.start()
+    assert not read.finished
+    slow_read.daemon.kill()
+    for waiter in waiters:
+        waiter.join(60)
+        assert not waiter.is_alive()
+    report = read.report()
+    assert report.finished
+    assert False in report.resident
+    for chunk, is_resident in enumerate(report.resident):
+        if is_resident:
+            assert payload(slow_read.target, chunk, 0) == payload(slow_read.source, chunk, 0)
+        else:
+            assert SliceState.PENDING not in {read.state(chunk, layer) for layer in range(4)}
 
 
 def test_slices_in_blocks_of_the_engine(client: Client) -> None:
@@ -194,24 +210,14 @@ def test_a_short_chunk(client: Client) -> None:
 
 
 @pytest.mark.parametrize("how", ["advance", "cancel"])
-def test_a_read_stops_where_the_engine_computes(tmp_path: Path, how: str) -> None:
-    with (
-        DaemonProcess(tmp_path) as daemon,
-        Client(daemon.socket_path, arena_bytes=ARENA_BYTES, reconnect_interval_s=0) as client,
-    ):
-        keys, _ = store(client, Ack.DURABLE)
-        daemon.configure(SLOW)
-        daemon.restart()
-        target = region_of(client)
-        with client.read(
-            LAYOUT, keys, Placement.contiguous(target, LAYOUT), window_bytes=1
-        ) as read:
-            if how == "advance":
-                read.advance(CHUNKS)
-            else:
-                read.cancel()
-            assert read.wait().finished
-        states = {read.state(chunk, 0) for chunk in range(CHUNKS)}
+def test_a_read_stops_where_the_engine_computes(slow_read: SlowRead, how: str) -> None:
+    read = slow_read.read
+    if how == "advance":
+        read.advance(CHUNKS)
+    else:
+        read.cancel()
+    assert read.wait().finished
+    states = {read.state(chunk, 0) for chunk in range(CHUNKS)}
     assert SliceState.SKIPPED in states
     assert states <= {SliceState.RESIDENT, SliceState.SKIPPED}
 

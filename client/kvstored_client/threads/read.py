@@ -53,8 +53,7 @@ class Read(ReadBase):
                 self._progress.board.cancel()
                 self._wait(Watch.END, self._progress.is_finished, None)
         except BaseException:
-            if not self._progress.is_finished():
-                self._progress.board.end_session()
+            self._progress.board.end_session()
             raise
         finally:
             self._progress.board.settle()

@@ -76,9 +76,11 @@ class HeldBoard:
             presence.check()
 
     def end_session(self) -> None:
-        """Ends the session of a daemon from which no answer can be hoped for."""
+        """Ends the session unless the read is finished: the daemon may write to its memory yet."""
+        with self.lock:
+            is_finished = bool(self.shown().words[BoardWord.FINISHED])
         presence = self._presence
-        if presence is not None:
+        if not is_finished and presence is not None:
             presence.end()
 
     def advance(self, pointer: int) -> None:

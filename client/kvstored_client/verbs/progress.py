@@ -135,7 +135,7 @@ class ReadProgress:
 
     def give_up_when_overdue(self) -> None:
         """Ends the session when the limit has passed: then no answer can be hoped for."""
-        if time.monotonic() >= self.limit and not self.is_finished():
+        if time.monotonic() >= self.limit:
             self.board.end_session()
 
 

@@ -40,6 +40,14 @@ def test_look_ups_were_refused_with_too_many_leases(limits: dict[str, int], obje
     assert bench.released == [0, 1, 2]
 
 
+def test_a_look_up_that_found_too_much_alone_is_kept() -> None:
+    bench = Bench(object_count_max=2)
+    bench.keep(0, 3)
+    assert bench.released == []
+    bench.keep(1)
+    assert bench.released == [0]
+
+
 def test_what_has_expired_costs_no_call() -> None:
     bench = Bench(lease_count_max=2)
     bench.keep(0)
