@@ -207,6 +207,13 @@ def test_a_fresh_prompt_of_what_a_cut_has_left_is_computed(make_lab: Any) -> Non
         assert client.match(lab.state_format.layout, keys).chunk_count == 0
 
 
+def test_sinks_as_large_as_the_window_ended_a_turn_in_the_middle(make_lab: Any) -> None:
+    """Bug: the answer was lost when the window was full, because nothing could be dropped."""
+    lab: Lab = make_lab(sinks=WINDOW)
+    with pytest.raises(RequestError, match="set sink_tokens lower"):
+        lab.turn(prompt_of(0, 10), 4)
+
+
 def test_a_turn_longer_than_the_window_is_refused(make_lab: Any) -> None:
     lab: Lab = make_lab()
     lab.turn(prompt_of(0, 10), 9)
