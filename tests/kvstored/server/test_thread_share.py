@@ -172,7 +172,7 @@ async def test_a_call_is_answered_at_its_deadline_and_its_thread_counts_on(
     with pytest.raises(RefusedError, match="goes on") as info:
         await share.run_until(time.monotonic() + 0.05, executor, work.do, 1)
     assert info.value.reason is Reason.DEADLINE
-    assert work.begun == [1]
+    await until(lambda: work.begun == [1])
     assert not share.is_idle
     work.may_end.set()
     assert await share.run_until(math.inf, executor, work.do, 2) == 2

@@ -1,12 +1,7 @@
-"""Chunks of a whole store that nobody has used for too long.
-
-Times are real and short. What must stay is looked at after several times of those.
-"""
+"""Chunks of a whole store that nobody has used for too long, by a clock that the test moves."""
 
 import threading
-import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,15 +22,64 @@ from tests.support.stores import (
     open_store,
     put_durable,
 )
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, SOON_S, wait_until
 
 TTL_S = 0.4
+"""Of chunks. Looks follow each other by a share of it, on the clock of the machine."""
 MARGIN_S = 3 * TTL_S
 """Long enough for anything to expire."""
+USES = 6
+USED_AFTER_S = MARGIN_S / USES
+STEP_S = TTL_S / 4
+"""After it a look counts as one."""
+
+
+class Clock:
+    """What the parts that let chunks expire take for the time."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class CountedClock(Clock):
+    """The same for the expirer, which asks once for each look."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._asked_count = 0
+
+    def monotonic(self) -> float:
+        self._asked_count += 1
+        return self._clock.monotonic()
+
+    def pass_time(self, duration_s: float) -> None:
+        """Moves the clock, with one look on the way: by that it is known what was used before."""
+        for step_s in (STEP_S, duration_s - STEP_S):
+            self._clock.now_s += step_s
+            self._wait_for_a_look()
+
+    def _wait_for_a_look(self) -> None:
+        """Until one has ended that began after this call."""
+        before_count = self._asked_count
+        wait_until(lambda: self._asked_count >= before_count + 2, within_s=SOON_S)
 
 
 @pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[StoreUnderTest]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> CountedClock:
+    """Nothing expires but by this clock."""
+    clock = Clock()
+    counted = CountedClock(clock)
+    monkeypatch.setattr(frame_ages, "time", clock)
+    monkeypatch.setattr(expirer, "time", counted)
+    return counted
+
+
+@pytest.fixture
+def mortal(tmp_path: Path, clock: CountedClock) -> Iterator[StoreUnderTest]:
     with open_store(tmp_path, ttl_s=TTL_S) as opened:
         opened.fill(4)
         yield opened
@@ -61,11 +105,12 @@ def removed(opened: StoreUnderTest) -> list[bytes]:
 
 
 def test_what_nobody_uses_is_freed_everywhere_and_followers_hear_of_it(
-    mortal: StoreUnderTest,
+    mortal: StoreUnderTest, clock: CountedClock
 ) -> None:
     removed(mortal)
     put_durable(mortal, [0, 1])
     assert is_read(mortal, 0)
+    clock.pass_time(MARGIN_S)
     wait_until(lambda: expired(mortal) == 2)
     assert not is_found(mortal, 0)
     assert not is_read(mortal, 1)
@@ -75,10 +120,10 @@ def test_what_nobody_uses_is_freed_everywhere_and_followers_hear_of_it(
 
 
 @pytest.mark.parametrize("is_in_dram", [True, False])
-def test_uses_keep_a_chunk(mortal: StoreUnderTest, is_in_dram: bool) -> None:
+def test_uses_keep_a_chunk(mortal: StoreUnderTest, clock: CountedClock, is_in_dram: bool) -> None:
     put_durable(mortal, [0, 1])
-    end_s = time.monotonic() + MARGIN_S
-    while time.monotonic() < end_s:
+    for _ in range(USES):
+        clock.pass_time(USED_AFTER_S)
         if not is_in_dram:
             forget_dram(mortal, [0])
         assert is_read(mortal, 0)
@@ -86,27 +131,34 @@ def test_uses_keep_a_chunk(mortal: StoreUnderTest, is_in_dram: bool) -> None:
     assert expired(mortal) == 1
 
 
-def test_what_somebody_has_pinned_does_not_expire(mortal: StoreUnderTest) -> None:
+def test_what_somebody_has_pinned_does_not_expire(
+    mortal: StoreUnderTest, clock: CountedClock
+) -> None:
     put_durable(mortal, [0, 1])
     pinned = mortal.store.pin(NAMESPACE, [key(0)])
-    wait_until(lambda: expired(mortal) == 1)
-    time.sleep(TTL_S)
+    for _ in range(2):
+        clock.pass_time(MARGIN_S)
+        wait_until(lambda: expired(mortal) == 1)
     assert is_found(mortal, 0)
     assert is_read(mortal, 0)
     mortal.store.unpin(pinned)
+    clock.pass_time(MARGIN_S)
     wait_until(lambda: expired(mortal) == 2)
     assert not is_found(mortal, 0)
 
 
 def test_an_expired_chunk_is_a_miss_before_it_is_freed(
-    mortal: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+    mortal: StoreUnderTest, clock: CountedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mortal.store._store, "evict", lambda _: [])
     monkeypatch.setattr(mortal.store._dram.ages, "expire", lambda: 0)
     put_durable(mortal, [0, 1])
     forget_dram(mortal, [1])
+    assert is_found(mortal, 0)
+    assert is_found(mortal, 1)
+    clock.pass_time(MARGIN_S)
     for number in (0, 1):
-        wait_until(partial(lambda number: not is_found(mortal, number), number))
+        assert not is_found(mortal, number)
         assert not is_read(mortal, number)
         assert mortal.store.pin(NAMESPACE, [key(number)]) == ()
         chunk = ChunkId(NAMESPACE, key(number))
@@ -115,38 +167,43 @@ def test_an_expired_chunk_is_a_miss_before_it_is_freed(
     assert answer.are_stored == (False, False)
 
 
-def test_what_only_dram_has_expires_too(mortal: StoreUnderTest) -> None:
+def test_what_only_dram_has_expires_too(mortal: StoreUnderTest, clock: CountedClock) -> None:
     removed(mortal)
     put_durable(mortal, [0])
     (eviction,) = mortal.store._store.evict([ChunkId(NAMESPACE, key(0))])
     assert eviction.result()
     assert is_found(mortal, 0)
-    wait_until(lambda: not is_found(mortal, 0))
+    clock.pass_time(MARGIN_S)
+    assert not is_found(mortal, 0)
     wait_until(lambda: mortal.stats().dram_used_bytes == 0)
     assert removed(mortal) == [key(0)]
 
 
 def test_what_leaves_the_devices_leaves_dram(
-    mortal: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+    mortal: StoreUnderTest, clock: CountedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However lately it was brought there."""
     monkeypatch.setattr(mortal.store._dram.ages, "expire", lambda: 0)
     put_durable(mortal, [0])
+    clock.pass_time(MARGIN_S)
     wait_until(lambda: expired(mortal) == 1)
     wait_until(lambda: mortal.stats().dram_used_bytes == 0)
 
 
-def test_uses_keep_what_only_dram_has(mortal: StoreUnderTest) -> None:
+def test_uses_keep_what_only_dram_has(mortal: StoreUnderTest, clock: CountedClock) -> None:
     put_durable(mortal, [0])
     (eviction,) = mortal.store._store.evict([ChunkId(NAMESPACE, key(0))])
     assert eviction.result()
-    end_s = time.monotonic() + MARGIN_S
-    while time.monotonic() < end_s:
+    for _ in range(USES):
+        clock.pass_time(USED_AFTER_S)
         assert is_read(mortal, 0)
 
 
-def test_a_chunk_can_be_stored_again_after_it_has_expired(mortal: StoreUnderTest) -> None:
+def test_a_chunk_can_be_stored_again_after_it_has_expired(
+    mortal: StoreUnderTest, clock: CountedClock
+) -> None:
     put_durable(mortal, [0])
+    clock.pass_time(MARGIN_S)
     wait_until(lambda: expired(mortal) == 1)
     put_durable(mortal, [0])
     assert is_found(mortal, 0)
@@ -154,7 +211,9 @@ def test_a_chunk_can_be_stored_again_after_it_has_expired(mortal: StoreUnderTest
 
 
 @pytest.mark.parametrize("module", [expirer, frame_ages])
-def test_many_go_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object) -> None:
+def test_many_go_in_slices(
+    tmp_path: Path, clock: CountedClock, monkeypatch: pytest.MonkeyPatch, module: object
+) -> None:
     monkeypatch.setattr(module, "EXPIRED_AT_ONCE", 3)
     with open_store(tmp_path, ttl_s=TTL_S) as opened:
         slices: list[int] = []
@@ -166,13 +225,14 @@ def test_many_go_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modu
 
         monkeypatch.setattr(opened.store._store, "evict", recording)
         put_durable(opened, list(range(40)))
+        clock.pass_time(MARGIN_S)
         wait_until(lambda: expired(opened) == 40)
         wait_until(lambda: opened.stats().dram_used_bytes == 0)
         if module is expirer:
             assert max(slices) == 3
 
 
-def test_namespaces_have_times_of_their_own(tmp_path: Path) -> None:
+def test_namespaces_have_times_of_their_own(tmp_path: Path, clock: CountedClock) -> None:
     brief = NamespaceLimits(name="brief", ttl_s=TTL_S)
     lasting = NamespaceLimits(name="lasting", ttl_s=3600)
     with open_store(tmp_path, namespaces=(brief, lasting)) as opened:
@@ -180,8 +240,9 @@ def test_namespaces_have_times_of_their_own(tmp_path: Path) -> None:
             for ticket in opened.put([0, 1], namespace_id=namespace_id(name)):
                 assert ticket.durable is not None
                 assert ticket.durable.result() is Reason.UNSPECIFIED
-        wait_until(lambda: expired(opened) == 2)
-        time.sleep(TTL_S)
+        for _ in range(2):
+            clock.pass_time(MARGIN_S)
+            wait_until(lambda: expired(opened) == 2)
         found = [is_found(opened, 0, namespace_id(name)) for name in ("brief", "lasting", "any")]
         assert found == [False, True, True]
 
@@ -190,12 +251,14 @@ def test_without_a_time_there_is_no_thread(tmp_path: Path) -> None:
     with open_store(tmp_path) as opened:
         put_durable(opened, [0])
         assert "kvstored-expire" not in {thread.name for thread in threading.enumerate()}
-        time.sleep(TTL_S)
         assert is_found(opened, 0)
 
 
 def test_an_index_that_cannot_be_read_ends_nothing(
-    mortal: StoreUnderTest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    mortal: StoreUnderTest,
+    clock: CountedClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A look that fails is given up; the next one does its work."""
     looks = mortal.store._room.ages
@@ -207,4 +270,5 @@ def test_an_index_that_cannot_be_read_ends_nothing(
         patch.setattr(looks, "look", fail)
         wait_until(lambda: "a look is given up" in caplog.text)
     put_durable(mortal, [0])
+    clock.pass_time(MARGIN_S)
     wait_until(lambda: expired(mortal) == 1)

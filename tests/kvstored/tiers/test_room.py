@@ -11,6 +11,7 @@ from kvstored.format.geometry import HEADER_BYTES
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device, DeviceError
 from kvstored.store.index.usage import IndexUsage
+from kvstored.store.write import extents
 from kvstored.tiers.chunks import nvme_room, nvme_victims
 from kvstored.tiers.chunks.requests import PutOutcome
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
@@ -29,7 +30,7 @@ from tests.support.stores import (
     open_store,
     put_durable,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import SOON_S, wait_until
 
 PER_SLAB = (MIB - 4096) // (LAYOUT.chunk_bytes() + HEADER_BYTES)
 
@@ -161,7 +162,10 @@ def test_pinned_chunk_outlives_its_deletion(opened: StoreUnderTest) -> None:
     assert sum(device.used_bytes for device in opened.stats().devices) == 0
 
 
-def test_dram_full_of_unwritten_chunks_rejects(tmp_path: Path) -> None:
+def test_dram_full_of_unwritten_chunks_rejects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extents, "OPENING_WAIT_S", SOON_S)
     gates: list[GatedDevice] = []
 
     def wrap(device: Device) -> Device:

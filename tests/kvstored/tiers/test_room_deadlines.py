@@ -232,6 +232,7 @@ def test_the_header_of_a_slab_held_up_every_put(
     assert ticket.durable.result(PATIENCE_S) is Reason.UNSPECIFIED
 
 
-def test_a_put_without_any_time_opens_a_slab(scene: Scene) -> None:
+def test_a_put_without_any_time_opens_a_slab(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extents, "OPENING_WAIT_S", SOON_S)
     scene.opened.fill(1)
     assert outcomes(scene.opened.put([0], timeout_s=0)) == [(PutOutcome.STORED, Reason.UNSPECIFIED)]

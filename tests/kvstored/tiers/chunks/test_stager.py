@@ -12,6 +12,7 @@ from kvstored.format.chunk_record import ChunkRecord
 from kvstored.format.extent_header import SliceSum
 from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.format.identity import ChunkId
+from kvstored.store.write import extents
 from kvstored.tiers.chunks.frame import Frame, FrameState
 from kvstored.tiers.chunks.requests import NewChunk, PutOutcome
 from kvstored.tiers.chunks.stager import WantedChunk, already_durable
@@ -25,7 +26,7 @@ from tests.support.stores import (
     open_store,
     put_durable,
 )
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, SOON_S
 
 
 def filling(opened: StoreUnderTest, number: int) -> Frame:
@@ -182,8 +183,11 @@ def test_a_chunk_that_is_still_being_put_at_the_deadline_does_not_exist(tmp_path
         opened.store._dram.abandon(frame, Reason.STORE_FULL)
 
 
-def test_a_chunk_that_another_put_fills_did_reject_those_behind_it(tmp_path: Path) -> None:
+def test_a_chunk_that_another_put_fills_did_reject_those_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bug: only what finds no room is refused with all that follows."""
+    monkeypatch.setattr(extents, "OPENING_WAIT_S", SOON_S)
     with open_store(tmp_path) as opened:
         opened.fill(3)
         frame = filling(opened, 1)

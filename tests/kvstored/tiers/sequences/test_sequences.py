@@ -104,7 +104,9 @@ def test_a_flush_on_a_slow_device_ends_at_its_deadline_and_nobody_waits_behind_i
         for device in devices:
             device.gate.clear()
         append(opened, {"a": range(40, 64)})
-        soon(lambda: flush(opened, "a", 64, replace(ME, deadline=0.0)))
+        # Longer than anybody else holds the sequence; what it waits for is held back.
+        late = replace(ME, deadline=time.monotonic() + 0.5)
+        soon(lambda: flush(opened, "a", 64, late))
         opened.store.sequences.delete(ME, "a")
         for device in devices:
             device.gate.set()
