@@ -112,8 +112,11 @@ class SettingLab:
         """Seconds by mode and by the names of costs, one for each round."""
         client = device.client
 
-        def begin_round() -> None:
-            # Nothing is read twice in one round.
+        def begin_cold() -> None:
+            """Before each round, and before a second or third read of the same chunks in it.
+
+            A daemon keeps in DRAM what is read for the second time.
+            """
             device.forget()
             # What a daemon and a session do once, at their first request, is no restoration's.
             runner.ask_for_nothing(client)
@@ -130,11 +133,16 @@ class SettingLab:
         def read(source: Source) -> Measured:
             return {f"io_{source}_s": runner.read(client, source)}
 
+        def read_beside() -> Measured:
+            return asdict(self._beside(client, runner, begin_cold))
+
         group = [Alternative(run=partial(restore, mode)) for mode in STORING_MODES]
-        group += [Alternative(run=partial(read, source)) for source in READ_SOURCES]
+        group += [
+            Alternative(run=partial(read, source), prepare=begin_cold) for source in READ_SOURCES
+        ]
         group += [Alternative(run=lambda: {"compute_s": self._machine.recomputing_s()})]
         group += [Alternative(run=lambda: asdict(self._machine.computing()))]
-        group += [Alternative(run=lambda: asdict(self._beside(client, runner)))]
+        group += [Alternative(run=read_beside, prepare=begin_cold)]
 
         def announce(text: str) -> None:
             self._settings.console.print(f"{self._setting.name}: {text}")
@@ -145,11 +153,13 @@ class SettingLab:
             # Else every setting would have the same way first in the same round.
             generator=random.Random(f"{self._settings.seed} {self._setting.name}"),
             announce=announce,
-            prepare=begin_round,
+            prepare=begin_cold,
         )
 
-    def _beside(self, client: Client, runner: ModeRunner) -> BesideCosts:
-        """Three reads of one span of the history, each beside work of one kind."""
+    def _beside(
+        self, client: Client, runner: ModeRunner, begin_cold: Callable[[], None]
+    ) -> BesideCosts:
+        """Three cold reads of one span of the history, each beside work of one kind."""
         projecting, first_step = self._machine.projecting(), self._machine.first_step()
         first_step()
         alone_s = first_step()
@@ -159,6 +169,7 @@ class SettingLab:
 
         hidden_s, project_s = beside(read(Source.HIDDEN), projecting)
         kv_s, _ = beside(read(Source.KV), projecting)
+        begin_cold()
         slow_hidden_s, step_s = beside(read(Source.HIDDEN), first_step)
         return BesideCosts(
             hidden_beside_project_s=hidden_s,
