@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -38,7 +40,13 @@ class SharedTier:
         )
 
     def put(
-        self, namespace: bytes, number: int, units: int = 1, *, timeout_s: float = 0
+        self,
+        namespace: bytes,
+        number: int,
+        units: int = 1,
+        *,
+        timeout_s: float = 0,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> Frame | None:
         claimed = self.dram.claim(
             ChunkId(namespace, key(number)),
@@ -46,6 +54,7 @@ class SharedTier:
             geometry=ChunkGeometry.of_slices((4096,)),
             class_bytes=units * UNIT_BYTES,
             deadline=time.monotonic() + timeout_s,
+            is_wanted=is_wanted,
         )
         if claimed is None:
             return None
@@ -58,6 +67,23 @@ class SharedTier:
 
     def used(self, account: bytes) -> int:
         return self.dram.shares.use.used_bytes(account) // UNIT_BYTES
+
+
+@contextmanager
+def waiting_put(tier: SharedTier) -> Iterator[None]:
+    """A put of a larger class that waits for room as long as the body takes."""
+    is_over = threading.Event()
+    thread = threading.Thread(
+        target=lambda: tier.put(
+            ANY, 10**6, units=2, timeout_s=PATIENCE_S, is_wanted=lambda: not is_over.is_set()
+        )
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def test_at_its_limit_a_namespace_gives_its_oldest() -> None:
@@ -206,16 +232,14 @@ def test_what_becomes_guaranteed_in_a_slab_that_is_drained_stays() -> None:
         assert frame
         frames[number] = frame
         assert tier.dram.pin(frame.chunk)
-    waiting = threading.Thread(target=lambda: tier.put(ANY, 10**6, units=2, timeout_s=1))
-    waiting.start()
-    wait_until(lambda: tier.dram._draining == frames[0].slab)
-    for number in range(PER_SLAB, PER_SLAB + 5):
-        tier.dram.drop(frames[number].chunk)
-        tier.dram.unpin([frames[number]])
-    assert tier.used(TEAM) == 10
-    tier.dram.unpin([frames[number] for number in range(5)])
-    assert tier.here(TEAM, range(5)) == list(range(5))
-    waiting.join()
+    with waiting_put(tier):
+        wait_until(lambda: tier.dram._draining == frames[0].slab)
+        for number in range(PER_SLAB, PER_SLAB + 5):
+            tier.dram.drop(frames[number].chunk)
+            tier.dram.unpin([frames[number]])
+        assert tier.used(TEAM) == 10
+        tier.dram.unpin([frames[number] for number in range(5)])
+        assert tier.here(TEAM, range(5)) == list(range(5))
 
 
 def test_for_a_namespace_at_its_limit_no_slab_is_drained() -> None:
