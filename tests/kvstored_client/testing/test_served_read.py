@@ -1,6 +1,7 @@
 """When the slices of a read arrive, and which."""
 
 import threading
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -216,8 +217,12 @@ def test_a_pointer_that_goes_back_is_seen(bench: Bench) -> None:
 def test_what_does_not_come_in_time_is_late(bench: Bench) -> None:
     bench.put()
     bench.store.faults.delivery = Delivery.HELD
+    # No time passes before the delivery, however long it takes; then the wait takes all of it.
+    began_s, is_delivered = time.monotonic(), False
+    bench.store.clock = lambda: time.monotonic() if is_delivered else began_s
     read = bench.read(timeout_ms=50)
     bench.store.reads[0].deliver(2)
+    is_delivered = True
     assert read.wait().resident == (False, False, True)
     assert read.state(0, 0) is LATE
     assert bench.client.epoch == 1
