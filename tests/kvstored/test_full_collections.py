@@ -1,15 +1,18 @@
 """Lists of free tuples do not grow for good."""
 
 import asyncio
-import contextlib
+import gc
 import re
 import sys
 
 import pytest
 
 from kvstored.full_collections import TIME_SHARE_MAX, collect_all, wait_s
+from tests.support.waiting import SOON_S
 
 LENGTH, COUNT = 17, 600
+FULL = 2
+"""The generation of a full collection."""
 
 
 def free_tuples(capfd: pytest.CaptureFixture[str]) -> int:
@@ -22,9 +25,21 @@ def free_tuples(capfd: pytest.CaptureFixture[str]) -> int:
 
 
 async def collected() -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(0.5):
-            await collect_all(interval_s=0.001)
+    """Returns when a full collection is over."""
+    is_over = asyncio.Event()
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == FULL:
+            is_over.set()
+
+    gc.callbacks.append(note)
+    collecting = asyncio.create_task(collect_all(interval_s=0.001))
+    try:
+        async with asyncio.timeout(SOON_S):
+            await is_over.wait()
+    finally:
+        collecting.cancel()
+        gc.callbacks.remove(note)
 
 
 def test_free_tuples_of_a_length_grew_until_there_were_two_thousand(
