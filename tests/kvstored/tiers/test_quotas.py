@@ -19,7 +19,7 @@ from kvstored_contract.reasons import Reason
 from tests.kvstored.tiers.hints.test_hints import hint
 from tests.support.devices import GatedDevice, Wrapping
 from tests.support.stores import LAYOUT, MIB, NAMESPACE, StoreUnderTest, key, open_store
-from tests.support.waiting import wait_until
+from tests.support.waiting import SOON_S, wait_until
 
 SIZE = class_bytes(LAYOUT)
 PER_STORE = (MIB - 4096) // SIZE * 8
@@ -100,7 +100,7 @@ def test_chunks_on_their_way_count(tmp_path: Path) -> None:
     with open_store(tmp_path, wrap=gates, namespaces=(team(most=10),)) as opened:
         for gate in gates:
             gate.gate.clear()
-        tickets = opened.put(list(range(14)), namespace_id=TEAM, timeout_s=0.5)
+        tickets = opened.put(list(range(14)), namespace_id=TEAM, timeout_s=SOON_S)
         outcomes = [ticket.outcome for ticket in tickets]
         assert outcomes == [PutOutcome.STORED] * 10 + [PutOutcome.REJECTED] * 4
         assert tickets[-1].reason is Reason.STORE_FULL
