@@ -160,7 +160,7 @@ class Lab:
         self.outcome.starts = self.daemon.starts
         self.outcome.slow_starts = self.daemon.slow_starts
         self.outcome.ready_s_max = self.daemon.ready_s_max
-        self.outcome.undisturbed_ready_s_max = self.daemon.undisturbed_ready_s_max
+        self.outcome.undisturbed_ready_s_max = max(self.daemon.undisturbed_ready_s)
         return self.outcome
 
     def _make_ready(self) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from tests.faults.kill.conversations import Conversations
 from tests.faults.kill.killable import READY_WITHIN_S, KillableDaemon
@@ -78,6 +79,7 @@ class Outcome:
     slow_starts: int = 0
     ready_s_max: float = 0.0
     undisturbed_ready_s_max: float = 0.0
+    undisturbed_ready_s_median: float = 0.0
 
     def judge_starts(self) -> None:
         """Raises ViolationError when more than a few starts were slow."""
@@ -153,7 +155,8 @@ def run(folder: Path, template: Template, plan: Plan) -> Outcome:
     outcome.starts = daemon.starts
     outcome.slow_starts = daemon.slow_starts
     outcome.ready_s_max = daemon.ready_s_max
-    outcome.undisturbed_ready_s_max = daemon.undisturbed_ready_s_max
+    outcome.undisturbed_ready_s_max = max(daemon.undisturbed_ready_s)
+    outcome.undisturbed_ready_s_median = median(daemon.undisturbed_ready_s)
     return outcome
 
 
