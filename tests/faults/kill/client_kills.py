@@ -127,8 +127,14 @@ class Ward:
         self._next = 1001
         self.outcome = Outcome()
 
-    def run(self, points: list[KillPoint | float], action: str) -> Outcome:
-        """One killed client for each point: a call, or a moment in seconds."""
+    def run(
+        self, points: list[KillPoint | float], action: str, *, count: int | None = None
+    ) -> Outcome:
+        """One killed client for each point: a call, or a moment in seconds.
+
+        With a ``count`` only until so many clients have run, and more than half as many were
+        killed.
+        """
         self.daemon.format()
         self.daemon.spawn()
         self.daemon.until_ready()
@@ -138,6 +144,9 @@ class Ward:
             # Chunks enter DRAM when they are put, and behind their second read.
             with Bystander(other) as bystander:
                 for point in points:
+                    # A run may happen not to come to a call that the recorded one has made.
+                    if count is not None and self._are_enough(count):
+                        break
                     try:
                         self._cycle(witness, point, action)
                     except ViolationError as error:
@@ -152,6 +161,9 @@ class Ward:
             raise ViolationError(f"the daemon did not stop in order:\n{self.daemon.log[-4000:]}")
         self.daemon.check()
         return self.outcome
+
+    def _are_enough(self, count: int) -> bool:
+        return self.outcome.cycles >= count and self.outcome.kills > count // 2
 
     def _cycle(self, witness: Client, point: KillPoint | float, action: str) -> None:
         numbers = list(range(self._next, self._next + PUT_AT_A_TIME))
