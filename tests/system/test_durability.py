@@ -1,10 +1,7 @@
 """What was acknowledged as durable is there after any kill, and why it is."""
 
-import contextlib
 import re
 import shutil
-import signal
-import subprocess
 import threading
 from pathlib import Path
 
@@ -13,10 +10,10 @@ import pytest
 from kvstored_client import (
     Client,
 )
+from tests.faults.kill.tracing import AttachError, traced
 from tests.support import labs
 from tests.support.daemon import DaemonProcess
 from tests.support.numbered_chunks import is_put, is_served
-from tests.support.waiting import wait_until
 
 PUTS_OF_A_WRITER = 250
 
@@ -70,15 +67,6 @@ def traced_calls(trace: Path) -> list[tuple[str, str]]:
     return calls
 
 
-def tracers(pid: int) -> list[int]:
-    """Process id of what traces each thread of a process; 0 for nothing."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/status"):
-        with contextlib.suppress(OSError):  # the thread has ended meanwhile
-            found.append(int(path.read_text().split("TracerPid:")[1].split()[0]))
-    return found
-
-
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_commit_order_as_the_kernel_sees_it(daemon: DaemonProcess, tmp_path: Path) -> None:
     """Slices written, device synced, index written, index synced; then the ack."""
@@ -90,21 +78,11 @@ def test_commit_order_as_the_kernel_sees_it(daemon: DaemonProcess, tmp_path: Pat
     names = "pwritev,pwrite64,pwritev2,writev,fdatasync,fsync"
     with Client(daemon.socket_path, arena_bytes="4MiB") as client:
         assert is_put(client, 1)
-        tracer = subprocess.Popen(
-            ["strace", "-f", "-y", "-e", f"trace={names}", "-o", trace, "-p", str(daemon.pid)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert tracer.stderr is not None
         try:
-            if "attached" not in tracer.stderr.readline():
-                pytest.skip("strace may not attach to processes here")
-            # Threads are attached one after the other.
-            wait_until(lambda: set(tracers(daemon.pid)) == {tracer.pid})
-            assert is_put(client, 2)
-        finally:
-            tracer.send_signal(signal.SIGINT)
-            tracer.wait()
+            with traced(daemon.pid, "-f", "-y", "-e", f"trace={names}", "-o", str(trace)):
+                assert is_put(client, 2)
+        except AttachError as error:
+            pytest.skip(f"strace may not attach to processes here: {error}")
     calls = [
         (name, "device" if "/device" in path else "index")
         for name, path in traced_calls(trace)

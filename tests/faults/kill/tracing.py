@@ -33,6 +33,10 @@ class TracingError(Exception):
     """strace could not be attached."""
 
 
+class AttachError(TracingError):
+    """strace may not attach to a process here."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class KillPoint:
     """The ``when``-th time that a thread of this name makes this call."""
@@ -113,7 +117,7 @@ def _is_attached(tracer: "subprocess.Popen[str]", tid: int, *, every_thread: boo
     assert tracer.stderr is not None
     line = tracer.stderr.readline()
     if "attached" not in line:
-        raise TracingError(f"strace cannot attach: {line.strip()}")
+        raise AttachError(f"strace cannot attach: {line.strip()}")
     deadline = time.monotonic() + PATIENCE_S / ATTEMPTS
     while time.monotonic() < deadline:
         tids = list(thread_names(tid)) if every_thread else [tid]
