@@ -30,7 +30,7 @@ from tests.support.daemon import MIB, DaemonProcess
 from tests.support.scale import Scale, at
 from tests.support.sharing import ALONE
 
-COST_S_MAX = 3.0
+COST_S_MAX = 15.0
 """Far above what requests and witness cost the daemon meanwhile, far below what they did cost.
 
 In time of a processor, so that other load on the machine does not count: who has none of that
