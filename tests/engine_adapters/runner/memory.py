@@ -24,16 +24,20 @@ class Clock:
         self.now_s += duration_s
 
 
-def let_waits_take_time(store: MemoryStore, clock: Clock) -> None:
-    """From here on waits of this thread for a store take time of a clock, and bring nothing."""
+def let_waits_take_time(store: MemoryStore, clock: Clock, *, least_s: float = 0.0) -> None:
+    """From here on waits of this thread for a store take time of a clock, and bring nothing.
+
+    Each takes ``least_s`` at least, also one whose time is up before it begins.
+    """
     waiting = threading.current_thread()
 
     def take_time(wait: Wait) -> bool:
         if threading.current_thread() is not waiting:
             return False
-        if wait.timeout_s:
+        timeout_s = wait.timeout_s
+        if timeout_s is not None and (timeout_s or least_s):
             # A wait that is too short for the clock to tell still takes time, as it really does.
-            clock.advance(max(wait.timeout_s, math.ulp(clock.now_s)))
+            clock.advance(max(timeout_s, least_s, math.ulp(clock.now_s)))
         return True
 
     store.faults.on_wait = take_time
