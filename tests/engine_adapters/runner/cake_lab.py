@@ -80,10 +80,10 @@ class TickingSink:
         self._inner.end_step()
 
 
-def has_asked(engine: Engine, client: LabClient, *, is_answered: bool) -> bool:
+def has_asked(engine: Engine, client: LabClient, *, answers_at_s: float) -> bool:
     """Whether what was planned is being read, so that no step depends on when a thread runs.
 
-    Before there is a plan: whether it is known what is stored, where that ``is_answered``.
+    Before there is a plan: whether it is known what is stored, from ``answers_at_s`` on.
     """
     (request,) = engine._running.values()
     restoration = request.restoration
@@ -93,7 +93,7 @@ def has_asked(engine: Engine, client: LabClient, *, is_answered: bool) -> bool:
     if reader.is_ended:
         return True
     if restoration.plan is None:
-        return not is_answered or reader.stored is not None
+        return client.clock.now_s <= answers_at_s or reader.stored is not None
     # A read is a span of the reader's a moment after it was begun.
     known = [
         read for span in (*reader.spans, *reader._held.given_back) for read in span.reads.started
@@ -182,11 +182,11 @@ class Lab:
         *,
         client: LabClient | None = None,
         arrivals: tuple[int, ...] = (0,),
-        is_answered: bool = True,
+        answers_at_s: float = -1.0,
     ) -> Completion:
         """Before each step so many chunks arrive, in turns.
 
-        Unless ``is_answered`` no step waits until it is known what is stored.
+        Until the client's clock is past ``answers_at_s`` no step waits for what is stored.
         """
         engine.add_request(prompt, new_tokens_max=NEW_TOKENS, stop_token_ids=())
         for step in range(STEPS_MAX):
@@ -197,7 +197,7 @@ class Lab:
             if completions := engine.step():
                 return completions[0]
             if client is not None:
-                wait_until(partial(has_asked, engine, client, is_answered=is_answered))
+                wait_until(partial(has_asked, engine, client, answers_at_s=answers_at_s))
         raise AssertionError("the request never ended")
 
     def states_of(self, slices: tuple[bytes, ...]) -> torch.Tensor:
@@ -232,7 +232,7 @@ def restore(
     span_chunks: int = 100,
     chunk_s: float = 1.0,
     saves: bool = False,
-    is_answered: bool = True,
+    answers_at_s: float = -1.0,
 ) -> Restored:
     """Restores and checks that every token is the one that a plain prefill leads to.
 
@@ -260,7 +260,9 @@ def restore(
         restorer=restorer, saver=sink, token_budget=token_budget, clock=client.clock
     )
     prompt = PROMPT[:prompt_tokens]
-    completion = lab.run(engine, prompt, client=client, arrivals=arrivals, is_answered=is_answered)
+    completion = lab.run(
+        engine, prompt, client=client, arrivals=arrivals, answers_at_s=answers_at_s
+    )
     restorer.close()
     if saver is not None:
         saver.close()

@@ -38,14 +38,14 @@ def test_opening_stalled_a_request_for_longer_than_computing_takes(lab: Lab) -> 
     """17 tokens take two steps of 0.2 s and 0.05 s each; a step of the engine takes 1 s more."""
     prompt_tokens, alone_s = 2 * CHUNK_TOKENS + 1, 2 * 0.2 + 17 * 0.05
     client = late_client(lab, 2 * alone_s)
-    restored = restore(lab, client, prompt_tokens=prompt_tokens, is_answered=False)
+    restored = restore(lab, client, prompt_tokens=prompt_tokens, answers_at_s=2 * alone_s)
     assert restored.completion.restore.waited_s == pytest.approx(0.04 * alone_s, abs=0.01)
 
 
 def test_nothing_was_computed_until_it_was_known_what_is_stored(lab: Lab) -> None:
     """Loading then brings what is behind the tokens that were computed meanwhile."""
     client = late_client(lab, 3)
-    restored = restore(lab, client, arrivals=(2,), is_answered=False, saves=True)
+    restored = restore(lab, client, arrivals=(2,), answers_at_s=3, saves=True)
     check_states(lab, restored, difference_max=EXACT_IN_ANY_STEPS)
     report = restored.completion.restore
     assert report.waited_s < 1
@@ -56,7 +56,7 @@ def test_nothing_was_computed_until_it_was_known_what_is_stored(lab: Lab) -> Non
 
 def test_a_prompt_that_was_computed_before_the_store_answered_was_saved_in_part(lab: Lab) -> None:
     client = late_client(lab, 3, is_empty=True)
-    restore(lab, client, is_answered=False, saves=True)
+    restore(lab, client, answers_at_s=3, saves=True)
     assert client.store.chunks.keys() >= set(lab.keys[:CHUNKS])
 
 
