@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +32,11 @@ PARALLEL = {
     "distributed_executor_backend": "mp",
     "forks_ranks": True,
 }
+CAKE_PASSES = 3
+"""Until a load is ahead of computing, which does not wait for it; tokens of each are compared."""
+DROPS_MAX = 3
+"""Times that prompts are asked again after a save was dropped: on a busy machine one may be late.
+"""
 SPIN_S = 1.5
 """A rank of vLLM that waits for a step spins for its first second."""
 GENERATOR = random.Random(6)
@@ -91,15 +96,21 @@ def cores_of_python(pid: int) -> list[set[int]]:
     return found
 
 
-def until_saved(engine: WarmEngine, token_count: int = STORED) -> None:
+def until_saved(
+    engine: WarmEngine, prompts: Sequence[list[int]], token_count: int = STORED
+) -> None:
     """Takes steps until everything is stored, since what the workers count comes with steps.
 
     Bug: with one step after the other the ranks spun on both cores for the daemon's whole
     deadline, so that every save was dropped, and this waited for them for ever.
     """
+    dropped, drops = 0.0, 0
     while (saved := engine.counted("saved_tokens")) < token_count:
-        dropped = engine.counted("dropped_saves")
-        assert not dropped, f"{saved:g} tokens are stored and {dropped:g} saves dropped"
+        if (now_dropped := engine.counted("dropped_saves")) > dropped:
+            dropped, drops = now_dropped, drops + 1
+            assert drops <= DROPS_MAX, f"{saved:g} tokens are stored and {dropped:g} saves dropped"
+            for prompt in prompts:
+                engine.tokens(prompt)
         time.sleep(SPIN_S)
         engine.generate([4], max_tokens=1)
 
@@ -147,12 +158,15 @@ def test_ranks_restore_their_own_heads(
     with WarmEngine(heads_model, tmp_path / "first.log", **changes) as engine:
         assert engine.ask("reconnect")
         assert engine.tokens(PROMPT) == expected
-        until_saved(engine)
+        until_saved(engine, [PROMPT])
     # Some ranks start as vLLM starts them.
     changes["forks_ranks"] = mode != "hcache"
     with WarmEngine(heads_model, tmp_path / "second.log", **changes) as engine:
         assert engine.ask("reconnect")
-        assert engine.tokens(PROMPT) == expected
+        for _ in range(CAKE_PASSES if mode == "cake" else 1):
+            assert engine.tokens(PROMPT) == expected
+            if engine.counted("restored_tokens"):
+                break
         assert engine.counted("restored_tokens") > 0
         assert (engine.counted("projected_tokens") > 0) == (mode == "hcache")
         assert engine.counted("failed_loads") == 0
@@ -187,7 +201,7 @@ def test_ranks_link_entries_at_any_position(
         assert engine.ask("reconnect")
         for entry in ENTRIES[:4]:
             engine.tokens(entry)
-        until_saved(engine, stored)
+        until_saved(engine, ENTRIES[:4], stored)
         for method, k in METHODS.items():
             answer = engine.ask("linked", max_tokens=4, link=method, **INSIDE.named)
             assert farthest(answer, dense.linked(INSIDE.parts, INSIDE.computed(k))) < 1e-4

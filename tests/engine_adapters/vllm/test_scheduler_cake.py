@@ -225,7 +225,8 @@ def test_abort_while_loading_cancels_and_frees(start: Start, in_flight: int) -> 
 
 def preempted(start: Start) -> tuple[SchedulerBench, LoadOrder, StepOrders]:
     """A load that runs when an older request needs a block that only its request has."""
-    bench = start(Scheduler, block_count=47, batch_tokens=32)
+    # The look-up takes no step: the older request has tokens for a few only.
+    bench = start(Scheduler, block_count=47, batch_tokens=32, match_wait_ms=MATCH_TIMEOUT_MS)
     bench.add("b", 64, first=100, max_tokens=60)
     bench.step_until(lambda _: bench.last.num_scheduled_tokens)
     bench.answer()

@@ -20,7 +20,11 @@ from vllm.v1.request import RequestStatus
 from engine_adapters.vllm.messages.block_span import BlockSpan
 from engine_adapters.vllm.scheduler_side.found import Found
 from engine_adapters.vllm.scheduler_side.lookup import PendingLookup
-from tests.engine_adapters.vllm.scheduler_bench import CHUNK_TOKENS, SchedulerBench
+from tests.engine_adapters.vllm.scheduler_bench import (
+    CHUNK_TOKENS,
+    MATCH_TIMEOUT_MS,
+    SchedulerBench,
+)
 from tests.engine_adapters.vllm.stored_prefix import store_prefix
 from tests.support.waiting import wait_until
 
@@ -222,11 +226,11 @@ def test_hung_daemon_is_a_miss_after_the_deadline(
 
 def test_request_that_may_not_read_saves_and_holds_no_lease(start: Start) -> None:
     """Bug: it had no keys, so that nothing of it was saved, and its leases ran until their end."""
-    bench = start(stored=2 * CHUNK_TOKENS)
+    # A request that may not read runs at once, and could end before its look-up is answered.
+    bench = start(stored=2 * CHUNK_TOKENS, match_wait_ms=MATCH_TIMEOUT_MS)
     released = Mock(wraps=bench.side.lookup.release)
     bench.side.lookup.release = released  # type: ignore[method-assign]
-    # So many tokens that it still runs when its look-up is answered.
-    bench.add("a", PROMPT, max_tokens=300).skip_reading_prefix_cache = True
+    bench.add("a", PROMPT).skip_reading_prefix_cache = True
     orders = bench.step_until(lambda orders: orders.saves)
     bench.run()
     assert [save.first_chunk for save in orders.saves] == [2]
