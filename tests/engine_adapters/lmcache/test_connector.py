@@ -8,12 +8,12 @@ from unittest.mock import patch
 
 import pytest
 
-from engine_adapters.breaker import Breaker
-from engine_adapters.lmcache import Connector
+from engine_adapters.lmcache import Connector, object_store
 from engine_adapters.lmcache.found_leases import FoundLeases
 from engine_adapters.lmcache.stored_object import OBJECT_BYTES_MAX, key_of
 from kvstored_client import Reason, Region
 from kvstored_client.testing import CallName, MemoryClient, MemoryStore
+from tests.engine_adapters.breakers import alarmed, calm
 from tests.engine_adapters.lmcache.calls import completed, deleted, found, loaded, stored, view_of
 
 MIB = 1024 * 1024
@@ -21,6 +21,11 @@ SIZE = 20_000
 """No multiple of anything."""
 OBJECTS = {f"model@00000000@0@{number:02x}": os.urandom(SIZE) for number in range(7)}
 NAMES = list(OBJECTS)
+
+
+@pytest.fixture(autouse=True)
+def _no_call_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "Breaker", calm)
 
 
 @pytest.fixture
@@ -99,7 +104,7 @@ def test_look_ups_waited_one_after_the_other_for_a_daemon_that_hangs(
 ) -> None:
     """Bug: each waited for as long as a call may take."""
     stored(connector, OBJECTS)
-    connector._objects._breaker = Breaker(slow_s=0)
+    connector._objects._breaker = alarmed()
     assert found(connector, NAMES) == [True] * 7
     for _ in range(5):
         assert found(connector, NAMES) == [False] * 7

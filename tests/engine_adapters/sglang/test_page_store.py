@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine_adapters.breaker import Breaker
 from engine_adapters.sglang.page_store import PageStore
 from kvstored_client import Reason
 from kvstored_client.testing import CallName, MemoryClient, MemoryStore
+from tests.engine_adapters.breakers import alarmed, calm
 from tests.engine_adapters.sglang.formats import FRAGMENTS, make_format
 
 MIB = 1024 * 1024
@@ -47,7 +47,11 @@ WRITTEN = Pool(1)
 
 @pytest.fixture
 def pages(store: MemoryStore) -> PageStore:
-    return PageStore(client=MemoryClient(store, arena_bytes=MIB), format=make_format())
+    return pages_of(MemoryClient(store, arena_bytes=MIB))
+
+
+def pages_of(client: MemoryClient, **changes: str) -> PageStore:
+    return PageStore(client=client, format=make_format(**changes), breaker=calm())
 
 
 def loaded(pages: PageStore, count: int) -> None:
@@ -86,7 +90,7 @@ def test_a_page_continues_the_one_before(pages: PageStore, store: MemoryStore) -
 
 def test_pages_that_do_not_fit_at_once_go_in_parts(store: MemoryStore) -> None:
     client = MemoryClient(store, room_bytes=4 * 2 * 2 * 4096)
-    pages = PageStore(client=client, format=make_format())
+    pages = pages_of(client)
     assert pages.store(NAMES, WRITTEN.addresses()) == [True] * PAGES
     assert store.call_counts[CallName.PUT] == 5
     loaded(pages, PAGES)
@@ -97,16 +101,16 @@ def test_look_ups_waited_one_after_the_other_for_a_daemon_that_hangs(
 ) -> None:
     """Bug: each waited for as long as a call may take."""
     pages.store(NAMES, WRITTEN.addresses())
-    hasty = replace(pages, breaker=Breaker(slow_s=0))
-    assert hasty.count(NAMES) == PAGES
-    assert [hasty.cleared().count(NAMES), hasty.count(NAMES)] == [0, 0]
+    hung = replace(pages, breaker=alarmed())
+    assert hung.count(NAMES) == PAGES
+    assert [hung.cleared().count(NAMES), hung.count(NAMES)] == [0, 0]
     assert store.call_counts[CallName.MATCH] == 1
 
 
 def test_another_format_is_a_miss(pages: PageStore) -> None:
     pages.store(NAMES, WRITTEN.addresses())
-    for other in (make_format(weights="revision 2"), make_format(dtype="float16")):
-        loaded(PageStore(client=pages.client, format=other), 0)
+    for change in ({"weights": "revision 2"}, {"dtype": "float16"}):
+        loaded(pages_of(pages.client, **change), 0)
 
 
 def test_a_lost_slice_ends_the_prefix(pages: PageStore, store: MemoryStore) -> None:

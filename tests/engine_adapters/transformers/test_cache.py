@@ -7,11 +7,11 @@ import pytest
 import torch
 import transformers
 
-from engine_adapters.breaker import Breaker
 from engine_adapters.transformers import stored_prefix
 from engine_adapters.transformers.support import TESTED_MODELS, TESTED_VERSIONS
 from kvstored_client import Reason
 from kvstored_client.testing import CallName, MemoryClient, MemoryStore
+from tests.engine_adapters.breakers import alarmed
 from tests.engine_adapters.transformers.answers import (
     CHUNK,
     NEW_TOKENS,
@@ -171,7 +171,7 @@ def test_every_prompt_waited_for_a_daemon_that_hangs(
 ) -> None:
     """Bug: each one for as long as a call may take, whatever ``load_timeout_s`` was."""
     stored(model, client)
-    monkeypatch.setitem(stored_prefix._BREAKERS, client, Breaker(slow_s=0))
+    monkeypatch.setitem(stored_prefix._BREAKERS, client, alarmed())
     look_ups = store.call_counts[CallName.MATCH]
     caches = [cache_of(model, client) for _ in range(5)]
     assert [cache.restored_tokens for cache in caches] == [5 * CHUNK, 0, 0, 0, 0]
