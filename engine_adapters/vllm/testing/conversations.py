@@ -112,8 +112,9 @@ def talk(
     said: tuple[list[dict[str, str]], ...] = tuple([] for _ in range(scale.conversations))
     before = range(scale.turns_before)
     after = range(scale.turns_before, scale.turns_before + scale.turns_after)
+    # No look-up is given up, however busy the machine is.
     transfer = (
-        None if socket is None else transfer_config(socket, mode="prefix", match_timeout_ms=5000)
+        None if socket is None else transfer_config(socket, mode="prefix", match_timeout_ms=60_000)
     )
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(model, log, transfer=transfer))

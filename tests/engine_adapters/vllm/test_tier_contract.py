@@ -243,7 +243,7 @@ def test_chunks_that_were_evicted_stayed_told_for_ever(
 
 
 def test_nothing_waits_for_a_hung_daemon(model: Path, shared_daemon: DaemonProcess) -> None:
-    bench = TierBench(model, ours(shared_daemon, salt="hung", timeout_ms=500))
+    bench = TierBench(model, ours(shared_daemon, salt="hung", timeout_ms=5000))
     filled(bench, 1)
     assert bench.store(keys(1), [0]).success
     os.kill(shared_daemon.pid, signal.SIGSTOP)

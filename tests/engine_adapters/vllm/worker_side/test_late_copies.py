@@ -1,7 +1,8 @@
 """Loads and saves of a device whose copies come late, in any order, and leave poison until then."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -32,6 +33,8 @@ from tests.support.waiting import wait_until
 
 __all__ = ["client"]
 LATE_S = 0.02
+STOPPED_S = 0.2
+"""For how long copies are not made after what should wait for them has begun."""
 
 
 @pytest.fixture
@@ -43,6 +46,17 @@ def spoilt(bench: Bench, place: int) -> bool:
     """Whether a block of the load is neither as it was nor as it should be."""
     blocks = [cache[BLOCK_IDS[place]] for cache in bench.cache.values()]
     return any(bool(block.any()) for block in blocks) and place not in bench.filled
+
+
+@contextmanager
+def going_on_later(stopped: ExitStack) -> Iterator[None]:
+    """Copies that were stopped are made only while the context is already waiting for them."""
+    later = threading.Timer(STOPPED_S, stopped.close)
+    later.start()
+    try:
+        yield
+    finally:
+        later.join()
 
 
 @pytest.mark.parametrize("overtaken", [False, True])
@@ -108,17 +122,18 @@ def test_chunks_are_told_when_they_lie_in_their_blocks(
 def test_no_copy_is_on_its_way_to_blocks_that_computing_owns(
     client: EngineClient, copies: DelayedCopies, is_cancelled: bool
 ) -> None:
-    copies.delay_s = 0.2
     bench = Bench(client, overtaken=True, copies=copies)
     bench.run_until_asked()
-    bench.bring(5, 4)
-    bench.run(lambda: spoilt(bench, 8))
-    if is_cancelled:
-        bench.job.cancel()
-    else:
-        bench.job.claim(5)
-    assert not any(spoilt(bench, place) for place in (8, 9))
-    copies.delay_s = LATE_S
+    with ExitStack() as stopped:
+        stopped.enter_context(copies.stopped())
+        bench.bring(5, 4)
+        bench.run(lambda: spoilt(bench, 8))
+        with going_on_later(stopped):
+            if is_cancelled:
+                bench.job.cancel()
+            else:
+                bench.job.claim(5)
+            assert not any(spoilt(bench, place) for place in (8, 9))
     bench.bring(*range(4))
     assert bench.run_to_end().lost_chunks == ()
     assert not any(spoilt(bench, place) for place in range(12))
@@ -141,14 +156,16 @@ def test_blocks_that_the_engine_may_still_use_are_not_written(
 
 
 def test_a_late_load_waits_for_its_copies(client: EngineClient, copies: DelayedCopies) -> None:
-    copies.delay_s = 0.1
     bench = Bench(client, overtaken=False, copies=copies)
     bench.run_until_asked()
-    bench.bring(0, 1, 2)
-    bench.run(lambda: spoilt(bench, 5))
-    bench.job._started_s -= 1000.0
-    assert bench.run_to_end().lost_chunks == (3,)
-    assert bench.filled == set(range(6))
+    with ExitStack() as stopped:
+        stopped.enter_context(copies.stopped())
+        bench.bring(0, 1, 2)
+        bench.run(lambda: spoilt(bench, 5))
+        bench.job._started_s -= 1000.0
+        with going_on_later(stopped):
+            assert bench.run_to_end().lost_chunks == (3,)
+            assert bench.filled == set(range(6))
     assert bench.job.end is not None
     assert bench.job.end.loaded_blocks == 6
 
