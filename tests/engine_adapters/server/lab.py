@@ -3,15 +3,17 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
+from engine_adapters.runner.engine.request import Completion
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.save.saver import StateSaver
@@ -29,6 +31,7 @@ TEXT = "the store keeps the states of a model, and the engine asks for them agai
 POSITIONS = 1024
 CHUNK_TOKENS = 8
 WAIT_S = 20.0
+HELD_STEP_S = 0.002
 
 USER = {"role": "user", "content": "what does the store keep?"}
 
@@ -64,6 +67,26 @@ class Served:
         while self.service.admission.count:
             assert time.monotonic() < deadline_s, "requests still hold something"
             await asyncio.sleep(0.005)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A request that runs alone stays at its first tokens, however long a test takes.
+
+        Requests come and go meanwhile, and while two of them run both go on.
+        """
+        engine = self.service.engine._engine
+        step = engine.step
+
+        def held_step() -> list[Completion]:
+            running = list(engine._running.values())
+            is_alone = len(running) == 1 and (not engine._waiting or engine._requests_max == 1)
+            if not is_alone or len(running[0].token_ids) == running[0].prompt_tokens:
+                return step()
+            time.sleep(HELD_STEP_S)
+            return []
+
+        with patch.object(engine, "step", held_step):
+            yield
 
     def check_engine(self) -> None:
         """The engine holds nothing of any request."""

@@ -139,13 +139,14 @@ async def test_a_cache_that_is_deleted_is_over_for_later_requests_only(lab: Serv
             "temperature": 0,
         }
         expected = await served.ask(CHATS, **asked)
-        running = await served.post(CHATS, messages=[USER], max_tokens=900, stream=True)
-        waiting = asyncio.create_task(served.ask(CHATS, **asked))
-        await until(lambda: len(served.service.engine._jobs) == 2)
-        assert (await served.client.delete(f"{CACHES}/{made['id']}")).status == 200
-        status, error = await served.refused(CHATS, **asked)
-        assert (status, error["code"]) == (404, "context_cache_not_found")
-        assert not waiting.done()
+        with served.held():
+            running = await served.post(CHATS, messages=[USER], max_tokens=900, stream=True)
+            waiting = asyncio.create_task(served.ask(CHATS, **asked))
+            await until(lambda: len(served.service.engine._jobs) == 2)
+            assert (await served.client.delete(f"{CACHES}/{made['id']}")).status == 200
+            status, error = await served.refused(CHATS, **asked)
+            assert (status, error["code"]) == (404, "context_cache_not_found")
+            assert not waiting.done()
         running.close()
         answer = await waiting
         assert answer["choices"] == expected["choices"]

@@ -61,10 +61,12 @@ async def test_each_namespace_has_its_own(lab: ServerLab) -> None:
 
 async def leave(served: Served) -> None:
     """A client that goes away while its turn is answered, until nothing of it runs."""
-    running = await served.post(CHATS, messages=[USER], **{**SAID, "max_tokens": 900}, stream=True)
-    await running.content.readany()
-    running.close()
-    await served.idle()
+    said = {**SAID, "max_tokens": 900}
+    with served.held():
+        running = await served.post(CHATS, messages=[USER], **said, stream=True)
+        await running.content.readany()
+        running.close()
+        await served.idle()
 
 
 async def test_a_turn_that_nobody_waits_for_did_not_happen(lab: ServerLab) -> None:
@@ -125,14 +127,14 @@ async def test_what_no_conversation_is_named_is_not_deleted(lab: ServerLab, endi
 
 async def test_a_conversation_is_not_deleted_within_a_turn(lab: ServerLab) -> None:
     async with lab.serve() as served:
-        running = await served.post(
-            CHATS, messages=[USER], **{**SAID, "max_tokens": 900}, stream=True
-        )
-        async with await delete(served, "talk") as response:
-            error = (await response.json())["error"]
-            assert (response.status, error["code"]) == (409, "conversation_busy")
-        running.close()
-        await served.idle()
+        said = {**SAID, "max_tokens": 900}
+        with served.held():
+            running = await served.post(CHATS, messages=[USER], **said, stream=True)
+            async with await delete(served, "talk") as response:
+                error = (await response.json())["error"]
+                assert (response.status, error["code"]) == (409, "conversation_busy")
+            running.close()
+            await served.idle()
         assert (await delete(served, "talk")).status == 404
 
 

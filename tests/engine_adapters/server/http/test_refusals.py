@@ -111,29 +111,31 @@ async def test_a_large_body_is_413(lab: ServerLab) -> None:
 
 async def test_a_full_line_is_429(lab: ServerLab) -> None:
     async with lab.serve(limits=Limits(waiting_max=1), running_max=1) as served:
-        running = [
-            await served.post(COMPLETIONS, prompt=TEXT, max_tokens=900, stream=True)
-            for _ in range(2)
-        ]
-        for path, asked in ((COMPLETIONS, {"prompt": TEXT}), (CACHES, {"text": TEXT})):
-            response = await served.post(path, **asked)
-            assert response.status == 429
-            assert int(response.headers["Retry-After"]) >= 1
-            assert (await response.json())["error"]["code"] == "rate_limit_exceeded"
-        for one in running:
-            one.close()
-        await served.idle()
+        with served.held():
+            running = [
+                await served.post(COMPLETIONS, prompt=TEXT, max_tokens=900, stream=True)
+                for _ in range(2)
+            ]
+            for path, asked in ((COMPLETIONS, {"prompt": TEXT}), (CACHES, {"text": TEXT})):
+                response = await served.post(path, **asked)
+                assert response.status == 429
+                assert int(response.headers["Retry-After"]) >= 1
+                assert (await response.json())["error"]["code"] == "rate_limit_exceeded"
+            for one in running:
+                one.close()
+            await served.idle()
         await served.ask(COMPLETIONS, prompt=TEXT, max_tokens=1)
 
 
 async def test_a_conversation_has_one_turn_at_a_time(lab: ServerLab) -> None:
     async with lab.serve() as served:
         asked: dict[str, Any] = {"messages": [USER], "conversation": "talk", "max_tokens": 900}
-        running = await served.post(CHATS, stream=True, **asked)
-        status, error = await served.refused(CHATS, **asked)
-        assert (status, error["code"]) == (409, "conversation_busy")
-        running.close()
-        await served.idle()
+        with served.held():
+            running = await served.post(CHATS, stream=True, **asked)
+            status, error = await served.refused(CHATS, **asked)
+            assert (status, error["code"]) == (409, "conversation_busy")
+            running.close()
+            await served.idle()
         await served.ask(CHATS, **{**asked, "max_tokens": 1})
 
 
