@@ -3,8 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from engine_adapters.server.protocol.limits import Limits
 from engine_adapters.server.running.namespace import Namespace
 from kvstored_client.testing import MemoryClient, MemoryStore
 from tests.engine_adapters.runner.memory import check_released, make_store
+from tests.support.waiting import PATIENCE_S
 
 TEXT = "the store keeps the states of a model, and the engine asks for them again and again "
 POSITIONS = 1024
@@ -68,11 +69,12 @@ class Served:
             assert time.monotonic() < deadline_s, "requests still hold something"
             await asyncio.sleep(0.005)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
         """A request that runs alone stays at its first tokens, however long a test takes.
 
-        Requests come and go meanwhile, and while two of them run both go on.
+        Requests come and go meanwhile, and while two of them run both go on. What waits for the end
+        of one that is held raises TimeoutError in the end.
         """
         engine = self.service.engine._engine
         step = engine.step
@@ -86,7 +88,8 @@ class Served:
             return []
 
         with patch.object(engine, "step", held_step):
-            yield
+            async with asyncio.timeout(PATIENCE_S):
+                yield
 
     def check_engine(self) -> None:
         """The engine holds nothing of any request."""

@@ -139,7 +139,7 @@ async def test_a_cache_that_is_deleted_is_over_for_later_requests_only(lab: Serv
             "temperature": 0,
         }
         expected = await served.ask(CHATS, **asked)
-        with served.held():
+        async with served.held():
             running = await served.post(CHATS, messages=[USER], max_tokens=900, stream=True)
             waiting = asyncio.create_task(served.ask(CHATS, **asked))
             await until(lambda: len(served.service.engine._jobs) == 2)

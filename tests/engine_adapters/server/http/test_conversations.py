@@ -62,7 +62,7 @@ async def test_each_namespace_has_its_own(lab: ServerLab) -> None:
 async def leave(served: Served) -> None:
     """A client that goes away while its turn is answered, until nothing of it runs."""
     said = {**SAID, "max_tokens": 900}
-    with served.held():
+    async with served.held():
         running = await served.post(CHATS, messages=[USER], **said, stream=True)
         await running.content.readany()
         running.close()
@@ -128,7 +128,7 @@ async def test_what_no_conversation_is_named_is_not_deleted(lab: ServerLab, endi
 async def test_a_conversation_is_not_deleted_within_a_turn(lab: ServerLab) -> None:
     async with lab.serve() as served:
         said = {**SAID, "max_tokens": 900}
-        with served.held():
+        async with served.held():
             running = await served.post(CHATS, messages=[USER], **said, stream=True)
             async with await delete(served, "talk") as response:
                 error = (await response.json())["error"]

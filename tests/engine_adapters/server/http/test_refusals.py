@@ -111,7 +111,7 @@ async def test_a_large_body_is_413(lab: ServerLab) -> None:
 
 async def test_a_full_line_is_429(lab: ServerLab) -> None:
     async with lab.serve(limits=Limits(waiting_max=1), running_max=1) as served:
-        with served.held():
+        async with served.held():
             running = [
                 await served.post(COMPLETIONS, prompt=TEXT, max_tokens=900, stream=True)
                 for _ in range(2)
@@ -130,7 +130,7 @@ async def test_a_full_line_is_429(lab: ServerLab) -> None:
 async def test_a_conversation_has_one_turn_at_a_time(lab: ServerLab) -> None:
     async with lab.serve() as served:
         asked: dict[str, Any] = {"messages": [USER], "conversation": "talk", "max_tokens": 900}
-        with served.held():
+        async with served.held():
             running = await served.post(CHATS, stream=True, **asked)
             status, error = await served.refused(CHATS, **asked)
             assert (status, error["code"]) == (409, "conversation_busy")

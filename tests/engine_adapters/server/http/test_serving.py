@@ -59,7 +59,7 @@ async def test_what_runs_ends_before_the_server_does(lab: ServerLab) -> None:
 
 async def test_what_does_not_end_in_time_hears_of_it(lab: ServerLab) -> None:
     async with lab.serve() as served:
-        with served.held():
+        async with served.held():
             running = await begin(served, max_tokens=900)
             await drain(served.service, 0.01)
             await asyncio.get_running_loop().run_in_executor(None, served.service.engine.stop)
