@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_adapters.breaker import Breaker
 from engine_adapters.transformers import stored_prefix
 from examples import transformers_prefix
 from tests.support.daemon import DaemonProcess
@@ -33,8 +34,7 @@ RESTORED = re.compile(r"(\d+) tokens restored")
 @pytest.fixture(autouse=True)
 def _no_call_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first call sets an arena up: on a busy machine that may take what a breaker admits."""
-    patient = partial(stored_prefix.Breaker, clock=lambda: 0.0)
-    monkeypatch.setattr(stored_prefix, "Breaker", patient)
+    monkeypatch.setattr(stored_prefix, "Breaker", partial(Breaker, clock=lambda: 0.0))
 
 
 def restored(output: str) -> list[int]:

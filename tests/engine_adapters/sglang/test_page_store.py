@@ -1,13 +1,14 @@
 """Pages go to the store and come back, over a store in memory."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from engine_adapters.sglang.page_store import PageStore
-from kvstored_client import Reason
+from kvstored_client import Client, Reason
 from kvstored_client.testing import CallName, MemoryClient, MemoryStore
 from tests.engine_adapters.breakers import alarmed, calm
 from tests.engine_adapters.sglang.formats import FRAGMENTS, make_format
@@ -50,7 +51,7 @@ def pages(store: MemoryStore) -> PageStore:
     return pages_of(MemoryClient(store, arena_bytes=MIB))
 
 
-def pages_of(client: MemoryClient, **changes: str) -> PageStore:
+def pages_of(client: Client, **changes: Any) -> PageStore:
     return PageStore(client=client, format=make_format(**changes), breaker=calm())
 
 
