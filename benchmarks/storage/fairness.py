@@ -22,6 +22,7 @@ from benchmarks.storage.bench import Bench, Part
 from benchmarks.storage.rates import highest, ratio
 from benchmarks.workload import MIB
 from kvstored_client import Client, LayerState, StateKind, StateLayout
+from kvstored_protos.v1 import admin_pb2
 
 KINDS = ("match", "pin", "put", "read")
 """The large calls; ``benchmarks.storage.greedy`` makes them."""
@@ -97,8 +98,9 @@ def fairness(bench: Bench, *, prefix: str, client_count: int) -> tuple[Series, .
             )
             for name in ("fairness", "fairness beside")
         )
-        client = stack.enter_context(
-            Client(daemon.options.socket, arena_bytes=ARENA_BYTES, strict=True)
+        client, other_client = (
+            stack.enter_context(Client(each.options.socket, arena_bytes=ARENA_BYTES, strict=True))
+            for each in (daemon, other)
         )
         keys = client.prefix_keys(_LAYOUT, list(_TOKENS))
 
@@ -121,28 +123,41 @@ def fairness(bench: Bench, *, prefix: str, client_count: int) -> tuple[Series, .
             [stack.enter_context(GreedyProcess(each)) for _ in range(client_count)]
             for each in (daemon, other)
         )
+
+        def quiet() -> None:
+            for each in (client, other_client):
+                _wait_for_reads(each)
+
         groups = [
             [
-                Alternative(run=partial(beside, f"{greedy}_{kind}", with_us, kind)),
-                Alternative(run=partial(beside, f"{peer}_{kind}", with_other, kind)),
+                Alternative(run=partial(beside, f"{greedy}_{kind}", with_us, kind), prepare=quiet),
+                Alternative(run=partial(beside, f"{peer}_{kind}", with_other, kind), prepare=quiet),
             ]
             for kind in KINDS
         ]
-        alone = [Alternative(run=lambda: measure(f"{prefix}small_call_alone"))]
+        alone = [Alternative(run=lambda: measure(f"{prefix}small_call_alone"), prepare=quiet)]
         times = bench.run(f"{prefix}fairness", [alone, *groups], rounds=bench.scale.slow_rounds)
         if "read" in KINDS:
             _check_reads(client)
     return results(times, greedy=greedy, peer=peer)
 
 
-def _check_reads(client: Client) -> None:
-    """Raises BenchmarkError where the large reads found nothing: they would show nothing."""
+def _wait_for_reads(client: Client) -> admin_pb2.StatsReply:
+    """Until the large reads are over, which are answered before: others would pay for them.
+
+    What a read has moved counts at its end.
+    """
     deadline_s = time.monotonic() + READS_END_S
     while (stats := client.admin.stats()).reads_in_flight_count:
-        # What a read has moved counts at its end.
         if time.monotonic() > deadline_s:
             raise BenchmarkError("the large reads do not end")
         time.sleep(SETTLE_S)
+    return stats
+
+
+def _check_reads(client: Client) -> None:
+    """Raises BenchmarkError where the large reads found nothing: they would show nothing."""
+    stats = _wait_for_reads(client)
     if not stats.counters.get("dram_hit_chunks") and not stats.counters.get("nvme_hit_chunks"):
         raise BenchmarkError("the large reads found no chunk, so that they show nothing")
 
