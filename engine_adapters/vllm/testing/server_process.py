@@ -2,9 +2,7 @@
 
 import json
 import os
-import secrets
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -22,31 +20,16 @@ from engine_adapters.vllm.testing.child_environment import (
 )
 from engine_adapters.vllm.testing.engine_arguments import BLOCK_TOKENS
 from engine_adapters.vllm.testing.errors import EngineError
+from engine_adapters.vllm.testing.ports import free_port
 
 START_S = 300.0
 STOP_S = 60.0
 REQUEST_S = 300.0
 POLL_S = 0.25
-PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-FIRST_PORT, PORT_TRIES = 15_000, 100
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 """Turns one after the other: the tiny models know no roles."""
 SERVER_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
 _LOG_SHOWN = 4000
-
-
-def free_port() -> int:
-    """A port that was free a moment ago.
-
-    Below those that the system gives to connections: one of these may be taken until the server
-    listens, which takes it long.
-    """
-    first, last = FIRST_PORT, int(PORT_RANGE.read_text().split()[0])
-    for _ in range(PORT_TRIES):
-        port = first + secrets.randbelow(last - first)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise EngineError(f"no port is free from {first} to {last}")
 
 
 class ServerProcess:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.ports import free_port
+from engine_adapters.vllm.testing.ports import free_port
 from tests.support.waiting import wait_until
 
 MODEL = "m"

@@ -11,6 +11,7 @@ import pytest
 
 from engine_adapters.vllm.testing.engine_arguments import transfer_config
 from engine_adapters.vllm.testing.engine_process import EngineProcess
+from engine_adapters.vllm.testing.ports import free_port
 from kvstored_client import (
     Ack,
     Client,
@@ -23,7 +24,6 @@ from kvstored_client import (
 from tests.engine_adapters.vllm.dynamo_indexer import HAS_DYNAMO, DynamoIndexer
 from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
-from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")

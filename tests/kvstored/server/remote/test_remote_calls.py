@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from engine_adapters.vllm.testing.ports import free_port
 from kvstored.server.access import AccessRules, Tenant
 from kvstored.server.listen import ListenError
 from kvstored.server.remote.certificates import CertificateFiles, RenewedCertificates
@@ -29,7 +30,6 @@ from kvstored_protos.v1 import (
 from tests.kvstored.server.caller import KEYS, LAYOUT, calling
 from tests.kvstored.server.served import NOT_ADMIN, Served
 from tests.support.certificates import Authority, Pair, needs_openssl
-from tests.support.ports import free_port
 
 pytestmark = needs_openssl
 ROUTER, GUEST = "router.example", "guest.example"
