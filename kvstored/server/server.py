@@ -75,6 +75,7 @@ class Server:
             options.limits,
             unpin=store.unpin,
             cancel=store.read_path.cancel,
+            give_up=store.read_path.give_up,
             end=self._end_session,
         )
 

@@ -32,7 +32,7 @@ LOGGER = logging.getLogger(__name__)
 TOKEN_BYTES = 32
 CLOSE_POLL_S = 0.005
 TICK_S = 0.1
-"""How late a lease may end."""
+"""How late a lease may end, and a read whose device answers nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class SessionUsage:
 class SessionTable:
     """Belongs to the event loop.
 
-    ``unpin`` returns chunks of ended leases, ``cancel`` gives up a read, ``end`` hears,
-    on a thread of its own, which session's calls are all over.
+    ``unpin`` returns chunks of ended leases, ``cancel`` gives up a read, ``give_up`` what of
+    one is late, ``end`` hears, on a thread of its own, which session's calls are all over.
     """
 
     def __init__(
@@ -72,12 +72,14 @@ class SessionTable:
         *,
         unpin: Callable[[Iterable[ChunkId]], None],
         cancel: Callable[[ReadStream], None],
+        give_up: Callable[[ReadStream], None],
         end: Callable[[int], None],
     ) -> None:
         self._limits = limits
         self._end = end
         self._unpin = unpin
         self._cancel = cancel
+        self._give_up = give_up
         self._by_token: dict[str, Session] = {}
         self._next_id = 1
         self._places = Places(
@@ -238,10 +240,12 @@ class SessionTable:
             await self.tick(time.monotonic())
 
     async def tick(self, now: float) -> None:
-        """Ends the leases that are due at ``now`` and forgets finished reads."""
+        """Ends the leases that are due at ``now``, and what reads have waited for too long."""
         for session in tuple(self._by_token.values()):
-            session.arena_use.forget_finished_reads()
             await self.give_back(session.leases.expire(now))
+            for stream in session.arena_use.reads_to_give_up():
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._unpinning, self._give_up, stream)
 
     async def give_back(self, leases: Iterable[Lease]) -> None:
         """Returns the pins of leases that have ended: all of them, also when it is cancelled."""

@@ -90,6 +90,13 @@ class ArenaUse:
                 stream: count for stream, count in self._reads.items() if not stream.wait(0)
             }
 
+    def reads_to_give_up(self) -> list[ReadStream]:
+        """Reads in flight whose deadline is over, or which their client has cancelled."""
+        self.forget_finished_reads()
+        with self._lock:
+            reads = tuple(self._reads)
+        return [stream for stream in reads if stream.is_given_up()]
+
     def close(self) -> None:
         """Refuses new transfers, and cancels the reads in flight."""
         with self._lock:

@@ -1,5 +1,6 @@
 """What was read from the devices: verified against its header, then brought into the arena."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -8,10 +9,13 @@ from kvstored.format.checksum import checksum
 from kvstored.format.errors import FormatError
 from kvstored.format.extent_header import ExtentHeader
 from kvstored.store.read.chunk_source import StoredChunk, is_header_of
-from kvstored.store.read.fragments import Fragments, fragments_checksum, scatter
+from kvstored.store.read.fragments import fragments_checksum, scatter
+from kvstored.store.read.placement import Fragments
 from kvstored.store.read.plan import LayerRun
 from kvstored.store.read.read_task import ReadTask
 from kvstored_contract.board import SliceState
+
+LOGGER = logging.getLogger(__name__)
 
 
 class Landing(NamedTuple):
@@ -63,7 +67,7 @@ class Landings:
             self._accept_header(landing.run, header_page)
         elif self._must_wait(landing):
             return
-        yield from self._concluded(landing, self._verify(landing))
+        yield from self._concluded(landing, self._state_of(landing))
 
     def failed(self, landing: Landing) -> Iterator[Settled]:
         """Takes over a run that could not be read; yields it, and the runs that waited for it."""
@@ -90,7 +94,7 @@ class Landings:
                 waiting = self._waiting.pop(chunk, [])
         yield landing.run, state
         for late in waiting:
-            yield from self._concluded(late, self._verify(late))
+            yield from self._concluded(late, self._state_of(late))
 
     def _accept_header(self, run: LayerRun, page: bytes) -> None:
         """Keeps the header if it is the one that the index vouches for."""
@@ -104,6 +108,14 @@ class Landings:
                 self._headers[run.chunk] = header
         else:
             self._mark_damaged(run.chunk, source)
+
+    def _state_of(self, landing: Landing) -> SliceState:
+        """What becomes of a run; one that cannot be looked at is missing, and keeps no memory."""
+        try:
+            return self._verify(landing)
+        except Exception:
+            LOGGER.exception("what a device has read cannot be verified and is a miss")
+            return SliceState.MISSING
 
     def _verify(self, landing: Landing) -> SliceState:
         """Compares every slice with the header; those that are not in the arena go there."""

@@ -43,10 +43,21 @@ class Lane:
         self._lock = threading.Lock()
 
     def add(self, stream: ReadStream) -> None:
-        """Adds a stream that has runs on this lane."""
+        """Adds a stream, unless its runs on this lane were given up meanwhile."""
         with self._lock:
-            self._streams.append(stream)
+            if stream.queues.has_runs(self._index):
+                self._streams.append(stream)
         self.pump()
+
+    def give_up(self, stream: ReadStream) -> None:
+        """Settles what a stream need not read any more, also while every slot is taken.
+
+        A stream without runs leaves the lane: nothing here keeps its arena.
+        """
+        with self._lock:
+            stream.give_up(self._index)
+            if stream in self._streams and not stream.queues.has_runs(self._index):
+                self._streams.remove(stream)
 
     def done(self, transfer: Transfer) -> None:
         """Takes back the slot of a finished transfer."""

@@ -2,15 +2,49 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from kvstored.store.read.fragments import Fragments
 from kvstored_contract.limits import ALIGNMENT_BYTES, FRAGMENT_BYTES_MIN
 
 
 class PlacementError(ValueError):
     """A placement that does not fit; the message names the number at fault."""
+
+
+class Fragments(NamedTuple):
+    """Where one slice lies in the arena: as a whole at ``start``, or cut into equal fragments.
+
+    With ``blocks``, which are int64, fragment p lies at ``start + blocks[p]``.
+    """
+
+    start: int
+    byte_count: int
+    blocks: npt.NDArray[np.int64] | None = None
+
+    @property
+    def fragment_count(self) -> int:
+        """How many fragments there are."""
+        return 1 if self.blocks is None else len(self.blocks)
+
+    @property
+    def width_bytes(self) -> int:
+        """The length of each fragment."""
+        return self.byte_count // self.fragment_count
+
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """The arena offset of each fragment, in order."""
+        blocks = np.zeros(1, np.int64) if self.blocks is None else self.blocks
+        return blocks + self.start
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """(arena offset, bytes) of each fragment, in order; none for a slice without bytes."""
+        if not self.byte_count:
+            return []
+        return [(start, self.width_bytes) for start in self.starts.tolist()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,31 +62,41 @@ class Placement:
     def fragments(
         self, *, chunk: int, first_layer: int, slice_bytes: Sequence[int], chunk_count: int
     ) -> tuple[Fragments, ...]:
-        """The fragments of each slice of neighbouring layers of one chunk.
+        """Where each slice of neighbouring layers of one chunk lies.
 
         ``slice_bytes`` has one entry for each of these layers.
         """
         start = self.base + first_layer * self.layer_stride
-        found: list[Fragments] = []
-        if not self.block_offsets:
+        blocks = self._blocks(chunk, self.fragments_per_slice(chunk_count))
+        if blocks is None:
             start += chunk * self.chunk_stride
-            for size in slice_bytes:
-                found.append(((start, size),) if size else ())
-                start += self.layer_stride
-            return tuple(found)
-        count = self.fragments_per_slice(chunk_count)
-        blocks = self.block_offsets[chunk * count : (chunk + 1) * count]
-        for size in slice_bytes:
-            fragment_bytes = size // count
-            found.append(
-                tuple([(start + block, fragment_bytes) for block in blocks]) if size else ()
-            )
-            start += self.layer_stride
-        return tuple(found)
+        elif len(blocks) == 1:
+            start, blocks = start + int(blocks[0]), None
+        return tuple(
+            Fragments(start + layer * self.layer_stride, size, blocks if size else None)
+            for layer, size in enumerate(slice_bytes)
+        )
+
+    def _blocks(self, chunk: int, count: int) -> npt.NDArray[np.int64] | None:
+        """The block offsets of a chunk, which has ``count``; None where there are only strides."""
+        if not self.block_offsets:
+            return None
+        blocks = np.asarray(self.block_offsets[chunk * count : (chunk + 1) * count], np.uint64)
+        # ``check`` has seen that they lie inside an arena.
+        return blocks.astype(np.int64)
 
     def fragments_per_slice(self, chunk_count: int) -> int:
         """Into how many equal fragments each slice of a request of so many chunks is cut."""
         return len(self.block_offsets) // chunk_count or 1
+
+    def is_slice_aligned(self, *, layer: int, byte_count: int, chunk_count: int) -> bool:
+        """Whether a layer's slice is made of whole pages, in all fragments of every chunk."""
+        fragment_bytes = byte_count // self.fragments_per_slice(chunk_count)
+        offsets: npt.ArrayLike = self.block_offsets
+        if not self.block_offsets:
+            offsets = np.arange(chunk_count, dtype=np.uint64) * np.uint64(self.chunk_stride)
+        starts = np.asarray(offsets, np.uint64) + np.uint64(self.base + layer * self.layer_stride)
+        return not (fragment_bytes % ALIGNMENT_BYTES or (starts % ALIGNMENT_BYTES).any())
 
     def is_aligned(self, *, chunk_count: int, layer_count: int) -> bool:
         """Whether every slice of a request begins, in all of its fragments, on a page."""

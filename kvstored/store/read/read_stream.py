@@ -55,6 +55,15 @@ class ReadStream:
             self._settle(run, state)
         return taken.run
 
+    def is_given_up(self) -> bool:
+        """Whether its client has cancelled it, or its deadline is over."""
+        return self.queues.is_given_up()
+
+    def give_up(self, lane: int) -> None:
+        """Settles what ``lane`` need not read any more, and issues nothing."""
+        for run, state in self.queues.give_up(lane):
+            self._settle(run, state)
+
     def landed(self, landing: Landing, header_page: bytes) -> None:
         """Takes over a run that a device has read; see ``Landings.landed``."""
         self.progress.transferred(landing.run)
@@ -66,10 +75,11 @@ class ReadStream:
         for run, state in self._landings.failed(landing):
             self._settle(run, state)
 
-    def copied(self, run: LayerRun) -> None:
-        """Takes over a run that was copied from DRAM, where no header is needed."""
-        self.progress.copied(run)
-        self._settle(run, SliceState.RESIDENT)
+    def copied(self, run: LayerRun, *, is_sound: bool = True) -> None:
+        """Takes over a run that was copied from DRAM, or could not be: there are no headers."""
+        if is_sound:
+            self.progress.copied(run)
+        self._settle(run, SliceState.RESIDENT if is_sound else SliceState.MISSING)
 
     def _settle(self, run: LayerRun, state: SliceState) -> None:
         if self.progress.settle(run, state):

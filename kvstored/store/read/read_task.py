@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvstored.store.read.chunk_source import ChunkSource, FramedChunk, StoredChunk
-from kvstored.store.read.fragments import Fragments
-from kvstored.store.read.placement import Placement
+from kvstored.store.read.placement import Fragments, Placement
 from kvstored.store.read.plan import LayerRun
 from kvstored_contract.board import Board
 from kvstored_contract.limits import ALIGNMENT_BYTES

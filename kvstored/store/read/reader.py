@@ -1,10 +1,11 @@
 """Executes read plans: devices through the I/O engine, the DRAM tier by copies."""
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 
 from kvstored.format.geometry import HEADER_BYTES
 from kvstored.io.device import DeviceError
@@ -18,6 +19,7 @@ from kvstored.store.read.plan import Order, PlanLimits, plan_runs
 from kvstored.store.read.read_stream import ReadStream
 from kvstored.store.read.read_task import ReadTask
 
+LOGGER = logging.getLogger(__name__)
 INLINE_COPY_BYTES_MAX = 2 * 1024 * 1024
 """A read of no more bytes from DRAM is over when it has started, a fifth of a millisecond later."""
 
@@ -110,8 +112,16 @@ class Reader:
     def cancel(self, stream: ReadStream) -> None:
         """Gives up what is not in flight."""
         stream.queues.cancel()
+        self.give_up(stream)
+
+    def give_up(self, stream: ReadStream) -> None:
+        """Settles what is late, overtaken or cancelled, and is not in flight.
+
+        Lanes look at this before each issue. A device that answers none of its transfers
+        lets them issue nothing, so somebody must call this from time to time.
+        """
         for lane in stream.queues.lanes:
-            self._lanes[lane].pump()
+            self._lanes[lane].give_up(stream)
 
     def close(self) -> None:
         """Ends the copy threads; every read must be over."""
@@ -126,6 +136,16 @@ class Reader:
         return None if source is None else self._dram_lane
 
     def _issue_read(self, lane: int, transfer: Transfer) -> None:
+        """Begins a transfer; one that cannot begin gives its slot back, and its run is missing."""
+        try:
+            self._engine.submit(self._request(lane, transfer))
+        except Exception:
+            LOGGER.exception("a read from device %d cannot begin; its chunk is a miss", lane)
+            run = transfer.run
+            release = partial(self._transferred, lane, transfer, is_pumped=True)
+            transfer.stream.failed(Landing(run=run, fragments=(), payload=None, release=release))
+
+    def _request(self, lane: int, transfer: Transfer) -> IoRequest:
         stream, run, slot = transfer.stream, transfer.run, transfer.slot
         task = stream.task
         payload_bytes = run.byte_count - (HEADER_BYTES if run.with_header else 0)
@@ -133,8 +153,7 @@ class Reader:
         payload: memoryview | None = None
         if payload_bytes > len(slot.bounce) or task.takes_transfers(run):
             arena = task.target.arena
-            joined = coalesce(chain.from_iterable(fragments))
-            buffers = [arena[offset : offset + size] for offset, size in joined]
+            buffers = [arena[offset : offset + size] for offset, size in coalesce(fragments)]
         else:
             payload = slot.bounce[:payload_bytes]
             buffers = [payload] if payload_bytes else []
@@ -144,7 +163,7 @@ class Reader:
             run=run,
             fragments=fragments,
             payload=payload,
-            release=lambda: self._transferred(lane, transfer),
+            release=partial(self._transferred, lane, transfer),
         )
 
         def done(error: DeviceError | None) -> None:
@@ -154,14 +173,12 @@ class Reader:
                 stream.failed(landing)
                 self._on_device_error(lane, error)
 
-        self._engine.submit(
-            IoRequest(
-                device_index=lane,
-                operation=Operation.READ,
-                buffers=tuple(buffers),
-                offset=task.stored(run).record.extent.offset + run.start,
-                done=done,
-            )
+        return IoRequest(
+            device_index=lane,
+            operation=Operation.READ,
+            buffers=tuple(buffers),
+            offset=task.stored(run).record.extent.offset + run.start,
+            done=done,
         )
 
     def _issue_copy(self, _lane: int, transfer: Transfer) -> None:
@@ -178,13 +195,21 @@ class Reader:
             del transfer
 
     def _copy(self, transfer: Transfer, *, is_pumped: bool = False) -> None:
-        """Copies a run from its frame to the arena; see ``_transferred``."""
+        """Copies a run from its frame to the arena; see ``_transferred``.
+
+        One that cannot be copied is missing: the thread and the slot serve others.
+        """
         stream, run = transfer.stream, transfer.run
         task, source = stream.task, stream.task.framed(run)
-        starts = source.geometry.slice_offsets[run.first_layer : run.end_layer]
-        scatter(source.frame, task.target.arena, zip(starts, task.fragments(run), strict=True))
+        is_copied = False
+        try:
+            starts = source.geometry.slice_offsets[run.first_layer : run.end_layer]
+            scatter(source.frame, task.target.arena, zip(starts, task.fragments(run), strict=True))
+            is_copied = True
+        except Exception:
+            LOGGER.exception("a chunk cannot be copied from DRAM and is a miss")
         self._transferred(self._dram_lane, transfer, is_pumped=is_pumped)
-        stream.copied(run)
+        stream.copied(run, is_sound=is_copied)
 
     def _transferred(self, lane: int, transfer: Transfer, *, is_pumped: bool = False) -> None:
         """Gives back what a transfer used, and issues what may go on now.

@@ -53,19 +53,23 @@ class RunQueues:
         with self._lock:
             self._cancelled = True
 
+    def is_given_up(self) -> bool:
+        """Whether nothing more is to be issued: the client has cancelled it, or it is late."""
+        return bool(self._words[BoardWord.CANCEL]) or time.monotonic() > self._deadline
+
+    def give_up(self, lane: int) -> list[tuple[LayerRun, SliceState]]:
+        """Takes away, and returns, what ``lane`` need not read any more."""
+        with self._lock:
+            return self._given_up(self._queues[lane])
+
     def take(self, lane: int) -> Taken:
         """The next run to issue on ``lane``; none while there is none or the window is full.
 
         The engine's pointer is looked at here, immediately before the issue.
         """
-        given_up: list[tuple[LayerRun, SliceState]] = []
         with self._lock:
             queue = self._queues[lane]
-            while queue:
-                verdict = self._verdict(queue[0])
-                if verdict is None:
-                    break
-                given_up.append((queue.popleft(), verdict))
+            given_up = self._given_up(queue)
             run = queue.popleft() if queue and self._has_room(lane, queue[0]) else None
         return Taken(run, given_up)
 
@@ -80,6 +84,12 @@ class RunQueues:
         """
         with self._lock:
             return self._window.release(lane, run.byte_count)
+
+    def _given_up(self, queue: deque[LayerRun]) -> list[tuple[LayerRun, SliceState]]:
+        given_up: list[tuple[LayerRun, SliceState]] = []
+        while queue and (verdict := self._verdict(queue[0])) is not None:
+            given_up.append((queue.popleft(), verdict))
+        return given_up
 
     def _has_room(self, lane: int, run: LayerRun) -> bool:
         lane_count = sum(map(bool, self._queues.values()))

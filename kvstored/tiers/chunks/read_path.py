@@ -12,7 +12,6 @@ from kvstored.store.read.chunk_source import (
     StoredChunk,
     stored_geometries,
 )
-from kvstored.store.read.fragments import is_aligned
 from kvstored.store.read.placement import PlacementError
 from kvstored.store.read.read_stream import ReadStream
 from kvstored.store.read.read_task import ReadTarget, ReadTask, StreamOptions
@@ -216,6 +215,10 @@ class ReadPath:
         """Gives up what is not in flight."""
         self._reader.cancel(stream)
 
+    def give_up(self, stream: ReadStream) -> None:
+        """Gives up what is late and not in flight; see ``Reader.give_up``."""
+        self._reader.give_up(stream)
+
     def _check_bounce(self, request: ReadRequest) -> None:
         placement, chunk_count = request.placement, len(request.keys)
         large = [
@@ -223,18 +226,11 @@ class ReadPath:
             for layer in range(request.first_layer, request.first_layer + request.layer_count)
             if request.layout.slice_bytes(layer) > self._bounce_bytes
         ]
-        if not large:
-            return
-        offsets = placement.block_offsets or [
-            chunk * placement.chunk_stride for chunk in range(chunk_count)
-        ]
-        # A few remainders instead of the fragments of every layer, which may be millions.
-        remainders = {offset % ALIGNMENT_BYTES for offset in offsets}
         for layer in large:
             slice_bytes = request.layout.slice_bytes(layer)
-            start = placement.base + (layer - request.first_layer) * placement.layer_stride
-            fragment_bytes = slice_bytes // placement.fragments_per_slice(chunk_count)
-            if not is_aligned((start + remainder, fragment_bytes) for remainder in remainders):
+            if not placement.is_slice_aligned(
+                layer=layer - request.first_layer, byte_count=slice_bytes, chunk_count=chunk_count
+            ):
                 raise PlacementError(
                     f"layer {layer} has slices of {slice_bytes} bytes, which need arena offsets "
                     f"and lengths that are multiples of 4096; only slices up to "

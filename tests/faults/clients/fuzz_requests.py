@@ -164,8 +164,9 @@ def fuzz_read(data: bytes) -> None:
 def check_inside(fragments_of_slices: tuple[Any, ...], sizes: list[int]) -> None:
     """Every fragment lies inside the arena, and the fragments of a slice make up all of it."""
     for fragments, size in zip(fragments_of_slices, sizes, strict=True):
-        assert sum(byte_count for _, byte_count in fragments) == size
-        assert all(0 <= offset <= offset + count <= ARENA_BYTES for offset, count in fragments)
+        pairs = fragments.pairs()
+        assert sum(byte_count for _, byte_count in pairs) == size
+        assert all(0 <= offset <= offset + count <= ARENA_BYTES for offset, count in pairs)
 
 
 def fuzz_layout(data: bytes) -> None:

@@ -17,11 +17,12 @@ import pytest
 
 from kvstored.server.access import Grant
 from kvstored.server.errors import RefusedError
-from kvstored.server.session_table import SessionLimits, SessionTable
+from kvstored.server.session_table import SessionLimits
 from kvstored_client import Client, SessionRefusedError
 from kvstored_contract.limits import HUGE_PAGE_BYTES
 from kvstored_contract.reasons import Reason
 from tests.faults.clients.witness import LAYOUT, Witness
+from tests.kvstored.server.session_tables import session_table
 from tests.support.daemon import MIB, DaemonProcess
 from tests.support.descriptors import open_descriptors
 from tests.support.sharing import HUGE_PAGES
@@ -164,7 +165,7 @@ def test_a_control_group_limit(tmp_path: Path, limited_group: Path) -> None:
 async def test_a_system_without_threads_refuses_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug: the client was cut off without a word, and the eventfd of its session stayed open."""
     limits = SessionLimits(arena_bytes_max=MIB, arenas_bytes_max=MIB, sessions_max=1)
-    table = SessionTable(limits, unpin=lambda _: None, cancel=lambda _: None, end=lambda _: None)
+    table = session_table(limits)
     grant = Grant(namespace="n", admin=False, huge_pages=False)
     others = set(threading.enumerate())
 

@@ -43,6 +43,10 @@ class FakeStream:
         self.request = request
         self.task = self
         self.finished = threading.Event()
+        self.is_late = False
+
+    def is_given_up(self) -> bool:
+        return self.is_late
 
     def finish(self) -> None:
         if self.request is not None:
@@ -247,6 +251,9 @@ class FakeStore:
 
     def cancel(self, stream: ReadStream) -> None:
         cast("FakeStream", stream).finish()
+
+    def give_up(self, stream: ReadStream) -> None:
+        self.cancel(stream)
 
     def _look(self) -> None:
         self.looks_begun += 1

@@ -21,6 +21,7 @@ from kvstored.server.waits import SLICE_ITEMS
 from kvstored.store.read.read_stream import ReadStream
 from kvstored_contract.reasons import Reason
 from tests.kvstored.server.fake_store import FakeStream
+from tests.kvstored.server.session_tables import session_table
 from tests.support.waiting import PATIENCE_S, until
 
 GRANT = Grant(namespace="n", admin=False, huge_pages=False)
@@ -45,7 +46,7 @@ def unpinned() -> Unpinned:
 @pytest.fixture
 async def table(unpinned: Unpinned) -> AsyncIterator[SessionTable]:
     limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=12288, sessions_max=2)
-    table = SessionTable(limits, unpin=unpinned, cancel=lambda _: None, end=lambda _: None)
+    table = session_table(limits, unpin=unpinned)
     yield table
     await table.shut_down()
 
@@ -120,6 +121,23 @@ async def test_other_faults_of_an_arena_are_not_refusals(
     await opened(table, 8192)
 
 
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_a_read_in_a_lane_without_slots_was_never_late(is_late: bool) -> None:
+    """Bug: only a lane that had a slot looked at deadlines, and its drive answered nothing."""
+    given_up: list[object] = []
+    limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=8192, sessions_max=1)
+    table = session_table(limits, give_up=given_up.append)
+    stream = FakeStream()
+    stream.is_late = is_late
+    (await opened(table)).arena_use.add_read(cast("ReadStream", stream))
+    await table.tick(0.0)
+    assert given_up == ([stream] if is_late else [])
+    stream.finish()
+    await table.tick(0.0)
+    assert len(given_up) == is_late
+    await table.shut_down()
+
+
 class SlowArena:
     """An arena that is being made for as long as somebody wants it, or until ``is_made``."""
 
@@ -182,7 +200,7 @@ async def test_a_session_whose_end_fails_gives_its_memory_back(unpinned: Unpinne
         raise KeyError("bug")
 
     limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=8192, sessions_max=1)
-    table = SessionTable(limits, unpin=unpinned, cancel=lambda _: None, end=broken)
+    table = session_table(limits, unpin=unpinned, end=broken)
     session = await opened(table, 8192)
     with pytest.raises(KeyError):
         await table.close(session)
@@ -198,7 +216,7 @@ async def test_a_session_whose_pins_cannot_be_returned_kept_its_memory() -> None
         raise RuntimeError("can't start new thread")
 
     limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=8192, sessions_max=2)
-    table = SessionTable(limits, unpin=fail, cancel=lambda _: None, end=lambda _: None)
+    table = session_table(limits, unpin=fail)
     session = await opened(table, 8192)
     session.add_lease(Lease(chunks=(CHUNK,), expires_at=1e18))
     with pytest.raises(RuntimeError, match="new thread"):
@@ -219,7 +237,7 @@ async def test_an_end_that_takes_long_holds_nobody_up(unpinned: Unpinned) -> Non
 
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=16384, sessions_max=3)
-    table = SessionTable(limits, unpin=unpinned, cancel=lambda _: None, end=slow)
+    table = session_table(limits, unpin=unpinned, end=slow)
     first, second = await opened(table), await opened(table)
     closing = asyncio.gather(table.close(first), table.close(second))
     await until(lambda: table.session_count == 0)
@@ -295,7 +313,7 @@ async def test_a_stop_waits_for_a_session_that_was_being_ended(
         assert may_end.wait(PATIENCE_S)
 
     limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=8192, sessions_max=1)
-    table = SessionTable(limits, unpin=unpinned, cancel=lambda _: None, end=slow)
+    table = session_table(limits, unpin=unpinned, end=slow)
     closing = asyncio.create_task(table.close(await opened(table)))
     await until(lambda: table.session_count == 0)
     closing.cancel()
@@ -320,7 +338,7 @@ async def test_a_stop_waits_for_pins_on_their_way_back(
         unpinned(chunks)
 
     limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=8192, sessions_max=1)
-    table = SessionTable(limits, unpin=slow, cancel=lambda _: None, end=lambda _: None)
+    table = session_table(limits, unpin=slow)
     lease = Lease(chunks=(CHUNK,) * (2 * SLICE_ITEMS), expires_at=0)
     returning = asyncio.create_task(table.give_back([lease]))
     await until(lambda: bool(table_threads()))

@@ -103,7 +103,9 @@ def test_scattered_destination(opened: StoreUnderTest, from_dram: bool, base: in
             chunk_count=2,
         )
         for layer, parts in enumerate(of_slices):
-            got = b"".join(bytes(opened.arena[offset : offset + size]) for offset, size in parts)
+            got = b"".join(
+                bytes(opened.arena[offset : offset + size]) for offset, size in parts.pairs()
+            )
             start = (chunk * LAYOUT.layer_count + layer) * LAYOUT.layer_stride
             assert got == payload[start : start + 4 * fragment]
 

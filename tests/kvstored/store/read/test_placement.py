@@ -2,20 +2,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstored.store.read.placement import Placement, PlacementError
+from kvstored.store.read.placement import Fragments, Placement, PlacementError
 from kvstored.store.space.allocator import device_for
 
 
 def test_strides() -> None:
     placement = Placement(base=4096, layer_stride=100, chunk_stride=1000)
     fragments = placement.fragments(chunk=2, first_layer=3, slice_bytes=(64, 0, 32), chunk_count=4)
-    assert fragments == (((6396, 64),), (), ((6596, 32),))
+    assert [each.pairs() for each in fragments] == [[(6396, 64)], [], [(6596, 32)]]
 
 
 def test_block_offsets_cut_a_slice_into_equal_fragments() -> None:
     placement = Placement(base=10, layer_stride=1000, block_offsets=(0, 700, 300, 400))
     fragments = placement.fragments(chunk=1, first_layer=1, slice_bytes=(64, 0, 8), chunk_count=2)
-    assert fragments == (((1310, 32), (1410, 32)), (), ((3310, 4), (3410, 4)))
+    assert [each.pairs() for each in fragments] == [
+        [(1310, 32), (1410, 32)],
+        [],
+        [(3310, 4), (3410, 4)],
+    ]
+
+
+def test_one_block_for_each_chunk_leaves_slices_whole() -> None:
+    placement = Placement(base=10, layer_stride=1000, block_offsets=(0, 700))
+    fragments = placement.fragments(chunk=1, first_layer=1, slice_bytes=(64, 8), chunk_count=2)
+    assert fragments == (Fragments(1710, 64), Fragments(2710, 8))
 
 
 @given(
@@ -51,8 +61,9 @@ def test_what_check_accepts_lies_inside_the_arena(
             chunk=chunk, first_layer=0, slice_bytes=sizes, chunk_count=chunk_count
         )
         for size, fragments in zip(sizes, of_slices, strict=True):
-            assert sum(part for _, part in fragments) == size
-            assert all(offset >= 0 and offset + part <= arena_bytes for offset, part in fragments)
+            pairs = fragments.pairs()
+            assert sum(part for _, part in pairs) == size
+            assert all(offset >= 0 and offset + part <= arena_bytes for offset, part in pairs)
 
 
 def test_block_offsets_that_fit_exactly_are_accepted() -> None:
@@ -93,6 +104,25 @@ PAGE = 4096
 )
 def test_slices_that_begin_on_pages(placement: Placement, aligned: bool) -> None:
     assert placement.is_aligned(chunk_count=2, layer_count=2) is aligned
+
+
+@pytest.mark.parametrize(
+    ("placement", "byte_count", "aligned"),
+    [
+        (Placement(base=512, layer_stride=PAGE - 512, chunk_stride=PAGE), PAGE, True),
+        (Placement(base=512, layer_stride=PAGE - 512, chunk_stride=PAGE), 512, False),
+        (Placement(base=512, layer_stride=PAGE - 512, chunk_stride=512), PAGE, False),
+        (Placement(base=512, layer_stride=512, chunk_stride=PAGE), PAGE, False),
+        (Placement(base=0, layer_stride=PAGE, block_offsets=(0, PAGE, PAGE, 0)), 2 * PAGE, True),
+        (Placement(base=0, layer_stride=PAGE, block_offsets=(0, PAGE, PAGE, 0)), PAGE, False),
+        (Placement(base=0, layer_stride=PAGE, block_offsets=(0, 0, 0, 512)), 2 * PAGE, False),
+    ],
+)
+def test_slices_that_are_made_of_pages(
+    placement: Placement, byte_count: int, aligned: bool
+) -> None:
+    found = placement.is_slice_aligned(layer=1, byte_count=byte_count, chunk_count=2)
+    assert found is aligned
 
 
 def test_strides_that_nothing_uses_need_not_be_aligned() -> None:

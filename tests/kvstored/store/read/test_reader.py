@@ -4,6 +4,7 @@ import mmap
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 
 import numpy as np
 import pytest
@@ -11,12 +12,13 @@ import pytest
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import Device
 from kvstored.io.passing import PassingDevice
+from kvstored.store.read import landings
 from kvstored.store.read import reader as reader_module
 from kvstored.store.read.lane import Transfer
 from kvstored.store.read.placement import Placement
 from kvstored.store.read.plan import Order
 from kvstored.store.read.reader import INLINE_COPY_BYTES_MAX
-from kvstored_contract.board import SliceState
+from kvstored_contract.board import BoardWord, SliceState
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.support.stores import (
     BASE,
@@ -29,7 +31,7 @@ from tests.support.stores import (
     open_store,
     put_durable,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.mark.parametrize("from_dram", [True, False])
@@ -109,6 +111,97 @@ def test_devices_transfer_into_arenas_that_take_it(
             if np.shares_memory(part, arena)
         )
         assert direct_bytes == (size if goes_direct else 0)
+
+
+class HangingDevice(PassingDevice):
+    """Answers no read until ``answers`` is set."""
+
+    def __init__(self, inner: Device) -> None:
+        super().__init__(inner)
+        self.answers = Event()
+        self.answers.set()
+
+    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
+        assert self.answers.wait(PATIENCE_S)
+        super().readv(buffers, offset)
+
+
+@pytest.mark.parametrize("ends_by", ["deadline", "cancel", "board"])
+def test_a_drive_that_hangs_kept_queued_reads_beyond_their_deadline(
+    tmp_path: Path, ends_by: str
+) -> None:
+    """Bug: a lane without slots looked at no deadline, and clients gave up their sessions."""
+    devices: list[HangingDevice] = []
+
+    def hanging(device: Device) -> Device:
+        devices.append(HangingDevice(device))
+        return devices[-1]
+
+    numbers = list(range(8))
+    with open_store(tmp_path, device_count=1, wrap=hanging) as opened:
+        opened.fill(8)
+        put_durable(opened, numbers)
+        forget_dram(opened, numbers)
+        reader = opened.store.read_path._reader
+        devices[0].answers.clear()
+        try:
+            others = opened.read(numbers, base=BASE, board=new_board(8))
+            wait_until(lambda: not reader._lanes[0]._slots)
+            timeout_s = 0.0 if ends_by == "deadline" else PATIENCE_S
+            stream = opened.read(numbers, base=BASE, board=new_board(8), timeout_s=timeout_s)
+            board = stream.task.target.board
+            assert not stream.wait(0)
+            if ends_by == "board":
+                board.words[BoardWord.CANCEL] = 1
+            if ends_by == "cancel":
+                reader.cancel(stream)
+            else:
+                assert stream.is_given_up()
+                reader.give_up(stream)
+            assert stream.wait(0)
+            is_late = ends_by == "deadline"
+            assert (board.states == (SliceState.LATE if is_late else SliceState.SKIPPED)).all()
+            assert stream not in reader._lanes[0]._streams
+            assert not others.is_given_up()
+            reader.give_up(others)
+            assert not others.wait(0)
+        finally:
+            devices[0].answers.set()
+        assert others.wait(PATIENCE_S)
+        assert (others.task.target.board.states == SliceState.RESIDENT).all()
+
+
+@pytest.mark.parametrize("place", ["from_dram", "submit", "verify"])
+def test_transfers_that_failed_in_the_daemon_kept_their_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Bug: a lane lost a slot for each, until it served nobody; a thread of copies ended."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    numbers = list(range(8))
+    with open_store(tmp_path, device_count=1) as opened:
+        payload = opened.fill(8)
+        put_durable(opened, numbers)
+        if place != "from_dram":
+            forget_dram(opened, numbers)
+        reader = opened.store.read_path._reader
+        slot_counts = [len(lane._slots) for lane in reader._lanes]
+        monkeypatch.setattr(reader_module, "INLINE_COPY_BYTES_MAX", 0)
+        with monkeypatch.context() as patch:
+            if place == "submit":
+                patch.setattr(reader._engine, "submit", fail)
+            patch.setattr(landings if place == "verify" else reader_module, "scatter", fail)
+            for _ in range(3):
+                stream = opened.read(numbers, base=BASE, board=new_board(8))
+                assert stream.wait(PATIENCE_S)
+                assert (stream.task.target.board.states == SliceState.MISSING).all()
+        wait_until(lambda: [len(lane._slots) for lane in reader._lanes] == slot_counts)
+        stream = opened.read(numbers, base=BASE, board=new_board(8))
+        assert stream.wait(PATIENCE_S)
+        assert (stream.task.target.board.states == SliceState.RESIDENT).all()
+        assert bytes(opened.arena[BASE : BASE + len(payload)]) == payload
 
 
 class CountedQueue:
