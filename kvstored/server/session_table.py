@@ -13,6 +13,7 @@ from kvstored.format.identity import ChunkId
 from kvstored.server.access import Grant
 from kvstored.server.errors import RefusedError, refuse
 from kvstored.server.held.arena import Arena
+from kvstored.server.held.arena_use import ArenaUse
 from kvstored.server.held.bell import Bell
 from kvstored.server.held.leases import Lease
 from kvstored.server.held.places import OPERATOR_SESSIONS_MAX, Places, operators_places
@@ -197,8 +198,8 @@ class SessionTable:
         await _kept(self._closing, self._close(session))
 
     async def _close(self, session: Session) -> None:
-        session.begin_close()
         try:
+            session.begin_close()
             await self.give_back(session.leases.clear())
         finally:
             await self._release(session)
@@ -243,9 +244,16 @@ class SessionTable:
         """Ends the leases that are due at ``now``, and what reads have waited for too long."""
         for session in tuple(self._by_token.values()):
             await self.give_back(session.leases.expire(now))
-            for stream in session.arena_use.reads_to_give_up():
-                loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self._unpinning, self._give_up, stream)
+            if session.arena_use.has_reads_to_give_up():
+                await self._give_up_reads(session.arena_use)
+
+    async def _give_up_reads(self, arena_use: ArenaUse) -> None:
+        """A fault there may cost this session its reads, and must not keep leases from ending."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._unpinning, arena_use.give_up_reads, self._give_up)
+        except Exception:
+            LOGGER.exception("late reads of a session cannot be given up")
 
     async def give_back(self, leases: Iterable[Lease]) -> None:
         """Returns the pins of leases that have ended: all of them, also when it is cancelled."""

@@ -107,3 +107,24 @@ class OnceWrongDevice(PassingDevice):
         if self.is_wrong and place not in self.seen:
             self.seen.add(place)
             buffers[0][7] ^= 1
+
+
+class WrongThenHeldDevice(OnceWrongDevice):
+    """While ``is_wrong`` the second read of a place waits for ``gate``, and says so.
+
+    Each read waits for ``before``, if there is such an event.
+    """
+
+    def __init__(self, inner: Device) -> None:
+        super().__init__(inner)
+        self.gate = threading.Event()
+        self.is_held = threading.Event()
+        self.before: threading.Event | None = None
+
+    def readv(self, buffers: Sequence[memoryview], offset: int) -> None:
+        if self.before is not None:
+            self.before.wait(PATIENCE_S)
+        if self.is_wrong and (offset, sum(map(len, buffers))) in self.seen:
+            self.is_held.set()
+            self.gate.wait(PATIENCE_S)
+        super().readv(buffers, offset)

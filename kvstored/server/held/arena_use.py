@@ -90,12 +90,20 @@ class ArenaUse:
                 stream: count for stream, count in self._reads.items() if not stream.wait(0)
             }
 
-    def reads_to_give_up(self) -> list[ReadStream]:
-        """Reads in flight whose deadline is over, or which their client has cancelled."""
+    def has_reads_to_give_up(self) -> bool:
+        """Whether there are reads whose deadline is over, or which their client has cancelled."""
         self.forget_finished_reads()
         with self._lock:
             reads = tuple(self._reads)
-        return [stream for stream in reads if stream.is_given_up()]
+        return any(stream.is_given_up() for stream in reads)
+
+    def give_up_reads(self, give_up: Callable[[ReadStream], None]) -> None:
+        """Has ``give_up`` settle what waits of these reads. Keeps none of them."""
+        with self._lock:
+            reads = tuple(self._reads)
+        for stream in reads:
+            if stream.is_given_up():
+                give_up(stream)
 
     def close(self) -> None:
         """Refuses new transfers, and cancels the reads in flight."""

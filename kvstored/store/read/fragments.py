@@ -1,7 +1,8 @@
 """Copies between contiguous slices and the fragments that a placement makes of them.
 
-Copies go through numpy, which releases the interpreter lock. A slice of many small fragments is
-copied by few calls for all of them: one call for each would keep the interpreter from others.
+A copy of more than some hundred bytes through numpy releases the interpreter lock. A slice of many
+small fragments is copied by few calls for all of them: a loop over them would keep the interpreter
+from others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,11 +14,12 @@ import xxhash
 
 from kvstored.format.checksum import checksum
 from kvstored.store.read.placement import Fragments
-from kvstored.turnstile import TURNSTILE
 
 FRAGMENTS_AT_ONCE = 512
 COPIED_AT_ONCE_BYTES = 256 * 1024
-"""What one call copies takes some ten microseconds."""
+"""Numpy keeps the interpreter while it copies fewer rows than that: some ten microseconds."""
+WIDE_BYTES = 16 * 1024
+"""Fragments of so many bytes are worth a call for each."""
 
 Rows = npt.NDArray[np.void]
 
@@ -35,26 +37,24 @@ def scatter(source: memoryview, arena: memoryview, slices: Iterable[tuple[int, F
     """
     whole: list[tuple[int, Fragments]] = []
     for start, fragments in slices:
-        if fragments.blocks is None:
-            whole.append((start, fragments))
+        if fragments.blocks is None or fragments.width_bytes >= WIDE_BYTES:
+            whole += _wholes(start, fragments)
             continue
-        rows = _rows(arena, fragments.width_bytes)
-        cut = np.frombuffer(source[start : start + fragments.byte_count], rows.dtype)
-        for part in _parts(fragments):
-            rows[fragments.starts[part]] = cut[part]
+        cut = source[start : start + fragments.byte_count]
+        for part, rows, places in _parts(arena, fragments):
+            rows[places] = np.frombuffer(cut[part], rows.dtype)
     for start, offset, byte_count in moves(whole):
         copy(arena[offset : offset + byte_count], source[start : start + byte_count])
 
 
 def gather(arena: memoryview, fragments: Fragments, destination: memoryview) -> None:
     """Copies the fragments of a slice to one contiguous place."""
-    if fragments.blocks is None:
-        copy(destination, arena[fragments.start : fragments.start + fragments.byte_count])
+    if fragments.blocks is None or fragments.width_bytes >= WIDE_BYTES:
+        for start, offset, byte_count in moves(_wholes(0, fragments)):
+            copy(destination[start : start + byte_count], arena[offset : offset + byte_count])
         return
-    rows = _rows(arena, fragments.width_bytes)
-    joined = np.frombuffer(destination, rows.dtype)
-    for part in _parts(fragments):
-        joined[part] = rows[fragments.starts[part]]
+    for part, rows, places in _parts(arena, fragments):
+        copy(destination[part], rows[places].view(np.uint8).data)
 
 
 def moves(slices: Iterable[tuple[int, Fragments]]) -> list[tuple[int, int, int]]:
@@ -71,12 +71,13 @@ def moves(slices: Iterable[tuple[int, Fragments]]) -> list[tuple[int, int, int]]
 
 def fragments_checksum(arena: memoryview, fragments: Fragments) -> int:
     """xxh3-64 over the fragments as if they were contiguous."""
-    if fragments.blocks is None:
-        return checksum(arena[fragments.start : fragments.start + fragments.byte_count])
-    rows = _rows(arena, fragments.width_bytes)
+    pieces = coalesce([fragments])
+    if len(pieces) == 1:
+        offset, byte_count = pieces[0]
+        return checksum(arena[offset : offset + byte_count])
     digest = xxhash.xxh3_64()
-    for part in _parts(fragments):
-        digest.update(rows[fragments.starts[part]].view(np.uint8).data)
+    for offset, byte_count in pieces:
+        digest.update(arena[offset : offset + byte_count])
     return int(digest.intdigest())
 
 
@@ -91,14 +92,27 @@ def coalesce(slices: Iterable[Fragments]) -> list[tuple[int, int]]:
     return joined
 
 
-def _rows(arena: memoryview, width_bytes: int) -> Rows:
-    """One row of so many bytes at every byte of the arena that has room for it: they overlap."""
+def _wholes(start: int, fragments: Fragments) -> list[tuple[int, Fragments]]:
+    """Each fragment of a slice as a slice of its own, and where it starts in the source."""
+    width_bytes = fragments.width_bytes
+    return [
+        (start + number * width_bytes, Fragments(*pair))
+        for number, pair in enumerate(fragments.pairs())
+    ]
+
+
+def _parts(
+    arena: memoryview, fragments: Fragments
+) -> Iterator[tuple[slice, Rows, npt.NDArray[np.int64]]]:
+    """Stretches of fragments for one call each: where they lie in the slice, and in the arena.
+
+    The second is one row of a fragment's bytes at every byte of the arena that has room for it:
+    rows overlap. The third has the numbers of their rows.
+    """
+    width_bytes, starts = fragments.width_bytes, fragments.starts
     shape = (arena.nbytes - width_bytes + 1,)
-    return np.ndarray(shape, f"V{width_bytes}", buffer=arena, strides=(1,))
-
-
-def _parts(fragments: Fragments) -> Iterator[slice]:
-    """Stretches of fragments for one call each; others have their turn between them."""
-    at_once = max(1, min(FRAGMENTS_AT_ONCE, COPIED_AT_ONCE_BYTES // fragments.width_bytes))
-    for part in TURNSTILE.parts(range(fragments.fragment_count), at_once):
-        yield slice(part[0], part[-1] + 1)
+    rows: Rows = np.ndarray(shape, f"V{width_bytes}", buffer=arena, strides=(1,))
+    at_once = max(1, min(FRAGMENTS_AT_ONCE, COPIED_AT_ONCE_BYTES // width_bytes))
+    for first in range(0, len(starts), at_once):
+        places = starts[first : first + at_once]
+        yield slice(first * width_bytes, (first + len(places)) * width_bytes), rows, places

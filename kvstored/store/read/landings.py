@@ -64,7 +64,10 @@ class Landings:
         that it never waits for the memory that they hold.
         """
         if landing.run.with_header:
-            self._accept_header(landing.run, header_page)
+            try:
+                self._accept_header(landing.run, header_page)
+            except Exception:
+                LOGGER.exception("the header of a chunk cannot be looked at, which is a miss")
         elif self._must_wait(landing):
             return
         yield from self._concluded(landing, self._state_of(landing))

@@ -54,8 +54,8 @@ class Lane:
 
         A stream without runs leaves the lane: nothing here keeps its arena.
         """
+        stream.give_up(self._index)
         with self._lock:
-            stream.give_up(self._index)
             if stream in self._streams and not stream.queues.has_runs(self._index):
                 self._streams.remove(stream)
 

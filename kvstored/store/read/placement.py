@@ -44,7 +44,8 @@ class Fragments(NamedTuple):
         """(arena offset, bytes) of each fragment, in order; none for a slice without bytes."""
         if not self.byte_count:
             return []
-        return [(start, self.width_bytes) for start in self.starts.tolist()]
+        width_bytes = self.width_bytes
+        return [(start, width_bytes) for start in self.starts.tolist()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

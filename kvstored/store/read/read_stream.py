@@ -56,13 +56,14 @@ class ReadStream:
         return taken.run
 
     def is_given_up(self) -> bool:
-        """Whether its client has cancelled it, or its deadline is over."""
+        """Whether runs of it wait though its client has cancelled it, or its deadline is over."""
         return self.queues.is_given_up()
 
     def give_up(self, lane: int) -> None:
         """Settles what ``lane`` need not read any more, and issues nothing."""
-        for run, state in self.queues.give_up(lane):
-            self._settle(run, state)
+        while given_up := self.queues.give_up(lane):
+            for run, state in given_up:
+                self._settle(run, state)
 
     def landed(self, landing: Landing, header_page: bytes) -> None:
         """Takes over a run that a device has read; see ``Landings.landed``."""

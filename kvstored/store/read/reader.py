@@ -18,6 +18,7 @@ from kvstored.store.read.lane import Lane, LaneSlot, Transfer
 from kvstored.store.read.plan import Order, PlanLimits, plan_runs
 from kvstored.store.read.read_stream import ReadStream
 from kvstored.store.read.read_task import ReadTask
+from kvstored.turnstile import TURNSTILE
 
 LOGGER = logging.getLogger(__name__)
 INLINE_COPY_BYTES_MAX = 2 * 1024 * 1024
@@ -118,7 +119,7 @@ class Reader:
         """Settles what is late, overtaken or cancelled, and is not in flight.
 
         Lanes look at this before each issue. A device that answers none of its transfers
-        lets them issue nothing, so somebody must call this from time to time.
+        lets them issue nothing, so somebody must call this for reads whose time is over.
         """
         for lane in stream.queues.lanes:
             self._lanes[lane].give_up(stream)
@@ -190,7 +191,12 @@ class Reader:
 
     def _copy_queued(self) -> None:
         while (transfer := self._copies.get()) is not None:
-            self._copy(transfer)
+            # Many copies after each other keep the interpreter from small calls.
+            TURNSTILE.give_way()
+            try:
+                self._copy(transfer)
+            except Exception:
+                LOGGER.exception("the end of a copy from DRAM failed")
             # No view of an arena outlives its copy while this waits for the next one.
             del transfer
 

@@ -4,6 +4,7 @@ A read can be overtaken: before each issue its owner looks at the board and give
 the engine's pointer has reached, what was cancelled, and what is late.
 """
 
+import math
 import threading
 import time
 from collections import deque
@@ -14,6 +15,9 @@ from kvstored.store.read.plan import LayerRun
 from kvstored.store.read.read_task import ReadTask
 from kvstored.store.read.window import Window
 from kvstored_contract.board import BoardWord, SliceState
+
+RUNS_AT_ONCE = 256
+"""Are given up together; others may look at the queues after that."""
 
 
 class Taken(NamedTuple):
@@ -54,13 +58,15 @@ class RunQueues:
             self._cancelled = True
 
     def is_given_up(self) -> bool:
-        """Whether nothing more is to be issued: the client has cancelled it, or it is late."""
+        """Whether runs wait that nobody wants: the client has cancelled them, or they are late."""
+        if not any(self._queues.values()):
+            return False
         return bool(self._words[BoardWord.CANCEL]) or time.monotonic() > self._deadline
 
     def give_up(self, lane: int) -> list[tuple[LayerRun, SliceState]]:
-        """Takes away, and returns, what ``lane`` need not read any more."""
+        """Takes away, and returns, some of what ``lane`` need not read any more: none is all."""
         with self._lock:
-            return self._given_up(self._queues[lane])
+            return self._given_up(self._queues[lane], most=RUNS_AT_ONCE)
 
     def take(self, lane: int) -> Taken:
         """The next run to issue on ``lane``; none while there is none or the window is full.
@@ -85,9 +91,11 @@ class RunQueues:
         with self._lock:
             return self._window.release(lane, run.byte_count)
 
-    def _given_up(self, queue: deque[LayerRun]) -> list[tuple[LayerRun, SliceState]]:
+    def _given_up(
+        self, queue: deque[LayerRun], *, most: float = math.inf
+    ) -> list[tuple[LayerRun, SliceState]]:
         given_up: list[tuple[LayerRun, SliceState]] = []
-        while queue and (verdict := self._verdict(queue[0])) is not None:
+        while queue and len(given_up) < most and (verdict := self._verdict(queue[0])) is not None:
             given_up.append((queue.popleft(), verdict))
         return given_up
 

@@ -138,6 +138,29 @@ async def test_a_read_in_a_lane_without_slots_was_never_late(is_late: bool) -> N
     await table.shut_down()
 
 
+async def test_reads_that_cannot_be_given_up_ended_the_daemon(
+    caplog: pytest.LogCaptureFixture, unpinned: Unpinned
+) -> None:
+    """Bug: leases stopped to end, and with their task the server."""
+
+    def fail(_: ReadStream) -> None:
+        raise RuntimeError("a fault")
+
+    limits = SessionLimits(arena_bytes_max=8192, arenas_bytes_max=8192, sessions_max=1)
+    table = session_table(limits, unpin=unpinned, give_up=fail)
+    stream = FakeStream()
+    stream.is_late = True
+    session = await opened(table)
+    session.arena_use.add_read(cast("ReadStream", stream))
+    session.add_lease(Lease(chunks=(CHUNK,), expires_at=2.0))
+    await table.tick(1.0)
+    assert "a fault" in caplog.text
+    await table.tick(3.0)
+    assert unpinned.chunks[CHUNK] == 1
+    stream.finish()
+    await table.shut_down()
+
+
 class SlowArena:
     """An arena that is being made for as long as somebody wants it, or until ``is_made``."""
 

@@ -57,12 +57,19 @@ def test_scatter_and_gather_are_inverse() -> None:
     start=st.integers(0, 7),
     at_once=st.integers(1, 9),
     copied_at_once_bytes=st.integers(1, 100),
+    wide_bytes=st.integers(1, 80),
 )
 def test_many_fragments_in_any_order_are_copied_in_parts(
-    order: list[int], width: int, start: int, at_once: int, copied_at_once_bytes: int
+    order: list[int],
+    width: int,
+    start: int,
+    at_once: int,
+    copied_at_once_bytes: int,
+    wide_bytes: int,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fragments_module, "FRAGMENTS_AT_ONCE", at_once)
+        patch.setattr(fragments_module, "WIDE_BYTES", wide_bytes)
         patch.setattr(fragments_module, "COPIED_AT_ONCE_BYTES", copied_at_once_bytes)
         source = np.random.default_rng(1).bytes(9 * width)
         arena, back = memoryview(bytearray(9 * width + 8)), memoryview(bytearray(9 * width))

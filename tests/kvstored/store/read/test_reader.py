@@ -171,7 +171,7 @@ def test_a_drive_that_hangs_kept_queued_reads_beyond_their_deadline(
         assert (others.task.target.board.states == SliceState.RESIDENT).all()
 
 
-@pytest.mark.parametrize("place", ["from_dram", "submit", "verify"])
+@pytest.mark.parametrize("place", ["from_dram", "submit", "verify", "header"])
 def test_transfers_that_failed_in_the_daemon_kept_their_slots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -192,6 +192,8 @@ def test_transfers_that_failed_in_the_daemon_kept_their_slots(
         with monkeypatch.context() as patch:
             if place == "submit":
                 patch.setattr(reader._engine, "submit", fail)
+            if place == "header":
+                patch.setattr(landings, "is_header_of", fail)
             patch.setattr(landings if place == "verify" else reader_module, "scatter", fail)
             for _ in range(3):
                 stream = opened.read(numbers, base=BASE, board=new_board(8))

@@ -33,7 +33,12 @@ from tests.support.appends import (
     flush,
     open_bytes,
 )
-from tests.support.devices import GatedDevice, OnceWrongDevice, Wrapping
+from tests.support.devices import (
+    GatedDevice,
+    OnceWrongDevice,
+    WrongThenHeldDevice,
+    Wrapping,
+)
 from tests.support.rows import MIXED
 from tests.support.scale import Scale, at
 from tests.support.stores import MIB, NAMESPACE, StoreUnderTest, open_store
@@ -52,6 +57,22 @@ def left_to_devices(opened: StoreUnderTest) -> None:
     opened.store.open_sequences.end_session(1)
     for key in (*ROWS.keys(TOKENS[:23]), ROWS.tail_key(TOKENS[:23])):
         opened.store._dram.drop(ChunkId(NAMESPACE, key))
+
+
+def two_left_to_devices(opened: StoreUnderTest) -> tuple[int, int]:
+    """Such a sequence and ``b`` of 39 tokens; on which devices their tails lie, two of them."""
+    left_to_devices(opened)
+    create(opened, "b")
+    append(opened, {"b": range(39)})
+    flush(opened, "b", 39)
+    opened.store.open_sequences.end_session(1)
+    tails = [ChunkId(NAMESPACE, ROWS.tail_key(TOKENS[:count])) for count in (23, 39)]
+    opened.store._dram.drop(tails[1])
+    first, second = [
+        record.extent.device_index for record in opened.store._store.find(tails) if record
+    ]
+    assert first != second
+    return first, second
 
 
 class Scene:
@@ -158,21 +179,31 @@ def test_a_tail_that_did_not_come_took_the_time_of_the_others(tmp_path: Path) ->
         opened.store.layouts.register(MIXED)
         for device in devices:
             device.gate.set()
-        left_to_devices(opened)
-        create(opened, "b")
-        append(opened, {"b": range(39)})
-        flush(opened, "b", 39)
-        opened.store.open_sequences.end_session(1)
-        tails = [ChunkId(NAMESPACE, ROWS.tail_key(TOKENS[:count])) for count in (23, 39)]
-        opened.store._dram.drop(tails[1])
-        stalled_index, other_index = [
-            record.extent.device_index for record in opened.store._store.find(tails) if record
-        ]
-        assert stalled_index != other_index
+        stalled_index, _ = two_left_to_devices(opened)
         devices[stalled_index].gate.clear()
         late = within(20 * SHORT_S)
         outcomes = append(opened, {"a": range(23, 24), "b": range(39, 40)}, caller=late)
         devices[stalled_index].gate.set()
+        assert outcomes == [AppendOutcome(23, Reason.DEADLINE), AppendOutcome(40)]
+
+
+def test_a_tail_that_is_read_once_more_took_the_time_of_the_others(tmp_path: Path) -> None:
+    """Bug: the thread of the call waited until the deadline for it, and then for nothing else."""
+    devices = Wrapping(WrongThenHeldDevice)
+    with open_store(tmp_path, dram_bytes=4 * MIB, wrap=devices) as opened:
+        opened.store.layouts.register(MIXED)
+        first, second = (devices[index] for index in two_left_to_devices(opened))
+        first.is_wrong, second.before = True, first.is_held
+        late = within(4.0)
+        outcomes: list[AppendOutcome] = []
+        items = {"a": range(23, 24), "b": range(39, 40)}
+        step = threading.Thread(target=lambda: outcomes.extend(append(opened, items, caller=late)))
+        step.start()
+        sequences = opened.store.sequences
+        wait_until(lambda: sequences.get(OTHER, "b").length_tokens == 40, within_s=SOON_S)
+        assert time.monotonic() < late.deadline
+        first.gate.set()
+        step.join(SOON_S)
         assert outcomes == [AppendOutcome(23, Reason.DEADLINE), AppendOutcome(40)]
 
 
