@@ -5,7 +5,7 @@ small fragments is copied by few calls for all of them: a loop over them would k
 from others.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 import numpy as np
@@ -29,11 +29,17 @@ def copy(destination: memoryview, source: memoryview) -> None:
     np.copyto(np.frombuffer(destination, np.uint8), np.frombuffer(source, np.uint8))
 
 
-def scatter(source: memoryview, arena: memoryview, slices: Iterable[tuple[int, Fragments]]) -> None:
+def scatter(
+    source: memoryview,
+    arena: memoryview,
+    slices: Iterable[tuple[int, Fragments]],
+    *,
+    pause: Callable[[], None] | None = None,
+) -> None:
     """Copies slices, each given by where it starts in ``source``, to their fragments.
 
     Whole slices that follow each other on both sides become one copy, because the longer a
-    copy is, the less it costs.
+    copy is, the less it costs. ``pause`` is called after each part of many small fragments.
     """
     whole: list[tuple[int, Fragments]] = []
     for start, fragments in slices:
@@ -43,6 +49,8 @@ def scatter(source: memoryview, arena: memoryview, slices: Iterable[tuple[int, F
         cut = source[start : start + fragments.byte_count]
         for part, rows, places in _parts(arena, fragments):
             rows[places] = np.frombuffer(cut[part], rows.dtype)
+            if pause is not None:
+                pause()
     for start, offset, byte_count in moves(whole):
         copy(arena[offset : offset + byte_count], source[start : start + byte_count])
 

@@ -191,8 +191,6 @@ class Reader:
 
     def _copy_queued(self) -> None:
         while (transfer := self._copies.get()) is not None:
-            # Many copies after each other keep the interpreter from small calls.
-            TURNSTILE.give_way()
             try:
                 self._copy(transfer)
             except Exception:
@@ -210,7 +208,10 @@ class Reader:
         is_copied = False
         try:
             starts = source.geometry.slice_offsets[run.first_layer : run.end_layer]
-            scatter(source.frame, task.target.arena, zip(starts, task.fragments(run), strict=True))
+            slices = zip(starts, task.fragments(run), strict=True)
+            # Many copies after each other keep the interpreter from small calls.
+            pause = None if is_pumped else TURNSTILE.give_way
+            scatter(source.frame, task.target.arena, slices, pause=pause)
             is_copied = True
         except Exception:
             LOGGER.exception("a chunk cannot be copied from DRAM and is a miss")

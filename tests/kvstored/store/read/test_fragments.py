@@ -74,7 +74,10 @@ def test_many_fragments_in_any_order_are_copied_in_parts(
         source = np.random.default_rng(1).bytes(9 * width)
         arena, back = memoryview(bytearray(9 * width + 8)), memoryview(bytearray(9 * width))
         fragments = cut(start, 9 * width, *(place * width for place in order))
-        scatter(memoryview(source), arena, [(0, fragments)])
+        pauses: list[None] = []
+        scatter(memoryview(source), arena, [(0, fragments)], pause=lambda: pauses.append(None))
+        at_once = max(1, min(at_once, copied_at_once_bytes // width))
+        assert len(pauses) == (0 if width >= wide_bytes else -(-9 // at_once))
         for number, (offset, byte_count) in enumerate(fragments.pairs()):
             expected = source[number * width :][:byte_count]
             assert bytes(arena[offset : offset + byte_count]) == expected

@@ -36,8 +36,8 @@ from tests.support.appends import (
 from tests.support.devices import (
     GatedDevice,
     OnceWrongDevice,
-    WrongThenHeldDevice,
     Wrapping,
+    WrongThenHeldDevice,
 )
 from tests.support.rows import MIXED
 from tests.support.scale import Scale, at
@@ -200,9 +200,11 @@ def test_a_tail_that_is_read_once_more_took_the_time_of_the_others(tmp_path: Pat
         step = threading.Thread(target=lambda: outcomes.extend(append(opened, items, caller=late)))
         step.start()
         sequences = opened.store.sequences
-        wait_until(lambda: sequences.get(OTHER, "b").length_tokens == 40, within_s=SOON_S)
-        assert time.monotonic() < late.deadline
-        first.gate.set()
+        try:
+            wait_until(lambda: sequences.get(OTHER, "b").length_tokens == 40, within_s=SOON_S)
+            assert time.monotonic() < late.deadline
+        finally:
+            first.gate.set()
         step.join(SOON_S)
         assert outcomes == [AppendOutcome(23, Reason.DEADLINE), AppendOutcome(40)]
 
