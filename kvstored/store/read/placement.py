@@ -36,14 +36,16 @@ class Fragments(NamedTuple):
 
     @property
     def starts(self) -> npt.NDArray[np.int64]:
-        """The arena offset of each fragment, in order."""
-        blocks = np.zeros(1, np.int64) if self.blocks is None else self.blocks
-        return blocks + self.start
+        """The arena offset of each fragment of a slice that is cut, in order."""
+        assert self.blocks is not None
+        return self.blocks + self.start
 
     def pairs(self) -> list[tuple[int, int]]:
         """(arena offset, bytes) of each fragment, in order; none for a slice without bytes."""
         if not self.byte_count:
             return []
+        if self.blocks is None:
+            return [(self.start, self.byte_count)]
         width_bytes = self.width_bytes
         return [(start, width_bytes) for start in self.starts.tolist()]
 
