@@ -184,6 +184,7 @@ class FakeStore:
         self.stored: set[ChunkId] = set()
         self.pins: Counter[ChunkId] = Counter()
         self.streams: list[FakeStream] = []
+        self.given_up: list[object] = []
         self.durable: Reason | None = Reason.UNSPECIFIED
         self.hold = threading.Event()
         self.hold.set()
@@ -253,7 +254,8 @@ class FakeStore:
         cast("FakeStream", stream).finish()
 
     def give_up(self, stream: ReadStream) -> None:
-        self.cancel(stream)
+        self.given_up.append(stream)
+        cast("FakeStream", stream).finish()
 
     def _look(self) -> None:
         self.looks_begun += 1

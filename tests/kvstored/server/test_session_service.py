@@ -79,6 +79,19 @@ async def test_the_end_of_a_session_cancels_its_reads_and_pins(served: Served) -
     await until(lambda: not sum(served.store.pins.values()))
 
 
+async def test_a_read_whose_device_answers_nothing_ends_while_its_session_goes_on(
+    served: Served,
+) -> None:
+    """What waits of it is given up by the clock: nothing that ends calls the server."""
+    async with calling(served) as caller:
+        await caller.put(KEYS)
+        await caller.store.Read(caller.read_request(KEYS), metadata=caller.peer.metadata)
+        stream = served.store.streams[0]
+        stream.is_late = True
+        await until(lambda: served.store.given_up == [stream])
+        assert stream.wait(0)
+
+
 async def test_draining_lets_calls_end_and_refuses_new_ones(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,6 +227,18 @@ def test_stale_header_is_refused() -> None:
     assert len(lab.damaged) == 1
 
 
+def test_a_read_is_given_up_while_runs_of_it_wait() -> None:
+    """What is in flight cannot be: looking at such a read again and again would find nothing."""
+    lab = Lab()
+    assert not lab.stream.is_given_up()
+    assert lab.stream.take(0) == HEADER_RUN
+    lab.board.words[BoardWord.CANCEL] = 1
+    assert lab.stream.is_given_up()
+    lab.stream.give_up(0)
+    assert not lab.stream.is_given_up()
+    assert lab.states == [0, SliceState.SKIPPED, SliceState.SKIPPED]
+
+
 def test_window_holds_back_what_does_not_fit() -> None:
     lab = Lab(window_bytes=1)
     assert lab.stream.take(0) == HEADER_RUN

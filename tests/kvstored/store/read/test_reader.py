@@ -154,16 +154,16 @@ def test_a_drive_that_hangs_kept_queued_reads_beyond_their_deadline(
             if ends_by == "board":
                 board.words[BoardWord.CANCEL] = 1
             if ends_by == "cancel":
-                reader.cancel(stream)
+                opened.store.read_path.cancel(stream)
             else:
                 assert stream.is_given_up()
-                reader.give_up(stream)
+                opened.store.read_path.give_up(stream)
             assert stream.wait(0)
             is_late = ends_by == "deadline"
             assert (board.states == (SliceState.LATE if is_late else SliceState.SKIPPED)).all()
             assert stream not in reader._lanes[0]._streams
             assert not others.is_given_up()
-            reader.give_up(others)
+            opened.store.read_path.give_up(others)
             assert not others.wait(0)
         finally:
             devices[0].answers.set()
