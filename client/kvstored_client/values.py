@@ -9,6 +9,7 @@ from kvstored_contract.limits import (
     CHUNK_TOKENS_MAX,
     KEY_BYTES,
     NOTE_BYTES_MAX,
+    PLACE_MAX,
     SEQUENCE_NAME_BYTES_MAX,
 )
 from kvstored_contract.reasons import Reason
@@ -197,19 +198,14 @@ class AppendItem:
     keys: Sequence[bytes] = ()
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.sequence.encode()) <= SEQUENCE_NAME_BYTES_MAX:
-            raise ValueError(
-                f"the name of a sequence has {len(self.sequence.encode())} bytes; it must have 1 "
-                f"to {SEQUENCE_NAME_BYTES_MAX}"
-            )
+        _check_name(self.sequence)
         if self.first_token < 0 or self.first_row < 0 or self.token_count < 1:
             raise ValueError(
                 f"an item appends {self.token_count} tokens from token {self.first_token} and row "
                 f"{self.first_row} on; it appends at least 1, and neither begins before 0"
             )
         for key in self.keys:
-            if len(key) != KEY_BYTES:
-                raise ValueError(f"a key of an item has {len(key)} bytes; it must have {KEY_BYTES}")
+            _check_key(key, "an item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +213,8 @@ class AppendResult:
     """Length of one sequence after the append.
 
     ``reason`` says why it is shorter than asked for: DRAM_FULL (its rows were dropped and
-    it is stopped there), SEQUENCE_CONFLICT (``first_token`` is not its length),
+    it is stopped there), SEQUENCE_CONFLICT (``first_token`` is not its length, or
+    another client has appended to its open tail and not flushed it),
     SEQUENCE_UNKNOWN, DEADLINE (somebody else was changing it all the time), or why a complete
     chunk could not be stored. What follows must be appended at ``length_tokens``.
     """
@@ -265,13 +262,20 @@ class QueueEntry:
 
     ``name`` is that of a sequence, whose chunks the request will read. With ``keys`` (32 bytes
     each, in the order of its tokens), which name chunks of ``layout``, it is any name. Places
-    need not follow each other, so that nobody moves when the head leaves.
+    need not follow each other, so that nobody moves when the head leaves. Raises ValueError.
     """
 
     name: str
     place: int
     keys: Sequence[bytes] = ()
     layout: StateLayout | None = None
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if not 0 <= self.place <= PLACE_MAX:
+            raise ValueError(f"a place is 0 to {PLACE_MAX}, not {self.place}")
+        for key in self.keys:
+            _check_key(key, "an entry of the queue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,3 +322,16 @@ class SequenceInfo:
     is_stopped: bool = False
     is_ephemeral: bool = False
     reason: Reason = Reason.UNSPECIFIED
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name.encode()) <= SEQUENCE_NAME_BYTES_MAX:
+        raise ValueError(
+            f"the name of a sequence has {len(name.encode())} bytes; it must have 1 to "
+            f"{SEQUENCE_NAME_BYTES_MAX}"
+        )
+
+
+def _check_key(key: bytes, owner: str) -> None:
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a key of {owner} has {len(key)} bytes; it must have {KEY_BYTES}")

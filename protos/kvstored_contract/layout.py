@@ -56,7 +56,7 @@ class LayerState:
     token_bytes: int
 
     def __post_init__(self) -> None:
-        is_possible = 0 <= self.token_bytes <= TOKEN_BYTES_MAX
+        is_possible = is_whole(self.token_bytes) and 0 <= self.token_bytes <= TOKEN_BYTES_MAX
         if not is_possible or (self.token_bytes == 0) != (self.kind is StateKind.NONE):
             raise LayoutError(
                 f"a layer of kind {self.kind.name} cannot have {self.token_bytes} bytes a token; "
@@ -80,8 +80,13 @@ class Shard:
             self.pipeline_first_layer,
             self.pipeline_layer_count,
         )
-        if not all(0 <= number <= SHARDS_MAX for number in numbers):
+        if not all(is_whole(number) and 0 <= number <= SHARDS_MAX for number in numbers):
             raise LayoutError(f"the numbers of a shard must be 0 to {SHARDS_MAX}, not {numbers}")
+
+
+def is_whole(number: object) -> bool:
+    """Whether it counts something, also where it is one of numpy's."""
+    return hasattr(type(number), "__index__")
 
 
 def align_up(byte_count: int) -> int:
@@ -99,7 +104,7 @@ class StateLayout:
     ``codec`` names how slices are encoded. All but RAW give every slice a length of its
     own, which is all that the store knows of a codec.
     Raises LayoutError for a layout that no store accepts. One that ``is_stored`` already was
-    accepted by an earlier release, which asked less of its names.
+    accepted by an earlier release, which asked less of its names and its shard.
     """
 
     model: str
@@ -122,6 +127,7 @@ class StateLayout:
                 )
         if not is_stored:
             self._check_names()
+            self._check_rank()
         if not _CODEC_NAME.fullmatch(self.codec):
             raise LayoutError(
                 f"a codec is named by 1 to {CODEC_NAME_BYTES_MAX} lower-case letters, digits, "
@@ -129,10 +135,12 @@ class StateLayout:
             )
         if not 1 <= len(self.layers) <= LAYERS_MAX:
             raise LayoutError(f"a layout has 1 to {LAYERS_MAX} layers, not {len(self.layers)}")
-        if not 1 <= self.chunk_tokens <= CHUNK_TOKENS_MAX:
+        if not (is_whole(self.chunk_tokens) and 1 <= self.chunk_tokens <= CHUNK_TOKENS_MAX):
             raise LayoutError(
                 f"chunk_tokens must be 1 to {CHUNK_TOKENS_MAX}, not {self.chunk_tokens}"
             )
+        if self.rotary not in tuple(Rotary):
+            raise LayoutError(f"rotary must be a member of Rotary, not {self.rotary!r}")
         if all(layer.kind is StateKind.NONE for layer in self.layers):
             raise LayoutError("a layout must store at least one layer")
         object.__setattr__(self, "layout_id", self._digest())
@@ -148,6 +156,11 @@ class StateLayout:
                 f"{self.dtype!r} is no dtype; write it as PyTorch does, like bfloat16 or "
                 "float8_e4m3fn, or uint8_ and the name of a format of your own"
             )
+
+    def _check_rank(self) -> None:
+        rank, size = self.shard.tensor_rank, self.shard.tensor_size
+        if rank and rank >= size:
+            raise LayoutError(f"there is no rank {rank} among {size}: ranks count from 0")
 
     @property
     def layer_count(self) -> int:

@@ -4,12 +4,18 @@ from typing import Any
 
 import pytest
 
-from kvstored_client.values import AppendItem, NewChunk
-from kvstored_contract.limits import CHUNK_TOKENS_MAX, NOTE_BYTES_MAX, SEQUENCE_NAME_BYTES_MAX
+from kvstored_client.values import AppendItem, NewChunk, QueueEntry
+from kvstored_contract.limits import (
+    CHUNK_TOKENS_MAX,
+    NOTE_BYTES_MAX,
+    PLACE_MAX,
+    SEQUENCE_NAME_BYTES_MAX,
+)
 
 KEY = b"k" * 32
 PLAIN_CHUNK: dict[str, Any] = {"key": KEY, "token_count": 16}
 PLAIN_ITEM: dict[str, Any] = {"sequence": "a", "first_token": 0, "first_row": 0, "token_count": 3}
+PLAIN_ENTRY: dict[str, Any] = {"name": "a", "place": 1}
 
 
 @pytest.mark.parametrize(
@@ -66,6 +72,28 @@ def test_an_item_that_cannot_be_was_refused_by_the_daemon_alone(
     """Bug: the append of all other sequences was refused with it."""
     with pytest.raises(ValueError, match=message):
         AppendItem(**(PLAIN_ITEM | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": ""}, "the name of a sequence has 0 bytes"),
+        ({"place": -1}, "a place is 0 to .*, not -1"),
+        ({"place": PLACE_MAX + 1}, f"not {PLACE_MAX + 1}"),
+        ({"keys": (KEY, b"short")}, "a key of an entry of the queue has 5 bytes"),
+    ],
+)
+def test_an_entry_that_cannot_be_was_refused_by_the_daemon_alone(
+    change: dict[str, Any], message: str
+) -> None:
+    """Bug: the whole change of the queue was refused with it."""
+    with pytest.raises(ValueError, match=message):
+        QueueEntry(**(PLAIN_ENTRY | change))
+
+
+def test_entries_at_the_limits_are_taken() -> None:
+    for place in (0, PLACE_MAX):
+        QueueEntry(name="n" * SEQUENCE_NAME_BYTES_MAX, place=place, keys=(KEY,))
 
 
 def test_items_at_the_limits_are_taken() -> None:

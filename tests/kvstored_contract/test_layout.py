@@ -3,6 +3,7 @@ import struct
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -56,8 +57,8 @@ def test_different_layouts_have_different_ids(first: StateLayout, second: StateL
         {"layers": (NONE, KV, HIDDEN)},
         {"chunk_tokens": 32},
         {"rotary": Rotary.ROTATED},
-        {"shard": Shard(tensor_rank=1)},
         {"shard": Shard(tensor_size=2)},
+        {"shard": Shard(tensor_rank=1, tensor_size=2)},
         {"shard": Shard(pipeline_first_layer=1)},
         {"shard": Shard(pipeline_layer_count=1)},
         {"codec": "zstd"},
@@ -180,6 +181,36 @@ def test_fields_are_hashed_with_their_lengths() -> None:
 def test_shard_numbers_have_a_limit(number: int) -> None:
     with pytest.raises(LayoutError, match="numbers of a shard"):
         Shard(tensor_rank=number)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"chunk_tokens": 64.0}, "chunk_tokens must be 1 to .*, not 64.0"),
+        ({"rotary": 77}, "rotary must be a member of Rotary, not 77"),
+        ({"shard": Shard(tensor_rank=2, tensor_size=2)}, "no rank 2 among 2"),
+    ],
+)
+def test_a_layout_that_cannot_be_ended_as_an_error_of_struct(
+    change: dict[str, Any], message: str
+) -> None:
+    """Bug: numbers with fractions, and a layout named what no store or rank has."""
+    with pytest.raises(LayoutError, match=message):
+        replace(LAYOUT, **change)
+
+
+def test_numbers_with_fractions_count_nothing() -> None:
+    with pytest.raises(LayoutError, match=r"cannot have 1\.5 bytes"):
+        LayerState(StateKind.KV, 1.5)  # type: ignore[arg-type]
+    with pytest.raises(LayoutError, match="numbers of a shard"):
+        Shard(tensor_size=2.0)  # type: ignore[arg-type]
+    assert LayerState(StateKind.KV, np.int64(2)).token_bytes == 2  # type: ignore[arg-type]
+
+
+def test_a_shard_that_was_stored_without_a_good_rank_stays_readable() -> None:
+    shard = Shard(tensor_rank=1)
+    stored = replace(LAYOUT, is_stored=True, shard=shard)
+    assert StateLayout.from_proto(stored.to_proto(), is_stored=True) == stored
 
 
 @pytest.mark.parametrize(

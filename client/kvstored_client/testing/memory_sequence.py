@@ -42,6 +42,12 @@ class MemorySequence:
         """The short chunk behind the last complete one, if there is one."""
         return self.flushed if self.flushed_index == len(self.keys) else None
 
+    def is_anothers(self, session_id: int) -> bool:
+        """Whether the open tail has rows of another session that are not flushed."""
+        flushed_tokens = self.durable_tail[1] if self.durable_tail else 0
+        is_flushed = self.tail_tokens == flushed_tokens
+        return self.tail is not None and self.owner != session_id and not is_flushed
+
     def to_proto(self) -> sequence_pb2.Sequence:
         """The sequence as the contract has it."""
         tail_key, durable_tokens = self.durable_tail or (b"", 0)

@@ -33,6 +33,8 @@ def append(
         sequence = store.sequence_of(session, item.sequence)
         if sequence is None:
             reason = Reason.SEQUENCE_UNKNOWN
+        elif sequence.is_anothers(session.session_id):
+            reason = Reason.SEQUENCE_CONFLICT
         else:
             rejected = store.faults.append_rejection(number, item.sequence)
             reason = _problem(store, sequence, item, geometry, rejected)
@@ -214,6 +216,11 @@ def flush(
             Reason.SEQUENCE_CONFLICT,
             f"the sequence has {sequence.length_tokens} tokens, not the expected "
             f"{request.expected_tokens}",
+        )
+    if sequence.is_anothers(session.session_id):
+        refuse(
+            Reason.SEQUENCE_CONFLICT,
+            "another client has added tokens to the sequence and not flushed them",
         )
     if sequence.tail_tokens and not request.tail_key:
         refuse(Reason.SEQUENCE_CONFLICT, "the sequence has an open tail; flush it with its key")

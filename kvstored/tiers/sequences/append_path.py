@@ -252,7 +252,7 @@ class AppendPath:
             return AppendOutcome(state.length_tokens, Reason.SEQUENCE_CONFLICT)
         if state.chunk_tokens == 0:
             state = self._with_layout(sequence, layout)
-        if item.first_token != state.length_tokens:
+        if item.first_token != state.length_tokens or sequence.is_anothers(request.session_id):
             return AppendOutcome(state.length_tokens, Reason.SEQUENCE_CONFLICT)
         if len(state.keys) + len(item.keys) > SEQUENCE_CHUNKS_MAX:
             return AppendOutcome(state.length_tokens, Reason.LIMIT_EXCEEDED)

@@ -50,6 +50,13 @@ class OpenSequence:
         assert self.state is not None
         return self.state
 
+    def is_anothers(self, session_id: int) -> bool:
+        """Whether the open tail has rows of another session that are not flushed.
+
+        Only that one knows of which tokens: under anybody else's key they would be wrong bytes.
+        """
+        return self.frame is not None and self.owner != session_id and not self.known.is_flushed
+
     @property
     def is_idle(self) -> bool:
         """Whether the index knows everything that must be known of it."""

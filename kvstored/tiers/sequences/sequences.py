@@ -179,6 +179,11 @@ class Sequences:
         """
         with self._opened.held_one(self._resolve(caller, name), caller.deadline) as sequence:
             rules.check_length(sequence.known, expected_tokens)
+            if sequence.is_anothers(caller.session_id):
+                raise rules.SequenceConflictError(
+                    "another client has added tokens to the sequence and not flushed them; only "
+                    "it can name them"
+                )
             tail = self._flush_tail(sequence, tail_key, caller.deadline)
             is_settled = self._settle_all(sequence, caller.deadline)
             rules.check_length(sequence.known, expected_tokens)

@@ -83,5 +83,5 @@ layouts = st.builds(
         tensor_size=shard_numbers,
         pipeline_first_layer=shard_numbers,
         pipeline_layer_count=shard_numbers,
-    ),
+    ).filter(lambda shard: shard.tensor_rank < max(1, shard.tensor_size)),
 )

@@ -14,6 +14,7 @@ import pytest
 
 from kvstored.format.identity import ChunkId
 from kvstored.io.device import DeviceError
+from kvstored.store.sequences.rules import SequenceConflictError
 from kvstored.store.sequences.sequence_table import SequenceStorageError
 from kvstored.tiers.chunks.open_frames import OPEN_SHARE_MAX
 from kvstored.tiers.chunks.requests import AppendOutcome
@@ -305,6 +306,26 @@ def test_many_append_to_one_sequence_and_one_wins_each_position(
     assert sorted(taken) == list(range(length))
     assert length >= 1
     check_bytes(opened_rows, length)
+
+
+def test_rows_of_two_clients_shared_a_chunk(opened_rows: StoreUnderTest) -> None:
+    """Bug: as many of another client's rows passed for ours, and were sealed under our key.
+
+    Nobody but who has appended them knows of which tokens they are, so nobody else adds to them or
+    flushes them before they are flushed.
+    """
+    create(opened_rows, "a")
+    theirs = [token + 1 for token in TOKENS]
+    assert append(opened_rows, {"a": range(5)}, caller=OTHER, tokens=theirs) == [AppendOutcome(5)]
+    assert append(opened_rows, {"a": range(5, 20)}) == [AppendOutcome(5, Reason.SEQUENCE_CONFLICT)]
+    with pytest.raises(SequenceConflictError, match="another client has added"):
+        flush(opened_rows, "a", 5)
+    assert opened_rows.stats().chunk_count == 0
+    key = ROWS.tail_key(theirs[:5])
+    opened_rows.store.sequences.flush(OTHER, "a", key, 5)
+    assert append(opened_rows, {"a": range(5, 20)}, tokens=[*theirs[:5], *TOKENS[5:]]) == [
+        AppendOutcome(20)
+    ]
 
 
 def test_a_flush_that_waits_for_a_device_holds_nobody_else_up(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.support.appends import (
     ME,
     OTHER,
     append,
+    check_bytes,
     create,
     durable,
     flush,
@@ -42,6 +43,7 @@ def test_the_end_of_a_session_gives_back_what_is_not_flushed(opened_rows: StoreU
     flush(opened_rows, "flushed", 20)
     append(opened_rows, {"flushed": range(20, 25)})
     append(opened_rows, {"other": range(3)}, caller=ME)
+    flush(opened_rows, "other", 3)
     append(opened_rows, {"other": range(3, 5)}, caller=OTHER)
     assert opened_rows.store.sequences.is_ephemeral(ME, "ephemeral")
     opened_rows.store.open_sequences.end_session(1)
@@ -158,6 +160,7 @@ def test_a_session_owns_so_many_sequences(
         AppendOutcome(0, Reason.LIMIT_EXCEEDED),
     ]
     assert append(opened_rows, {"c": range(1)}, caller=OTHER) == [AppendOutcome(1)]
+    flush(opened_rows, "c", 1, caller=OTHER)
     opened_rows.store.sequences.delete(ME, "a")
     assert append(opened_rows, {"b": range(1, 2), "c": range(1, 2)}) == [
         AppendOutcome(2),
@@ -209,3 +212,27 @@ def test_a_session_could_have_no_more_conversations_after_so_many(
     wait_until(lambda: not opened_rows.store.open_sequences._sequences)
     assert open_bytes(opened_rows) == 0
     assert not opened_rows.store.open_sequences._owned
+
+
+def test_rows_that_are_on_their_way_can_be_taken_back(tmp_path: Path) -> None:
+    """As a journal does whose words could not be made durable in time."""
+    devices = Wrapping(GatedDevice)
+    with open_store(tmp_path, dram_bytes=4 * MIB, wrap=devices) as opened_rows:
+        sequences = opened_rows.store.sequences
+        for device in devices:
+            device.gate.set()
+        create(opened_rows, "a")
+        append(opened_rows, {"a": range(5)})
+        flush(opened_rows, "a", 5)
+        for device in devices:
+            device.gate.clear()
+        append(opened_rows, {"a": range(5, 20)})
+        before = sequences.get(ME, "a")
+        assert (before.length_tokens, before.durable_tokens) == (20, 5)
+        state = sequences.truncate_tokens(ME, "a", 20 - 5)
+        assert (state.length_tokens, state.durable_tokens) == (5, 5)
+        assert append(opened_rows, {"a": range(5, 21)}) == [AppendOutcome(21)]
+        for device in devices:
+            device.gate.set()
+        assert flush(opened_rows, "a", 21).durable_tokens == 21
+        check_bytes(opened_rows, 21)
