@@ -1,15 +1,20 @@
 """Conversations by name: what they say, what is stored of them, and how they go on."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from engine_adapters.conversation.errors import ConversationError
 from engine_adapters.conversation.history import make_cut
-from engine_adapters.conversation.journal import NAME_SUFFIX, Journal
+from engine_adapters.conversation.journal import NAME_SUFFIX, Journal, answered
 from engine_adapters.conversation.usable_states import UsableStates, usable_states
 from engine_adapters.conversation.words import ABANDONED, Told, told_by, turn_words
 from kvstored_client import Client, Lease, Rotary, StateKind, StateLayout
 from kvstored_contract.keys import Cut, history_keys
+from kvstored_contract.limits import SEQUENCE_NAME_BYTES_MAX
+
+NAME_BYTES_MAX = SEQUENCE_NAME_BYTES_MAX - len(NAME_SUFFIX)
+"""Of a conversation: its words have a sequence of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,11 @@ class Conversations:
             raise ConversationError(
                 f"a conversation has a name that does not end with {NAME_SUFFIX!r}, not {name!r}"
             )
+        if len(name.encode()) > NAME_BYTES_MAX:
+            raise ConversationError(
+                f"the name of a conversation has {len(name.encode())} bytes; it may have "
+                f"{NAME_BYTES_MAX}"
+            )
         words = self._journal.read(name) or ()
         return Conversation(name, words, told_by(words))
 
@@ -89,20 +99,25 @@ class Conversations:
         new_words = turn_words(token_ids, cuts)
         if conversation.told.has_rest:
             new_words = [ABANDONED, *new_words]
-        if not conversation.words:
-            # Not before: a name that is made stays until somebody deletes it.
-            self._open_first(conversation.name)
-        self._journal.append(conversation.name, conversation.words, new_words)
-        words = (*conversation.words, *new_words)
-        return Conversation(conversation.name, words, told_by(words))
-
-    def _open_first(self, name: str) -> None:
+        name, is_first = conversation.name, not conversation.words
         try:
-            self._journal.open(name)
+            if is_first:
+                # Not before: a name that is made stays until somebody deletes it.
+                self._journal.open(name)
+            self._journal.append(name, conversation.words, new_words)
         except ConversationError:
-            # The states of a conversation that there is not.
-            self._client.sequences.delete(name)
+            if is_first:
+                self._forget_first(name)
             raise
+        words = (*conversation.words, *new_words)
+        return Conversation(name, words, told_by(words))
+
+    def _forget_first(self, name: str) -> None:
+        """Forgets what a first turn has left that did not happen, unless somebody else's did."""
+        with suppress(ConversationError):
+            if self._journal.is_unused(name):
+                self._client.sequences.delete(name)
+                self._journal.delete(name)
 
     def truncate(self, conversation: Conversation, kept: Iterable[range]) -> Conversation:
         """Cuts a conversation between two turns: only the positions ``kept`` stay.
@@ -122,14 +137,26 @@ class Conversations:
             raise ConversationError(
                 f"conversation {name!r} could not be forked: it has no turn yet"
             )
+        copied = None
         if self._client.sequences.get(name) is not None:
-            self._client.sequences.fork(name, new_name)
-        self._journal.fork(name, new_name)
+            copied = self._client.sequences.fork(name, new_name)
+        try:
+            self._journal.fork(name, new_name)
+        except ConversationError:
+            if copied is not None:
+                self._client.sequences.delete(new_name)
+            raise
         return self.open(new_name)
 
     def delete(self, name: str) -> bool:
-        """Forgets a conversation; False when there was none."""
-        self._client.sequences.delete(name)
+        """Forgets a conversation; False when there was none. Raises ConversationError."""
+        # Where only the words went, nobody would find the name of the states again.
+        answered(
+            self._client,
+            "sequence_delete",
+            lambda: self._client.sequences.delete(name),
+            f"to forget the states of conversation {name!r}",
+        )
         return self._journal.delete(name)
 
     def names(self) -> list[str]:

@@ -80,8 +80,8 @@ class Journal:
         self._kind = kind
         self._suffix = suffix
         self._clock = clock
-        self._unsettled: dict[str, list[int]] = {}
-        """All words of what could not be made durable when they were added: some may be staged."""
+        self._unsettled: dict[str, int] = {}
+        """Lengths that sequences have at most while what could not be made durable is there."""
 
     def open(self, name: str) -> tuple[int, ...]:
         """All durable words of a conversation; one of a new name has none."""
@@ -105,6 +105,14 @@ class Journal:
             )
         return self._read(name, info)
 
+    def is_unused(self, name: str) -> bool:
+        """Whether there are no words of that name but some of this journal that are not durable."""
+        info = self._get(name)
+        if info is None:
+            return True
+        is_ours = info.staged_tokens <= self._unsettled.get(name, 0)
+        return is_ours and not (info.keys or info.tail_key)
+
     def append(self, name: str, words: Sequence[int], new_words: Sequence[int]) -> None:
         """Adds to the ``words`` that are there; what was added is durable when it returns.
 
@@ -114,29 +122,32 @@ class Journal:
         added = [*words, *new_words]
         try:
             self._add(name, len(words), added)
-        except ConversationError:
-            self._unsettled[name] = added
-            raise
         finally:
             if lease is not None:
                 lease.release()
 
     def _add(self, name: str, first: int, added: Sequence[int]) -> None:
-        keys = self._keys(added)
-        while first < len(added):
-            stop = min(first + CHUNK_WORDS, len(added))
-            self._append(name, first, added[first:stop], keys)
-            first = stop
-        info = self._flush(name, keys, len(added))
-        if info is None or info.durable_tokens != len(added):
+        keys, staged = self._keys(added), first
+        try:
+            while staged < len(added):
+                stop = min(staged + CHUNK_WORDS, len(added))
+                self._append(name, staged, added[staged:stop], keys)
+                staged = stop
+            self._flush(name, keys, staged)
+        except ConversationError:
+            if staged > first:
+                self._unsettled[name] = max(staged, self._unsettled.get(name, 0))
+            raise
+        self._unsettled.pop(name, None)
+
+    def _flush(self, name: str, keys: Sequence[bytes], count: int) -> None:
+        """Makes ``count`` words durable; ``keys`` are of their chunks."""
+        tail_key = keys[-1] if count % CHUNK_WORDS else b""
+        info = self._client.sequences.flush(name + self._suffix, tail_key, expected_tokens=count)
+        if info is None or info.durable_tokens != count:
             raise ConversationError(
                 f"the turn of {self._kind} {name!r} could not be made durable; take it again"
             )
-
-    def _flush(self, name: str, keys: Sequence[bytes], count: int) -> SequenceInfo | None:
-        """Makes ``count`` words durable; ``keys`` are of their chunks."""
-        tail_key = keys[-1] if count % CHUNK_WORDS else b""
-        return self._client.sequences.flush(name + self._suffix, tail_key, expected_tokens=count)
 
     def fork(self, name: str, new_name: str) -> None:
         """Gives a new conversation the words of another one."""
@@ -147,19 +158,23 @@ class Journal:
 
     def delete(self, name: str) -> bool:
         """Forgets a conversation; False when there was none."""
-        was_there = self._answer(
+        was_there = answered(
+            self._client,
             "sequence_delete",
             lambda: self._client.sequences.delete(name + self._suffix),
             f"to forget {self._kind} {name!r}",
         )
-        # Not before: what is still there may have to be made durable.
+        # Not before: what is still there may have to be taken back.
         self._unsettled.pop(name, None)
         return was_there
 
     def names(self) -> list[str]:
         """Names of the namespace's conversations, of all models."""
-        found = self._answer(
-            "sequence_list", self._client.sequences.list, f"a list of every {self._kind}"
+        found = answered(
+            self._client,
+            "sequence_list",
+            self._client.sequences.list,
+            f"a list of every {self._kind}",
         )
         return [name.removesuffix(self._suffix) for name in found if name.endswith(self._suffix)]
 
@@ -208,8 +223,9 @@ class Journal:
     def _settled(self, name: str) -> SequenceInfo | None:
         """The sequence once nothing of it is undurable.
 
-        A writer that died leaves such words, of which the daemon lets go. What this journal could
-        not make durable it tries again: its own session keeps it.
+        A writer that died leaves such words, of which the daemon lets go. What this journal has
+        added and could not make durable it takes back: its own session keeps it, and the turn may
+        be taken again. Nothing is made durable here: the words may be those of another writer.
         """
         deadline_s = self._clock() + SETTLE_S
         while True:
@@ -217,9 +233,10 @@ class Journal:
             if info is None or info.staged_tokens == info.durable_tokens:
                 self._unsettled.pop(name, None)
                 return info
-            ours = self._unsettled.get(name, [])[: info.staged_tokens]
-            if len(ours) == info.staged_tokens:
-                self._flush(name, self._keys(ours), len(ours))
+            if info.staged_tokens <= self._unsettled.get(name, 0):
+                self._client.sequences.truncate_tokens(
+                    name + self._suffix, info.staged_tokens - info.durable_tokens
+                )
             if self._clock() >= deadline_s:
                 raise ConversationError(f"somebody else is adding to {self._kind} {name!r}")
             time.sleep(POLL_S)
@@ -239,7 +256,8 @@ class Journal:
         return info
 
     def _get(self, name: str) -> SequenceInfo | None:
-        return self._answer(
+        return answered(
+            self._client,
             "sequence_get",
             lambda: self._client.sequences.get(name + self._suffix),
             f"{self._kind} {name!r}",
@@ -248,19 +266,6 @@ class Journal:
     def _has_lost_its_length(self, info: SequenceInfo) -> bool:
         is_ours = info.layout_id == self._layout.layout_id
         return is_ours and info.durable_tokens == 0 and bool(info.keys or info.tail_key)
-
-    def _answer(self, verb: str, ask: Callable[[], AnswerT], what: str) -> AnswerT:
-        """What the store answers; raises ConversationError where it says nothing.
-
-        To the client that is the same as "there is none". Failures of other threads count too: then
-        somebody asks again without need.
-        """
-        counter = f"{verb}_failed"
-        failures = self._client.counters.get(counter, 0)
-        answer = ask()
-        if not answer and self._client.counters.get(counter, 0) != failures:
-            raise _unanswered(what)
-        return answer
 
     def _read(self, name: str, info: SequenceInfo) -> tuple[int, ...]:
         words: list[int] = []
@@ -309,6 +314,9 @@ class Journal:
                 keys=keys[first // CHUNK_WORDS : (first + len(batch)) // CHUNK_WORDS],
             )
             report = self._client.append(self._layout, region, len(batch), [item])
+        if not report.is_served:
+            # It may be there as well.
+            self._unsettled[name] = first + len(batch)
         if not (report.is_served and report.results[0].is_taken):
             raise ConversationError(
                 f"the turn of {self._kind} {name!r} could not be saved "
@@ -319,6 +327,20 @@ class Journal:
         # A small share: snapshots and spans need the arena as well.
         chunk_bytes = Placement.contiguous_bytes(self._layout, 1)
         return max(1, min(CHUNK_WORDS, self._client.region_bytes_max // 16 // chunk_bytes))
+
+
+def answered(client: Client, verb: str, ask: Callable[[], AnswerT], what: str) -> AnswerT:
+    """What the store answers; raises ConversationError where it says nothing.
+
+    To the client that is the same as "there is none". Failures of other threads count too: then
+    somebody asks again without need.
+    """
+    counter = f"{verb}_failed"
+    failures = client.counters.get(counter, 0)
+    answer = ask()
+    if not answer and client.counters.get(counter, 0) != failures:
+        raise _unanswered(what)
+    return answer
 
 
 def _unanswered(what: str) -> ConversationError:

@@ -52,6 +52,12 @@ class AppendQueue(SaveQueue):
             report = self._client.append(
                 self._layout, snapshot.region, snapshot.row_count, list(items.values())
             )
+        except BaseException:
+            # Which rows the store has taken is not known.
+            for part in rows:
+                part.sequence.is_stopped = True
+                self.count_dropped(part.token_count)
+            raise
         finally:
             snapshot.region.release()
         for part, result in zip(items, report.results, strict=True):
@@ -118,7 +124,8 @@ class AppendQueue(SaveQueue):
     def _flush_kept(self, sequence: SavedSequence) -> None:
         """Makes the whole of a sequence that is kept durable, its tail included."""
         length = sequence.length_tokens
-        if not sequence.is_open or length == sequence.first_token:
+        # Shorter than it began where the store has lost its tail.
+        if not sequence.is_open or length <= sequence.first_token:
             return
         flushed = self._client.sequences.flush(
             sequence.name,
@@ -127,5 +134,12 @@ class AppendQueue(SaveQueue):
             timeout_ms=FLUSH_TIMEOUT_MS,
         )
         durable_tokens = max(flushed.durable_tokens if flushed else 0, sequence.first_token)
-        self._count_saved(durable_tokens - sequence.first_token)
-        self.count_dropped(length - durable_tokens)
+        saved_tokens = durable_tokens
+        if flushed is not None and flushed.reason is Reason.DEADLINE:
+            # The tail alone is not on its way.
+            whole_tokens = length - length % self._layout.chunk_tokens
+            saved_tokens = max(durable_tokens, whole_tokens)
+        self._count_saved(
+            saved_tokens - sequence.first_token, late_tokens=saved_tokens - durable_tokens
+        )
+        self.count_dropped(length - saved_tokens)

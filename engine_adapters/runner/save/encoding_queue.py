@@ -106,14 +106,14 @@ class EncodingQueue(SaveQueue):
         self._reserve()
 
     def _append(self, snapshot: Snapshot, rows: Sequence[Rows]) -> None:
+        waiting = list(rows)
         try:
             snapshot.settle()
-            for part in rows:
-                self._gather(snapshot, part)
+            while waiting:
+                self._gather(snapshot, waiting.pop(0))
         except BaseException:
-            # Which rows reached their chunks is not known.
-            for part in rows:
-                self._stop(part.sequence)
+            # Their sequences are stopped by the gap.
+            self.count_dropped(sum(part.token_count for part in waiting))
             raise
         finally:
             snapshot.region.release()
@@ -123,10 +123,12 @@ class EncodingQueue(SaveQueue):
 
     def _close_sequence(self, sequence: SavedSequence) -> None:
         chunk = self._open_chunks.get(sequence)
-        if chunk is not None and chunk.token_count and sequence.keeps_tail:
-            self._encode(sequence, chunk, sequence.length_tokens)
-            self._put()
-        self._open_chunks.pop(sequence, None)
+        try:
+            if chunk is not None and chunk.token_count and sequence.keeps_tail:
+                self._encode(sequence, chunk, sequence.length_tokens)
+                self._put()
+        finally:
+            self._open_chunks.pop(sequence, None)
 
     def _gather(self, snapshot: Snapshot, part: Rows) -> None:
         """Adds the rows of one sequence; encodes what they complete."""
@@ -134,15 +136,20 @@ class EncodingQueue(SaveQueue):
         if part.first_token != sequence.length_tokens:
             # Rows before these never came: a chunk with a gap would hold other tokens' states.
             self._stop(sequence)
-        while taken < part.token_count and not sequence.is_stopped:
-            chunk = self._open_chunks.get(sequence)
-            if chunk is None:
-                chunk = self._open_chunks[sequence] = OpenChunk(self._format)
-            taken += chunk.add(snapshot, part.first_row + taken, part.token_count - taken)
-            sequence.length_tokens = part.first_token + taken
-            if chunk.is_complete:
-                self._encode(sequence, chunk, part.first_token + taken)
-        self.count_dropped(part.token_count - taken)
+        try:
+            while taken < part.token_count and not sequence.is_stopped:
+                chunk = self._open_chunks.get(sequence)
+                if chunk is None:
+                    chunk = self._open_chunks[sequence] = OpenChunk(self._format)
+                taken += chunk.add(snapshot, part.first_row + taken, part.token_count - taken)
+                sequence.length_tokens = part.first_token + taken
+                if chunk.is_complete:
+                    self._encode(sequence, chunk, part.first_token + taken)
+        except BaseException:
+            self._stop(sequence)
+            raise
+        finally:
+            self.count_dropped(part.token_count - taken)
 
     def _encode(self, sequence: SavedSequence, chunk: OpenChunk, stop_token: int) -> None:
         """Puts a chunk, which ends before ``stop_token``, into the next batch."""
@@ -187,7 +194,13 @@ class EncodingQueue(SaveQueue):
         assert self._region is not None
         source = Placement.contiguous(self._region, self._layout)
         chunks = [encoded.chunk for encoded in batch]
-        report = self._client.put(self._layout, chunks, source, ack=Ack.DURABLE)
+        try:
+            report = self._client.put(self._layout, chunks, source, ack=Ack.DURABLE)
+        except BaseException:
+            for encoded in batch:
+                self.count_dropped(encoded.chunk.token_count)
+                self._stop(encoded.sequence)
+            raise
         lost: set[SavedSequence] = set()
         for encoded, result in zip(batch, report.results, strict=True):
             if result.outcome is PutOutcome.REJECTED:

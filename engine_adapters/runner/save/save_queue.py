@@ -92,7 +92,6 @@ class SaveQueue(ABC):
         self._dropped_tokens = 0
         self._late_tokens = 0
         self._is_connecting = False
-        self._failure: BaseException | None = None
 
     def open(self, sequence: SavedSequence) -> None:
         """Begins a sequence behind the chunks that are stored of it."""
@@ -124,11 +123,10 @@ class SaveQueue(ABC):
     def finish(self) -> SaveReport:
         """Waits until everything handed over is done.
 
-        Every call has a deadline, so this ends; a fault of this queue itself is raised.
+        Every call has a deadline, so this ends. A fault of this queue itself is logged; what it
+        was about is dropped, and nothing else.
         """
         self._executor.submit(lambda: None).result()
-        if self._failure is not None:
-            raise self._failure
         with self._lock:
             return SaveReport(
                 saved_tokens=self._saved_tokens,
@@ -168,15 +166,16 @@ class SaveQueue(ABC):
         def run() -> None:
             try:
                 task()
-            except BaseException as error:
-                self._failure = self._failure or error
-                raise
+            except Exception:
+                LOGGER.exception("states could not be saved; a later turn computes them again")
 
         self._executor.submit(run)
 
     def _connect(self) -> None:
-        self._client.available()
-        self._is_connecting = False
+        try:
+            self._client.available()
+        finally:
+            self._is_connecting = False
 
     def _keys(self, sequence: SavedSequence, stop_token: int) -> list[bytes]:
         """Keys of the complete chunks before ``stop_token``; too few while no daemon is known."""

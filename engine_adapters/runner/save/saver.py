@@ -191,6 +191,24 @@ class StateSaver:
         sequence = SavedSequence(name=name, token_ids=token_ids, first_token=first_token)
         return self._begin(request_id, sequence)
 
+    def _open_after_jump(
+        self, request_id: int, before: SavedSequence, first_token: int
+    ) -> SavedSequence:
+        """The next stretch of a request; that before it is closed, its name free by then."""
+        if not before.keeps_tail:
+            return self._open(request_id, before.token_ids, first_token)
+        return self._begin(
+            request_id,
+            SavedSequence(
+                name=before.name,
+                token_ids=before.token_ids,
+                first_token=first_token,
+                is_kept=True,
+                keeps_tail=True,
+                cuts=before.cuts,
+            ),
+        )
+
     def _begin(self, request_id: int, sequence: SavedSequence) -> SavedSequence:
         self._sequences[request_id] = sequence
         self._queue.open(sequence)
@@ -207,11 +225,11 @@ class StateSaver:
         if _has_ended(sequence):
             self._queue.count_dropped(token_count)
             return
-        if first > sequence.next_token and not sequence.is_kept:
+        if first > sequence.next_token and (sequence.keeps_tail or not sequence.is_kept):
             self._hand_over_held()
             if not sequence.is_cut:
                 self._queue.close_sequence(sequence)
-            sequence = self._open(segment.request_id, sequence.token_ids, first)
+            sequence = self._open_after_jump(segment.request_id, sequence, first)
         sequence.next_token = segment.stop_token
         first_row = segment.first_row + first - segment_token
         self._rows.append(Rows(sequence, first, first_row, token_count))

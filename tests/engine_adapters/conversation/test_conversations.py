@@ -4,7 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine_adapters.conversation.conversations import Conversation, Conversations
+from engine_adapters.conversation.conversations import (
+    NAME_BYTES_MAX,
+    Conversation,
+    Conversations,
+)
 from engine_adapters.conversation.errors import ConversationError
 from engine_adapters.conversation.history import make_cut
 from engine_adapters.conversation.journal import (
@@ -13,8 +17,8 @@ from engine_adapters.conversation.journal import (
     words_layout,
 )
 from engine_adapters.conversation.usable_states import UsableStates
-from kvstored_client import AppendItem, LayerState, Rotary, StateKind, StateLayout
-from kvstored_client.testing import MemoryClient, MemoryStore
+from kvstored_client import AppendItem, LayerState, Reason, Rotary, StateKind, StateLayout
+from kvstored_client.testing import CallName, MemoryClient, MemoryStore
 from kvstored_contract.keys import history_keys
 from tests.support.rows import Rows
 
@@ -236,6 +240,34 @@ def test_a_fork_without_words_left_states(talks: Conversations, client: MemoryCl
     assert client.sequences.list() == [NAME]
 
 
+def test_a_fork_whose_words_got_no_name_left_its_states(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    """Bug: at the limit of names the copy of the states had taken the last one."""
+    talk = talks.end_turn(talks.open(NAME), numbered(41))
+    save_states(client, talk, 40, flushes=True)
+    names = client.sequences.list()
+    client.sequences.create("a fork" + NAME_SUFFIX, words_layout(LAYOUT.model))
+    with pytest.raises(ConversationError, match="could not be forked"):
+        talks.fork(NAME, "a fork")
+    assert set(client.sequences.list()) == {*names, "a fork" + NAME_SUFFIX}
+
+
+def test_a_conversation_whose_states_stayed_was_forgotten(
+    talks: Conversations, client: MemoryClient, store: MemoryStore
+) -> None:
+    """Bug: where only the deletion of the words was answered, nothing named the states any more."""
+    talk = talks.end_turn(talks.open(NAME), numbered(41))
+    save_states(client, talk, 40, flushes=True)
+    store.faults.refusals[CallName.SEQUENCE_DELETE] = Reason.INTERNAL
+    with pytest.raises(ConversationError, match="to forget the states"):
+        talks.delete(NAME)
+    assert talks.open(NAME) == talk
+    del store.faults.refusals[CallName.SEQUENCE_DELETE]
+    assert talks.delete(NAME)
+    assert client.sequences.list() == []
+
+
 def test_a_first_turn_that_got_no_name_left_its_states(
     talks: Conversations, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +337,14 @@ def test_another_model_is_told(talks: Conversations, client: MemoryClient) -> No
 def test_names_that_are_not_for_conversations(talks: Conversations, name: str) -> None:
     with pytest.raises(ConversationError, match="a conversation has a name"):
         talks.open(name)
+
+
+def test_a_name_that_is_too_long_was_a_store_that_did_not_answer(talks: Conversations) -> None:
+    """Bug: the user was sent to the daemon's log."""
+    talk = talks.end_turn(talks.open("n" * NAME_BYTES_MAX), [1])
+    assert talks.open(talk.name) == talk
+    with pytest.raises(ConversationError, match=f"has {NAME_BYTES_MAX + 1} bytes; it may have"):
+        talks.open("n" * (NAME_BYTES_MAX + 1))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,11 @@ from engine_adapters.conversation.conversations import Conversations
 from engine_adapters.conversation.errors import ConversationError, LostWordsError
 from engine_adapters.conversation.journal import (
     CHUNK_WORDS,
+    NAME_SUFFIX,
     Journal,
+    words_layout,
 )
+from engine_adapters.conversation.words import turn_words
 from kvstored_client import Lease, Match, SequenceInfo, SliceState, StateLayout
 from kvstored_client.testing import MemoryClient, MemoryStore
 from kvstored_contract.reasons import Reason
@@ -173,8 +176,72 @@ def test_a_turn_that_could_not_be_flushed_kept_its_conversation_shut(
     ):
         talks.end_turn(talk, numbered(length))
     found = talks.open(NAME)
-    assert found.token_ids == (7, 8, *numbered(length))
+    assert found.token_ids == (7, 8)
     assert talks.end_turn(found, [9]) == talks.open(NAME)
+    assert not talks._journal._unsettled
+
+
+def test_a_turn_that_was_taken_again_happened_twice(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    """Bug: who was asked to take a turn again found the words of the failed one before it."""
+    talk = talks.end_turn(talks.open(NAME), [7, 8])
+    with (
+        patch.object(client.sequences, "flush", return_value=None),
+        pytest.raises(ConversationError, match="take it again"),
+    ):
+        talks.end_turn(talk, [1, 2, 3])
+    again = talks.end_turn(talks.open(NAME), [1, 2, 3])
+    assert again.token_ids == talks.open(NAME).token_ids == (7, 8, 1, 2, 3)
+
+
+def test_words_of_another_process_were_flushed_under_the_key_of_ours(
+    talks: Conversations, client: MemoryClient, store: MemoryStore
+) -> None:
+    """Bug: they were told apart by their number alone. No key may name words of another one."""
+    talk = talks.end_turn(talks.open(NAME), [7, 8])
+    with (
+        patch.object(client.sequences, "flush", return_value=None),
+        pytest.raises(ConversationError),
+    ):
+        talks.end_turn(talk, [1, 2, 3])
+    staged = len(talk.words) + len(turn_words([1, 2, 3], ()))
+    with MemoryClient(store) as other:
+        theirs = Journal(other, MODEL)
+        # As many as ours, which the daemon has let go of with the session.
+        client.sequences.truncate_tokens(NAME + NAME_SUFFIX, staged - len(talk.words))
+        theirs._append(NAME, len(talk.words), [4] * (staged - len(talk.words)), [])
+        before = set(store.chunks)
+        talks.open(NAME)
+    assert set(store.chunks) == before
+
+
+def test_a_first_turn_without_words_left_two_names(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    """Bug: names are counted, and nobody lists one without a turn."""
+    client.sequences.create(NAME, words_layout(MODEL))
+    with (
+        patch.object(client.sequences, "flush", return_value=None),
+        pytest.raises(ConversationError, match="take it again"),
+    ):
+        talks.end_turn(talks.open(NAME), [1, 2])
+    assert client.sequences.list() == []
+
+
+def test_a_first_turn_that_came_second_forgets_nothing_of_the_first(
+    talks: Conversations, client: MemoryClient, store: MemoryStore
+) -> None:
+    """Fails where what a failed first turn leaves is deleted without a look."""
+    client.sequences.create(NAME, words_layout(MODEL))
+    late = talks.open(NAME)
+    with MemoryClient(store) as other:
+        winner = Conversations(other, MODEL)
+        said = winner.end_turn(winner.open(NAME), [1, 2])
+        with pytest.raises(ConversationError):
+            talks.end_turn(late, [3])
+        assert winner.open(NAME) == said
+        assert set(client.sequences.list()) == {NAME, NAME + NAME_SUFFIX}
 
 
 def test_words_of_half_a_turn_kept_its_conversation_shut(

@@ -48,8 +48,7 @@ def client() -> Iterator[MemoryClient]:
 def saver(client: MemoryClient, states: StateFormat) -> Iterator[StateSaver]:
     saver = StateSaver(client, states)
     yield saver
-    with pytest.raises(MemoryError):
-        saver.close()
+    saver.close()
     assert client.store.regions_in_use == 0
 
 
@@ -84,8 +83,7 @@ def test_a_failed_encoding_leaves_no_gap_in_its_sequence(
     step(saver, (1, 0, 16))
     for request_id in (0, 1):
         saver.end_request(request_id)
-    with pytest.raises(MemoryError):
-        saver.finish()
+    assert saver.finish() == SaveReport(saved_tokens=16, dropped_tokens=60)
     keys = client.prefix_keys(states.layout, tokens)
     assert set(client.store.chunks) == set(keys[:2])
     for index in range(2):
@@ -114,8 +112,7 @@ def test_a_step_that_fails_stops_all_of_its_sequences(
     step(saver, (0, 4, 12), (1, 4, 12))
     for request_id in (0, 1):
         saver.end_request(request_id)
-    with pytest.raises(MemoryError):
-        saver.finish()
+    assert saver.finish() == SaveReport(dropped_tokens=32)
     assert client.store.chunks == {}
 
 

@@ -12,6 +12,7 @@ from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.save.encoding_queue import EncodingQueue
 from engine_adapters.runner.save.save_queue import SaveReport
 from engine_adapters.runner.save.saver import StateSaver
+from engine_adapters.runner.save.snapshot import Snapshot
 from engine_adapters.runner.states.state_format import StateFormat
 from kvstored_client import Ack, Reason
 from kvstored_client.testing import MemoryClient
@@ -229,19 +230,42 @@ def test_an_arena_without_room_for_a_chunk_drops_it(
     assert client.store.regions_in_use == 0
 
 
-def test_a_fault_of_the_queue_is_not_hidden(
+@pytest.mark.parametrize("place", ["settle", "encode", "put"])
+def test_a_fault_of_the_queue_was_raised_for_ever(
     client: MemoryClient,
-    state_format: StateFormat,
+    saver: StateSaver,
     make_tokens: MakeTokens,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    place: str,
 ) -> None:
-    def fail(*arguments: object) -> None:
+    """Bug: each later turn of any conversation failed, until the process ended.
+
+    Every token is counted once, wherever the fault is; a later request is saved.
+    """
+
+    def fail(*arguments: object, **named: object) -> None:
         raise AssertionError("a bug")
 
-    saver = StateSaver(client, state_format)
-    monkeypatch.setattr(EncodingQueue, "_encode", fail)
     saver.begin_request(0, make_tokens(80, 1), 0)
-    step(saver, (0, 0, 12))
-    with pytest.raises(AssertionError, match="a bug"):
-        saver.close()
-    assert client.store.regions_in_use == 0
+    saver.begin_request(1, make_tokens(80, 2), 0)
+    with monkeypatch.context() as patched:
+        target, name = {
+            "settle": (Snapshot, "settle"),
+            "encode": (EncodingQueue, "_encode"),
+            "put": (client, "put"),
+        }[place]
+        patched.setattr(target, name, fail)
+        step(saver, (0, 0, 12), (1, 0, 3))
+        saver.finish()
+    # Of request 1 only a fault that comes before its turn takes anything along.
+    step(saver, (1, 3, 5))
+    saver.begin_request(2, make_tokens(80, 3), 0)
+    saver.finish()
+    step(saver, (2, 0, 8))
+    for request_id in range(3):
+        saver.end_request(request_id)
+    report = saver.finish()
+    lost_tokens = 12 if place == "put" else 12 + 8
+    assert report == SaveReport(saved_tokens=12 + 8 + 8 - lost_tokens, dropped_tokens=lost_tokens)
+    assert "could not be saved" in caplog.text

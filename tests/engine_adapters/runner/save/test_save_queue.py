@@ -176,3 +176,63 @@ def test_a_sequence_that_keeps_its_tail_and_got_no_rows_ends_as_well(
     saver.finish()
     assert not client.store.sequences
     saver.close()
+
+
+@pytest.mark.parametrize("codec", ["raw", "zstd"])
+def test_a_sequence_that_keeps_its_tail_lost_it_after_a_jump(
+    codec: str, state_format: StateFormat, make_tokens: Callable[[int, int], list[int]]
+) -> None:
+    """Bug: what a restorer has jumped over was taken for a gap, and nothing more was saved."""
+    client = MemoryClient(make_store())
+    states = state_format.encoded(codec)
+    tokens = make_tokens(5 * CHUNK_TOKENS + 3, 1)
+    saver = StateSaver(client, states)
+    keys = history_keys(namespace=client.namespace, layout=states.layout, token_ids=tokens)
+    saver.begin_conversation(0, "an entry", tokens, (), 0, is_tail_stored=False, keeps_tail=True)
+    save_rows(saver, 0, CHUNK_TOKENS, 0)
+    save_rows(saver, 5 * CHUNK_TOKENS, 3, 0)
+    saver.end_request(0)
+    report = saver.finish()
+    saver.close()
+    assert (report.saved_tokens, report.dropped_tokens) == (CHUNK_TOKENS + 3, 0)
+    assert set(client.store.chunks) == {keys[0], keys[-1]}
+    assert not client.store.sequences
+
+
+def test_a_late_tail_took_complete_chunks_along(
+    state_format: StateFormat, make_tokens: Callable[[int, int], list[int]]
+) -> None:
+    """Bug: chunks of a conversation that are on their way when its turn ends were dropped ones."""
+    client = MemoryClient(make_store())
+    client.store.faults.devices_are_late = True
+    saver = StateSaver(client, state_format)
+    said = make_tokens(2 * CHUNK_TOKENS + 3, 1)
+    saver.begin_conversation(0, "a talk", said, (), 0, is_tail_stored=False)
+    save_rows(saver, 0, len(said), 0)
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(
+        saved_tokens=2 * CHUNK_TOKENS, late_tokens=2 * CHUNK_TOKENS, dropped_tokens=3
+    )
+    saver.close()
+
+
+def test_tokens_were_dropped_less_than_none(
+    state_format: StateFormat, make_tokens: Callable[[int, int], list[int]]
+) -> None:
+    """Bug: a conversation whose tail was evicted is shorter than its turn began, and that was
+    counted."""
+    store = make_store()
+    said = make_tokens(2 * CHUNK_TOKENS + 5, 1)
+    first, dropped = CHUNK_TOKENS + 3, CHUNK_TOKENS + 2
+    for start, stop in ((0, first), (first, len(said))):
+        with MemoryClient(store) as client:
+            saver = StateSaver(client, state_format)
+            saver.begin_conversation(0, "a talk", said[:stop], (), start, is_tail_stored=start > 0)
+            if start:
+                saver.finish()
+                store.chunks.clear()
+            save_rows(saver, start, stop - start, 0)
+            saver.end_request(0)
+            report = saver.finish()
+            saver.close()
+    assert report == SaveReport(dropped_tokens=dropped)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from google.protobuf.message import Message
 
 from engine_adapters.runner.save.save_queue import SaveReport
 from engine_adapters.runner.save.saver import StateSaver
@@ -12,6 +13,7 @@ from kvstored_client import Reason
 from kvstored_client.session.options import Options
 from kvstored_client.session.session import Session
 from kvstored_client.testing import CallName, MemoryClient
+from kvstored_protos.v1.sequence_pb2 import CreateSequenceRequest
 from kvstored_protos.v1.store_pb2 import AppendRequest
 from tests.engine_adapters.runner.memory import at, make_store
 from tests.engine_adapters.runner.save.told_states import step
@@ -91,22 +93,33 @@ def test_a_sequence_that_the_daemon_refuses_is_not_saved(
     assert client.store.asked(AppendRequest) == []
 
 
-def test_a_fault_of_the_queue_is_not_hidden(
-    client: MemoryClient, state_format: StateFormat, make_tokens: MakeTokens
+@pytest.mark.parametrize("request_kind", [CreateSequenceRequest, AppendRequest])
+def test_a_fault_of_the_queue_was_raised_for_ever(
+    client: MemoryClient,
+    saver: StateSaver,
+    make_tokens: MakeTokens,
+    caplog: pytest.LogCaptureFixture,
+    request_kind: type[Message],
 ) -> None:
-    saver = StateSaver(client, state_format)
-    saver.begin_request(0, make_tokens(80, 1), 0)
+    """Bug: each later turn of any conversation failed, until the process ended."""
 
     def fail() -> None:
         raise AssertionError("a bug")
 
-    client.store.faults.before = at(AppendRequest, fail)
+    client.store.faults.before = at(request_kind, fail)
+    saver.begin_request(0, make_tokens(80, 1), 0)
     step(saver, (0, 0, 12))
-    with pytest.raises(AssertionError, match="a bug"):
-        saver.finish()
-    with pytest.raises(AssertionError, match="a bug"):
-        saver.close()
-    assert client.store.regions_in_use == 0
+    assert saver.finish() == SaveReport(dropped_tokens=12)
+    assert "could not be saved" in caplog.text
+    assert "a bug" in caplog.text
+    client.store.faults.before = lambda _: None
+    # The fault has ended the session in the middle of a call.
+    assert client.available()
+    saver.begin_request(1, make_tokens(80, 2), 0)
+    step(saver, (0, 12, 4), (1, 0, 16))
+    saver.end_request(0)
+    saver.end_request(1)
+    assert saver.finish() == SaveReport(saved_tokens=16, dropped_tokens=16)
 
 
 class WatchedClient(MemoryClient):
