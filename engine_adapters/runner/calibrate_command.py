@@ -83,6 +83,7 @@ def describe(
         "reads_are_cold": calibration.is_cold,
         "compute_spread": profile.compute_spread,
         "read_spread": profile.read_spread,
+        "decode_spread": calibration.decode_spread,
         "read_gb_per_s": profile.read_bytes_per_s / 1e9,
         "codec": profile.codec,
         "decode_hidden_us_per_token": profile.decode_hidden_token_s * 1e6,

@@ -29,10 +29,14 @@ QUICK = Effort(token_counts=(256, 1024), repeats=3, pause_s=0.3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """A profile, and whether its reads came from the devices alone (else from DRAM too)."""
+    """A profile, and whether its reads came from the devices alone (else from DRAM too).
+
+    ``decode_spread`` is the slowest repetition of a decoded slice over its median.
+    """
 
     profile: CostProfile
     is_cold: bool
+    decode_spread: float
 
 
 def calibrate(
@@ -56,7 +60,9 @@ def calibrate(
     counts = tuple(sorted({min(n, shape.position_count) for n in effort.token_counts}))
     pause = partial(time.sleep, effort.pause_s)
     timer = ComputeTimer(model, repeats=effort.repeats, pause=pause)
-    decode = DecodeTimer(model, repeats=effort.repeats).measure(codec, chunk_tokens=chunk_tokens)
+    decode = DecodeTimer(model, repeats=effort.repeats, pause=pause).measure(
+        codec, chunk_tokens=chunk_tokens
+    )
     # Hidden states and KV differ in their bytes only: one line serves both.
     token_bytes = max(shape.hidden_bytes, shape.kv_bytes)
     read = ReadTimer(client, pause=pause).measure(
@@ -82,4 +88,4 @@ def calibrate(
         compute_spread=timer.spread,
         read_spread=read.spread,
     )
-    return Calibration(profile=profile, is_cold=read.is_cold)
+    return Calibration(profile=profile, is_cold=read.is_cold, decode_spread=decode.spread)

@@ -8,8 +8,9 @@ from statistics import fmean, median
 import torch
 from torch import Tensor
 
-from engine_adapters.codecs.codec import Codec
+from engine_adapters.codecs.codec import Codec, Payload
 from engine_adapters.codecs.registry import codec_of_layer
+from engine_adapters.runner.calibrate.compute_costs import spread_of
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, Segment
 from kvstored_client import RAW
@@ -20,10 +21,14 @@ TOKEN_SEED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeCosts:
-    """Seconds of decoding one token of one layer, in the mean of the layers that were timed."""
+    """Seconds of decoding one token of one layer, in the mean of the layers that were timed.
+
+    ``spread`` is the slowest repetition of a slice over its median.
+    """
 
     hidden_token_s: float = 0.0
     kv_token_s: float = 0.0
+    spread: float = 1.0
 
 
 @dataclass(slots=True)
@@ -41,18 +46,37 @@ class _KeptStates(NullSink):
             self.kv.append(torch.stack([keys, values]).cpu())
 
 
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """An encoded slice, and where its states go."""
+
+    codec: Codec
+    payload: Payload
+    out: Tensor
+
+    def decode(self) -> None:
+        self.codec.decode(self.payload, self.out)
+
+
 class DecodeTimer:
     """Measures how long the states of ``model`` take to decode, on one thread as a span does.
 
-    Each time is the median of ``repeats``, after one that does not count.
+    Each time is the median of ``repeats``, after one that does not count. All slices are decoded
+    in each, and ``pause`` is made between two.
     """
 
     def __init__(
-        self, model: Model, *, repeats: int, clock: Callable[[], float] = time.perf_counter
+        self,
+        model: Model,
+        *,
+        repeats: int,
+        clock: Callable[[], float] = time.perf_counter,
+        pause: Callable[[], None] = lambda: None,
     ) -> None:
         self._model = model
         self._repeats = repeats
         self._clock = clock
+        self._pause = pause
 
     def measure(self, codec: str, *, chunk_tokens: int) -> DecodeCosts:
         """Of slices of ``chunk_tokens``; nothing for RAW. Raises CodecError.
@@ -67,9 +91,17 @@ class DecodeTimer:
         codecs = [codec_of_layer(codec, layer=layer, layer_count=count) for layer in layers]
         token_count = min(chunk_tokens, self._model.config.position_count)
         states = self._states(layers, token_count)
+        slices = [
+            _Slice(codec, codec.encode(decoded), torch.empty_like(decoded))
+            for each in (states.hidden, states.kv)
+            for codec, decoded in zip(codecs, each, strict=True)
+        ]
+        results = self._decode_all(slices)
+        slice_s = [median(seconds) for seconds in results]
         return DecodeCosts(
-            hidden_token_s=fmean(map(self._decode_s, codecs, states.hidden)) / token_count,
-            kv_token_s=fmean(map(self._decode_s, codecs, states.kv)) / token_count,
+            hidden_token_s=fmean(slice_s[: len(layers)]) / token_count,
+            kv_token_s=fmean(slice_s[len(layers) :]) / token_count,
+            spread=max(map(spread_of, results)),
         )
 
     def _states(self, layers: Sequence[int], token_count: int) -> _KeptStates:
@@ -89,12 +121,16 @@ class DecodeTimer:
         )
         return sink
 
-    def _decode_s(self, codec: Codec, states: Tensor) -> float:
-        payload = codec.encode(states)
-        out = torch.empty_like(states)
-        seconds = []
-        for _ in range(1 + self._repeats):
-            started_s = self._clock()
-            codec.decode(payload, out)
-            seconds.append(self._clock() - started_s)
-        return median(seconds[1:])
+    def _decode_all(self, slices: Sequence[_Slice]) -> list[list[float]]:
+        """Seconds of all repetitions of each slice."""
+        for each in slices:
+            each.decode()
+        results: list[list[float]] = [[] for _ in slices]
+        for repetition in range(self._repeats):
+            if repetition:
+                self._pause()
+            for result, each in zip(results, slices, strict=True):
+                started_s = self._clock()
+                each.decode()
+                result.append(self._clock() - started_s)
+        return results

@@ -113,12 +113,31 @@ def test_slices_of_states_that_the_model_computes_are_decoded(
     costs = timer(model).measure("int8", chunk_tokens=SLICE_TOKENS)
     assert costs == DecodeCosts(hidden_token_s=1 / SLICE_TOKENS, kv_token_s=1 / SLICE_TOKENS)
     config = model.config
-    shapes = [tuple(states.shape) for states in decoded[:: 1 + REPEATS]]
+    assert len(decoded) == 6 * (1 + REPEATS)
+    shapes = [tuple(states.shape) for states in decoded[:6]]
     kv_shape = (2, SLICE_TOKENS, config.kv_head_count, config.head_dim)
     assert shapes == [(SLICE_TOKENS, config.hidden_size)] * 3 + [kv_shape] * 3
     for states in decoded:
         rows = states if states.ndim == 2 else states.transpose(0, 1).flatten(1)
         assert len(torch.unique(rows, dim=0)) == SLICE_TOKENS
+
+
+def test_a_bad_moment_was_all_that_a_calibration_saw_of_decoding(model: Model) -> None:
+    """Repetitions follow each other after a pause, all slices in each, and tell their spread."""
+    now_s = 0.0
+    pauses: list[float] = []
+
+    def clock() -> float:
+        nonlocal now_s
+        now_s += 4.0 if len(pauses) == 1 else 1.0
+        return now_s
+
+    timer = DecodeTimer(model, repeats=REPEATS, clock=clock, pause=lambda: pauses.append(now_s))
+    costs = timer.measure("int8", chunk_tokens=SLICE_TOKENS)
+    assert costs == DecodeCosts(
+        hidden_token_s=1 / SLICE_TOKENS, kv_token_s=1 / SLICE_TOKENS, spread=4.0
+    )
+    assert len(pauses) == REPEATS - 1
 
 
 def test_a_chunk_is_no_longer_than_what_the_model_can_compute(model: Model) -> None:
