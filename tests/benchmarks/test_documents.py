@@ -38,6 +38,16 @@ def test_tables_and_ages_are_those_of_the_results(document: Path) -> None:
     assert filled(text, FOLDER) == text
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.txt")))
+def test_a_text_is_of_the_run_of_its_result(name: str) -> None:
+    """Bug: a new result lay beside the text of the run before it, and pages led to both."""
+    figures = read(name).get("figures", {})
+    for line in (FOLDER / f"{name}.txt").read_text().splitlines():
+        words = line.split()
+        if words and isinstance(value := figures.get(words[0]), float):
+            assert f"{value:.3f}" in words, (line, value)
+
+
 def test_performance_shows_its_tables() -> None:
     assert "<!-- results" in (ROOT / "docs" / "performance.md").read_text()
 
