@@ -40,6 +40,7 @@ class Witness:
     ) -> None:
         self.read_count = 0
         self._on_stuck = on_stuck
+        self._waits_for = ""
         self.slowest_s = 0.0
         self._client = Client(path, arena_bytes="1MiB", name="witness", strict=True)
         self._keys = [salt.ljust(31, b".") + bytes([number]) for number in range(CHUNK_COUNT)]
@@ -72,9 +73,11 @@ class Witness:
         assert region is not None
         with region:
             region.view[:] = bytes(len(self._payload))
+            self._waits_for = "the answer to its call"
             with self._client.read(
                 LAYOUT, self._keys, Placement.contiguous(region, LAYOUT)
             ) as read:
+                self._waits_for = "its board"
                 report = read.wait()
             assert all(report.resident), report
             assert bytes(region.view) == self._payload, "the witness read wrong bytes"
@@ -96,6 +99,7 @@ class Witness:
             if self.read_count != count:
                 count, since = self.read_count, time.monotonic()
             elif time.monotonic() - since > STUCK_S:
+                print(f"after {STUCK_S} s the witness waits for {self._waits_for}")
                 self._on_stuck()
                 return
 
