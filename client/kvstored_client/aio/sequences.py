@@ -67,7 +67,7 @@ class AsyncSequences:
         """Drops the last ``drop_tokens`` tokens.
 
         A cut inside a chunk makes its head the open tail, which must be flushed to be
-        durable.
+        durable. Refused while another client has appended to the tail and not flushed it.
         """
         return await self._run(sequence_verbs.truncate_tokens(name, drop_tokens))
 
@@ -78,7 +78,8 @@ class AsyncSequences:
 
         The tail is stored as a short chunk under ``tail_key`` (32 bytes: the key of its
         tokens; empty when there is none) and stays open. Refused for another length,
-        because the key would name other tokens. What is not durable after ``timeout_ms`` is no
+        and where another client has appended to the tail and not flushed it, because the key
+        would name other tokens. What is not durable after ``timeout_ms`` is no
         failure: ``reason`` is DEADLINE then, and ``durable_tokens`` says how far it came.
         """
         return await self._run(

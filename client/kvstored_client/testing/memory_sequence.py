@@ -42,11 +42,15 @@ class MemorySequence:
         """The short chunk behind the last complete one, if there is one."""
         return self.flushed if self.flushed_index == len(self.keys) else None
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether there is an open tail, and all of it is durable."""
+        tail = self.durable_tail
+        return tail is not None and 0 < tail[1] == self.tail_tokens
+
     def is_anothers(self, session_id: int) -> bool:
         """Whether the open tail has rows of another session that are not flushed."""
-        flushed_tokens = self.durable_tail[1] if self.durable_tail else 0
-        is_flushed = self.tail_tokens == flushed_tokens
-        return self.tail is not None and self.owner != session_id and not is_flushed
+        return self.tail is not None and self.owner != session_id and not self.is_flushed
 
     def to_proto(self) -> sequence_pb2.Sequence:
         """The sequence as the contract has it."""
@@ -118,7 +122,7 @@ class MemorySequence:
                 tail = self.tail.first(tail_tokens)
             else:
                 tail = self._loaded(chunk_count, tail_tokens, chunks)
-                self.owner = owner
+            self.owner = owner
         self.cut(chunk_count, tail_tokens)
         self.tail = tail
         self.is_stopped = False

@@ -140,6 +140,14 @@ def _known(store: "MemoryStore", session: MemorySession, name: str) -> MemorySeq
     return sequence
 
 
+def _check_owner(sequence: MemorySequence, session: MemorySession) -> None:
+    if sequence.is_anothers(session.session_id):
+        refuse(
+            Reason.SEQUENCE_CONFLICT,
+            "another client has added tokens to the sequence and not flushed them",
+        )
+
+
 def get(
     store: "MemoryStore", session: MemorySession, request: sequence_pb2.SequenceRequest
 ) -> sequence_pb2.Sequence:
@@ -174,6 +182,8 @@ def fork(
     copy = replace(original, name=request.new_name, keys=list(original.keys), tail=None, owner=0)
     if request.keep_chunks:
         copy.cut(request.keep_chunks)
+    elif original.is_anothers(session.session_id):
+        copy.lose_tail()
     elif original.tail is not None:
         copy.tail = original.tail.first(original.tail_tokens)
         copy.owner = session.session_id
@@ -197,6 +207,7 @@ def truncate_back(
     sequence = _known(store, session, request.name)
     if request.drop_tokens:
         checks.check_bounds(request.drop_chunks, "drop_chunks with drop_tokens", least=0, most=0)
+        _check_owner(sequence, session)
         sequence.truncate_tokens(request.drop_tokens, store.chunks, owner=session.session_id)
     else:
         sequence.truncate_back(request.drop_chunks)
@@ -217,11 +228,9 @@ def flush(
             f"the sequence has {sequence.length_tokens} tokens, not the expected "
             f"{request.expected_tokens}",
         )
-    if sequence.is_anothers(session.session_id):
-        refuse(
-            Reason.SEQUENCE_CONFLICT,
-            "another client has added tokens to the sequence and not flushed them",
-        )
+    _check_owner(sequence, session)
+    if sequence.is_flushed and sequence.flushed and sequence.flushed[0] != request.tail_key:
+        refuse(Reason.SEQUENCE_CONFLICT, "the last tokens are flushed under another key")
     if sequence.tail_tokens and not request.tail_key:
         refuse(Reason.SEQUENCE_CONFLICT, "the sequence has an open tail; flush it with its key")
     if store.faults.devices_are_late:

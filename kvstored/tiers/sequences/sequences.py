@@ -97,8 +97,8 @@ class Sequences:
         """Copies a sequence under a new name, with its first chunks, or (0) all and its tail.
 
         A fork of an ephemeral sequence is one as well. Waits until the chunks of the
-        original are durable. Without room in DRAM the fork has of the open tail what is
-        flushed of it.
+        original are durable. Without room in DRAM, and where another session has appended to it,
+        the fork has of the open tail what is flushed of it.
         """
         identity = self._resolve(caller, name)
         new_identity = replace(identity, name=new_name)
@@ -110,6 +110,7 @@ class Sequences:
             state = rules.fork(original.known, keep_chunks)
             self._refuse_existing(copy, caller)
             has_frame = original.frame is not None and state.tail_tokens > 0 and caller.ends
+            has_frame = has_frame and not original.is_anothers(caller.session_id)
             if not has_frame:
                 state = state.without_open_tail()
             if has_frame:
@@ -146,6 +147,7 @@ class Sequences:
         """
         with self._opened.held_one(self._resolve(caller, name), caller.deadline) as sequence:
             before = sequence.known
+            _check_owner(sequence, caller)
             if sequence.layout is None:
                 raise SequenceStorageError(Reason.LAYOUT_UNKNOWN)
             state = rules.truncate_tokens(before, drop_tokens)
@@ -156,6 +158,9 @@ class Sequences:
             if state.tail_tokens and frame is None:
                 key = self._tail_key(before, len(state.keys))
                 frame = self._load(caller, sequence, key, state.tail_tokens)
+            elif frame is not None:
+                # What is left of a flushed tail is not flushed.
+                self._opened.own(sequence, caller.session_id, len(state.keys))
             try:
                 self._opened.store(sequence, state)
             except BaseException:
@@ -179,10 +184,11 @@ class Sequences:
         """
         with self._opened.held_one(self._resolve(caller, name), caller.deadline) as sequence:
             rules.check_length(sequence.known, expected_tokens)
-            if sequence.is_anothers(caller.session_id):
+            _check_owner(sequence, caller)
+            flushed = sequence.known.flushed
+            if sequence.known.is_flushed and flushed and flushed.key != tail_key:
                 raise rules.SequenceConflictError(
-                    "another client has added tokens to the sequence and not flushed them; only "
-                    "it can name them"
+                    "the last tokens of the sequence are flushed under another key"
                 )
             tail = self._flush_tail(sequence, tail_key, caller.deadline)
             is_settled = self._settle_all(sequence, caller.deadline)
@@ -310,3 +316,11 @@ class Sequences:
         if isinstance(loaded, Reason):
             raise SequenceStorageError(loaded)
         return loaded
+
+
+def _check_owner(sequence: OpenSequence, caller: Caller) -> None:
+    if sequence.is_anothers(caller.session_id):
+        raise rules.SequenceConflictError(
+            "another client has added tokens to the sequence and not flushed them; only it may "
+            "change them"
+        )

@@ -190,7 +190,8 @@ class TruncateSequenceRequest(_message.Message):
     """TruncateBack drops the open tail as well, uncounted."""
     drop_tokens: _builtins.int
     """For TruncateBack instead of drop_chunks: a cut inside a chunk makes the head of that
-    chunk the open tail, which is not durable before it is flushed.
+    chunk the open tail, which is not durable before it is flushed. SEQUENCE_CONFLICT while
+    another session has appended to the open tail and not flushed it.
     """
     def __init__(
         self,
@@ -222,7 +223,9 @@ class FlushSequenceRequest(_message.Message):
     """
     expected_tokens: _builtins.int
     """The length that the caller believes the sequence to have; another is refused with
-    SEQUENCE_CONFLICT, because the key would name other tokens.
+    SEQUENCE_CONFLICT, because the key would name other tokens. So is an open tail to which
+    another session has appended and which it has not flushed, and one that is flushed under
+    another key.
     """
     deadline_ms: _builtins.int
     """How long the call may wait for the devices, and is then answered with what is durable. With

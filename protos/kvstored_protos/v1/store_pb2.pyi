@@ -337,7 +337,8 @@ class AppendResult(_message.Message):
     reason: _common_pb2.Reason.ValueType
     """Why the item's tokens were not taken, or only those before length_tokens. DRAM_FULL:
     there was no room at once, the sequence is stopped. SEQUENCE_CONFLICT: first_token
-    is not the sequence's length, or its layout is another. DEADLINE: somebody else was
+    is not the sequence's length, its layout is another, or another session has appended to
+    its open tail and not flushed it. DEADLINE: somebody else was
     changing it all the time; nothing of the item was taken.
     """
     def __init__(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvstored.store.sequences.rules import (
+    SequenceConflictError,
     SequenceExistsError,
     SequenceLimitError,
     SequenceUnknownError,
@@ -17,6 +18,7 @@ from kvstored_contract.reasons import Reason
 from tests.support.appends import (
     ME,
     OTHER,
+    ROWS,
     append,
     check_bytes,
     create,
@@ -236,3 +238,41 @@ def test_rows_that_are_on_their_way_can_be_taken_back(tmp_path: Path) -> None:
             device.gate.set()
         assert flush(opened_rows, "a", 21).durable_tokens == 21
         check_bytes(opened_rows, 21)
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_rows_that_another_client_has_not_flushed_are_cut_and_forked_by_nobody_else(
+    opened_rows: StoreUnderTest, is_flushed: bool
+) -> None:
+    """Bug: who had cut or forked them could flush what was left under a key of its own.
+
+    Flushed ones are everybody's; what is left after a cut belongs to who made it.
+    """
+    sequences = opened_rows.store.sequences
+    create(opened_rows, "a")
+    append(opened_rows, {"a": range(16 + 9)}, caller=OTHER)
+    if is_flushed:
+        flush(opened_rows, "a", 25, caller=OTHER)
+        assert sequences.fork(ME, "a", "copy", 0).length_tokens == 25
+        assert sequences.truncate_tokens(ME, "a", 4).length_tokens == 21
+        with pytest.raises(SequenceConflictError, match="another client"):
+            flush(opened_rows, "a", 21, caller=OTHER)
+        assert append(opened_rows, {"a": range(21, 23)}) == [AppendOutcome(23)]
+        assert flush(opened_rows, "a", 23).durable_tokens == 23
+    else:
+        with pytest.raises(SequenceConflictError, match="another client"):
+            sequences.truncate_tokens(ME, "a", 4)
+        assert sequences.fork(ME, "a", "copy", 0).length_tokens == 16
+        assert flush(opened_rows, "a", 25, caller=OTHER).durable_tokens == 25
+
+
+def test_a_flushed_tail_was_flushed_once_more_under_another_key(
+    opened_rows: StoreUnderTest,
+) -> None:
+    """Bug: a client whose rows went with a lost session named those of another one, as many."""
+    create(opened_rows, "a")
+    append(opened_rows, {"a": range(5)}, caller=OTHER)
+    flush(opened_rows, "a", 5, caller=OTHER)
+    with pytest.raises(SequenceConflictError, match="under another key"):
+        opened_rows.store.sequences.flush(ME, "a", ROWS.tail_key([7] * 5), 5)
+    assert flush(opened_rows, "a", 5).durable_tokens == 5
