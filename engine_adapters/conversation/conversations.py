@@ -100,24 +100,30 @@ class Conversations:
         if conversation.told.has_rest:
             new_words = [ABANDONED, *new_words]
         name, is_first = conversation.name, not conversation.words
+        is_ours = False
         try:
             if is_first:
                 # Not before: a name that is made stays until somebody deletes it.
-                self._journal.open(name)
+                is_ours = self._journal.make(name)
             self._journal.append(name, conversation.words, new_words)
         except ConversationError:
             if is_first:
-                self._forget_first(name)
+                self._forget_first(name, is_ours=is_ours)
             raise
         words = (*conversation.words, *new_words)
         return Conversation(name, words, told_by(words))
 
-    def _forget_first(self, name: str) -> None:
-        """Forgets what a first turn has left that did not happen, unless somebody else's did."""
+    def _forget_first(self, name: str, *, is_ours: bool) -> None:
+        """Forgets the names that a first turn has left which did not happen.
+
+        The name of the words only if this turn has made it and nobody has used it, that of the
+        states only if there is none of words: else the conversation may be somebody else's.
+        """
         with suppress(ConversationError):
-            if self._journal.is_unused(name):
-                self._client.sequences.delete(name)
+            if is_ours and self._journal.is_empty(name):
                 self._journal.delete(name)
+            if not self._journal.is_there(name):
+                self._client.sequences.delete(name)
 
     def truncate(self, conversation: Conversation, kept: Iterable[range]) -> Conversation:
         """Cuts a conversation between two turns: only the positions ``kept`` stay.

@@ -80,15 +80,14 @@ class Journal:
         self._kind = kind
         self._suffix = suffix
         self._clock = clock
-        self._unsettled: dict[str, int] = {}
-        """Lengths that sequences have at most while what could not be made durable is there."""
+        self._unsettled: dict[str, list[int]] = {}
+        """All words of sequences to which some were added that are not durable yet."""
 
     def open(self, name: str) -> tuple[int, ...]:
         """All durable words of a conversation; one of a new name has none."""
         info = self._settled(name)
         if info is None:
-            if self._client.sequences.create(name + self._suffix, self._layout) is None:
-                raise _unanswered(f"{self._kind} {name!r}")
+            self._create(name)
             return ()
         return self._checked(name, info)
 
@@ -97,21 +96,38 @@ class Journal:
         info = self._settled(name)
         return None if info is None else self._checked(name, info)
 
+    def _create(self, name: str) -> None:
+        if self._client.sequences.create(name + self._suffix, self._layout) is None:
+            raise _unanswered(f"{self._kind} {name!r}")
+
     def _checked(self, name: str, info: SequenceInfo) -> tuple[int, ...]:
         """Its words; raises OtherModelError where they are another model's."""
+        self._check_model(name, info)
+        return self._read(name, info)
+
+    def _check_model(self, name: str, info: SequenceInfo) -> None:
         if info.layout_id != self._layout.layout_id:
             raise OtherModelError(
                 f"{self._kind} {name!r} belongs to another model; use another name"
             )
-        return self._read(name, info)
 
-    def is_unused(self, name: str) -> bool:
-        """Whether there are no words of that name but some of this journal that are not durable."""
-        info = self._get(name)
+    def make(self, name: str) -> bool:
+        """Makes the sequence of a new name; False where somebody has made it already."""
+        info = self._settled(name)
         if info is None:
+            self._create(name)
             return True
-        is_ours = info.staged_tokens <= self._unsettled.get(name, 0)
-        return is_ours and not (info.keys or info.tail_key)
+        self._check_model(name, info)
+        return False
+
+    def is_there(self, name: str) -> bool:
+        """Whether somebody has made this name."""
+        return self._get(name) is not None
+
+    def is_empty(self, name: str) -> bool:
+        """Whether nothing was added under this name, by anybody, durable or not."""
+        info = self._get(name)
+        return info is not None and not (info.staged_tokens or info.keys or info.tail_key)
 
     def append(self, name: str, words: Sequence[int], new_words: Sequence[int]) -> None:
         """Adds to the ``words`` that are there; what was added is durable when it returns.
@@ -127,27 +143,25 @@ class Journal:
                 lease.release()
 
     def _add(self, name: str, first: int, added: Sequence[int]) -> None:
-        keys, staged = self._keys(added), first
-        try:
-            while staged < len(added):
-                stop = min(staged + CHUNK_WORDS, len(added))
-                self._append(name, staged, added[staged:stop], keys)
-                staged = stop
-            self._flush(name, keys, staged)
-        except ConversationError:
-            if staged > first:
-                self._unsettled[name] = max(staged, self._unsettled.get(name, 0))
-            raise
+        keys = self._keys(added)
+        while first < len(added):
+            stop = min(first + CHUNK_WORDS, len(added))
+            self._append(name, first, added[first:stop], keys)
+            # Not before: the words that are there may be those of another turn.
+            self._unsettled[name] = list(added)
+            first = stop
+        info = self._flush(name, keys, len(added))
+        if info is None or info.durable_tokens != len(added):
+            raise ConversationError(
+                f"the turn of {self._kind} {name!r} could not be made durable in time; open it "
+                "again to see whether it has happened"
+            )
         self._unsettled.pop(name, None)
 
-    def _flush(self, name: str, keys: Sequence[bytes], count: int) -> None:
+    def _flush(self, name: str, keys: Sequence[bytes], count: int) -> SequenceInfo | None:
         """Makes ``count`` words durable; ``keys`` are of their chunks."""
         tail_key = keys[-1] if count % CHUNK_WORDS else b""
-        info = self._client.sequences.flush(name + self._suffix, tail_key, expected_tokens=count)
-        if info is None or info.durable_tokens != count:
-            raise ConversationError(
-                f"the turn of {self._kind} {name!r} could not be made durable; take it again"
-            )
+        return self._client.sequences.flush(name + self._suffix, tail_key, expected_tokens=count)
 
     def fork(self, name: str, new_name: str) -> None:
         """Gives a new conversation the words of another one."""
@@ -164,7 +178,7 @@ class Journal:
             lambda: self._client.sequences.delete(name + self._suffix),
             f"to forget {self._kind} {name!r}",
         )
-        # Not before: what is still there may have to be taken back.
+        # Not before: what is still there may have to be made durable.
         self._unsettled.pop(name, None)
         return was_there
 
@@ -223,9 +237,8 @@ class Journal:
     def _settled(self, name: str) -> SequenceInfo | None:
         """The sequence once nothing of it is undurable.
 
-        A writer that died leaves such words, of which the daemon lets go. What this journal has
-        added and could not make durable it takes back: its own session keeps it, and the turn may
-        be taken again. Nothing is made durable here: the words may be those of another writer.
+        A writer that died leaves such words, of which the daemon lets go. What this journal could
+        not make durable it tries again: its own session keeps it.
         """
         deadline_s = self._clock() + SETTLE_S
         while True:
@@ -233,10 +246,9 @@ class Journal:
             if info is None or info.staged_tokens == info.durable_tokens:
                 self._unsettled.pop(name, None)
                 return info
-            if info.staged_tokens <= self._unsettled.get(name, 0):
-                self._client.sequences.truncate_tokens(
-                    name + self._suffix, info.staged_tokens - info.durable_tokens
-                )
+            ours = self._unsettled.get(name, [])[: info.staged_tokens]
+            if len(ours) == info.staged_tokens:
+                self._flush(name, self._keys(ours), len(ours))
             if self._clock() >= deadline_s:
                 raise ConversationError(f"somebody else is adding to {self._kind} {name!r}")
             time.sleep(POLL_S)
@@ -314,9 +326,6 @@ class Journal:
                 keys=keys[first // CHUNK_WORDS : (first + len(batch)) // CHUNK_WORDS],
             )
             report = self._client.append(self._layout, region, len(batch), [item])
-        if not report.is_served:
-            # It may be there as well.
-            self._unsettled[name] = first + len(batch)
         if not (report.is_served and report.results[0].is_taken):
             raise ConversationError(
                 f"the turn of {self._kind} {name!r} could not be saved "

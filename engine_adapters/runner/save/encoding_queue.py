@@ -101,9 +101,12 @@ class EncodingQueue(SaveQueue):
         finally:
             self._release()
 
-    def _open(self, sequence: SavedSequence) -> None:  # noqa: ARG002 - the daemon need not know it
+    def _open(self, sequence: SavedSequence) -> None:
         """Here the arena is likely to have room for the region: later snapshots fill it."""
         self._reserve()
+        if sequence.first_token % self._layout.chunk_tokens:
+            # Of its first chunk only some rows would come.
+            sequence.is_stopped = True
 
     def _append(self, snapshot: Snapshot, rows: Sequence[Rows]) -> None:
         waiting = list(rows)
@@ -127,6 +130,9 @@ class EncodingQueue(SaveQueue):
             if chunk is not None and chunk.token_count and sequence.keeps_tail:
                 self._encode(sequence, chunk, sequence.length_tokens)
                 self._put()
+        except BaseException:
+            self._stop(sequence)
+            raise
         finally:
             self._open_chunks.pop(sequence, None)
 

@@ -36,8 +36,9 @@ class SavedSequence:
 
     ``token_ids`` is the engine's own list, which grows while it decodes. ``length_tokens``
     is how far the queue has taken it, ``next_token`` how far rows were handed over. Once it is
-    stopped nothing more is saved of it; that is the queue's word, while the engine's thread
-    says that it is cut: no more rows of it are handed over, but those that were are saved.
+    stopped nothing more is saved of it, and it stays so; that is the queue's word, while the
+    engine's thread says that it is cut: no more rows of it are handed over, but those that were
+    are saved.
 
     One that ``is_kept`` is the conversation of its name: it outlives the request and has ``cuts``
     (live as well), its tail is flushed in the end, and it may begin inside a chunk, where the
@@ -157,10 +158,15 @@ class SaveQueue(ABC):
             self._late_tokens += late_tokens
 
     def _begin(self, sequence: SavedSequence) -> None:
-        if self._check.is_refused():
+        try:
+            if self._check.is_refused():
+                sequence.is_stopped = True
+            else:
+                self._open(sequence)
+        except BaseException:
+            # The store's sequence of this name may be another one.
             sequence.is_stopped = True
-        else:
-            self._open(sequence)
+            raise
 
     def _submit(self, task: Callable[[], object]) -> None:
         def run() -> None:

@@ -278,7 +278,7 @@ def test_a_first_turn_that_got_no_name_left_its_states(
     def refuse(_: str) -> None:
         raise ConversationError("no more names")
 
-    monkeypatch.setattr(talks._journal, "open", refuse)
+    monkeypatch.setattr(talks._journal, "make", refuse)
     with pytest.raises(ConversationError, match="no more names"):
         talks.end_turn(talk, numbered(3))
     assert client.sequences.list() == []

@@ -176,71 +176,101 @@ def test_a_turn_that_could_not_be_flushed_kept_its_conversation_shut(
     ):
         talks.end_turn(talk, numbered(length))
     found = talks.open(NAME)
-    assert found.token_ids == (7, 8)
+    assert found.token_ids == (7, 8, *numbered(length))
     assert talks.end_turn(found, [9]) == talks.open(NAME)
     assert not talks._journal._unsettled
 
 
-def test_a_turn_that_was_taken_again_happened_twice(
-    talks: Conversations, client: MemoryClient
-) -> None:
-    """Bug: who was asked to take a turn again found the words of the failed one before it."""
-    talk = talks.end_turn(talks.open(NAME), [7, 8])
-    with (
-        patch.object(client.sequences, "flush", return_value=None),
-        pytest.raises(ConversationError, match="take it again"),
-    ):
-        talks.end_turn(talk, [1, 2, 3])
-    again = talks.end_turn(talks.open(NAME), [1, 2, 3])
-    assert again.token_ids == talks.open(NAME).token_ids == (7, 8, 1, 2, 3)
-
-
 def test_words_of_another_process_were_flushed_under_the_key_of_ours(
-    talks: Conversations, client: MemoryClient, store: MemoryStore
+    client: MemoryClient, store: MemoryStore
 ) -> None:
     """Bug: they were told apart by their number alone. No key may name words of another one."""
+    ticks = itertools.count()
+    ours = Journal(client, MODEL, clock=lambda: float(next(ticks)))
+    ours.open(NAME)
+    ours.append(NAME, (), [7, 8])
+    with (
+        patch.object(client.sequences, "flush", return_value=None),
+        pytest.raises(ConversationError, match="whether it has happened"),
+    ):
+        ours.append(NAME, (7, 8), [1, 2, 3])
+    # As if the daemon had let go of them with a session that was lost.
+    client.sequences.truncate_tokens(NAME + NAME_SUFFIX, 3)
+    client.sequences.flush(NAME + NAME_SUFFIX, ours._keys([7, 8])[-1], expected_tokens=2)
+    with MemoryClient(store) as other:
+        theirs = Journal(other, MODEL)
+        theirs._append(NAME, 2, [4, 5, 6], [])
+        stored = set(store.chunks)
+        with pytest.raises(ConversationError, match="somebody else is adding"):
+            ours.open(NAME)
+        assert set(store.chunks) == stored
+        assert theirs._flush(NAME, theirs._keys([7, 8, 4, 5, 6]), 5) is not None
+    assert ours.open(NAME) == (7, 8, 4, 5, 6)
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_a_refused_turn_was_flushed_in_the_place_of_the_one_before(
+    talks: Conversations, client: MemoryClient, count: int
+) -> None:
+    """Bug: a turn from the same state was refused, and its words named those of the first one."""
     talk = talks.end_turn(talks.open(NAME), [7, 8])
     with (
         patch.object(client.sequences, "flush", return_value=None),
-        pytest.raises(ConversationError),
+        pytest.raises(ConversationError, match="whether it has happened"),
     ):
         talks.end_turn(talk, [1, 2, 3])
-    staged = len(talk.words) + len(turn_words([1, 2, 3], ()))
-    with MemoryClient(store) as other:
-        theirs = Journal(other, MODEL)
-        # As many as ours, which the daemon has let go of with the session.
-        client.sequences.truncate_tokens(NAME + NAME_SUFFIX, staged - len(talk.words))
-        theirs._append(NAME, len(talk.words), [4] * (staged - len(talk.words)), [])
-        before = set(store.chunks)
-        talks.open(NAME)
-    assert set(store.chunks) == before
+    with pytest.raises(ConversationError, match="open it again"):
+        talks.end_turn(talk, numbered(count, 100))
+    assert talks.open(NAME).token_ids == (7, 8, 1, 2, 3)
 
 
 def test_a_first_turn_without_words_left_two_names(
-    talks: Conversations, client: MemoryClient
+    talks: Conversations, client: MemoryClient, store: MemoryStore
 ) -> None:
     """Bug: names are counted, and nobody lists one without a turn."""
     client.sequences.create(NAME, words_layout(MODEL))
-    with (
-        patch.object(client.sequences, "flush", return_value=None),
-        pytest.raises(ConversationError, match="take it again"),
-    ):
+    store.faults.append_rejection = lambda *_: Reason.DRAM_FULL
+    with pytest.raises(ConversationError, match="could not be saved"):
         talks.end_turn(talks.open(NAME), [1, 2])
     assert client.sequences.list() == []
+
+
+def test_a_first_turn_that_is_not_durable_in_time_may_still_happen(
+    talks: Conversations, client: MemoryClient
+) -> None:
+    """So it forgets nothing."""
+    client.sequences.create(NAME, words_layout(MODEL))
+    with (
+        patch.object(client.sequences, "flush", return_value=None),
+        pytest.raises(ConversationError, match="whether it has happened"),
+    ):
+        talks.end_turn(talks.open(NAME), [1, 2])
+    assert talks.open(NAME).token_ids == (1, 2)
+    assert set(client.sequences.list()) == {NAME, NAME + NAME_SUFFIX}
 
 
 def test_a_first_turn_that_came_second_forgets_nothing_of_the_first(
     talks: Conversations, client: MemoryClient, store: MemoryStore
 ) -> None:
-    """Fails where what a failed first turn leaves is deleted without a look."""
+    """Fails where what a failed first turn leaves is deleted without a look.
+
+    Also before the first one has added its words, which then had no place to go to.
+    """
     client.sequences.create(NAME, words_layout(MODEL))
     late = talks.open(NAME)
     with MemoryClient(store) as other:
-        winner = Conversations(other, MODEL)
-        said = winner.end_turn(winner.open(NAME), [1, 2])
-        with pytest.raises(ConversationError):
+        winner = Journal(other, MODEL)
+        assert winner.make(NAME)
+        # Made between the look of the late one and its own attempt.
+        with (
+            patch.object(talks._journal, "_settled", return_value=None),
+            pytest.raises(ConversationError, match="did not answer, or refused"),
+        ):
             talks.end_turn(late, [3])
-        assert winner.open(NAME) == said
+        winner.append(NAME, (), turn_words([1, 2], ()))
+        with pytest.raises(ConversationError, match="open it again"):
+            talks.end_turn(late, [3])
+        assert talks.open(NAME).token_ids == (1, 2)
         assert set(client.sequences.list()) == {NAME, NAME + NAME_SUFFIX}
 
 

@@ -1,8 +1,10 @@
 """What both queues do when the daemon refuses the layout."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from kvstored_protos.v1.session_pb2 import RegisterLayoutRequest
 from tests.engine_adapters.runner.conftest import CHUNK_TOKENS
 from tests.engine_adapters.runner.memory import make_store
 from tests.engine_adapters.runner.steps import segments_of
+from tests.support.waiting import PATIENCE_S
 
 LAYERS, KV_HEADS, HEAD_DIM, HIDDEN = 3, 2, 8, 32
 
@@ -236,3 +239,49 @@ def test_tokens_were_dropped_less_than_none(
             report = saver.finish()
             saver.close()
     assert report == SaveReport(dropped_tokens=dropped)
+
+
+@pytest.mark.parametrize("codec", ["raw", "zstd"])
+def test_rows_that_come_before_the_store_has_made_the_sequence_are_saved(
+    codec: str, state_format: StateFormat, make_tokens: Callable[[int, int], list[int]]
+) -> None:
+    """Fails where a sequence counts as stopped until it is open."""
+    client = MemoryClient(make_store())
+    saver = StateSaver(client, state_format.encoded(codec))
+    saver.finish()
+    is_stepped = threading.Event()
+    with patch.object(saver._queue, "_open", before(saver._queue._open, is_stepped.wait)):
+        saver.begin_request(0, make_tokens(2 * CHUNK_TOKENS, 1), 0)
+        save_rows(saver, 0, CHUNK_TOKENS + 3, 0)
+        is_stepped.set()
+        saver.finish()
+    save_rows(saver, CHUNK_TOKENS + 3, CHUNK_TOKENS - 3, 0)
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=2 * CHUNK_TOKENS)
+    saver.close()
+
+
+def before(call: Callable[..., Any], wait: Callable[[float], bool]) -> Callable[..., Any]:
+    """The call, once something has happened."""
+
+    def late(*arguments: Any) -> Any:
+        assert wait(PATIENCE_S)
+        return call(*arguments)
+
+    return late
+
+
+def test_rows_inside_a_chunk_were_encoded_as_a_whole_one(
+    state_format: StateFormat, make_tokens: Callable[[int, int], list[int]]
+) -> None:
+    """Fails where a stretch that begins inside a chunk is not stopped: its key has more tokens."""
+    client = MemoryClient(make_store())
+    saver = StateSaver(client, state_format.encoded("zstd"))
+    tokens = make_tokens(2 * CHUNK_TOKENS + 3, 1)
+    saver.begin_conversation(0, "an entry", tokens, (), 0, is_tail_stored=False, keeps_tail=True)
+    save_rows(saver, 0, CHUNK_TOKENS, 0)
+    save_rows(saver, 2 * CHUNK_TOKENS + 1, 2, 0)
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=CHUNK_TOKENS, dropped_tokens=2)
+    assert len(client.store.chunks) == 1
+    saver.close()

@@ -13,7 +13,7 @@ from kvstored_client import Reason
 from kvstored_client.session.options import Options
 from kvstored_client.session.session import Session
 from kvstored_client.testing import CallName, MemoryClient
-from kvstored_protos.v1.sequence_pb2 import CreateSequenceRequest
+from kvstored_protos.v1.sequence_pb2 import CreateSequenceRequest, SequenceRequest
 from kvstored_protos.v1.store_pb2 import AppendRequest
 from tests.engine_adapters.runner.memory import at, make_store
 from tests.engine_adapters.runner.save.told_states import step
@@ -120,6 +120,31 @@ def test_a_fault_of_the_queue_was_raised_for_ever(
     saver.end_request(0)
     saver.end_request(1)
     assert saver.finish() == SaveReport(saved_tokens=16, dropped_tokens=16)
+
+
+def test_a_conversation_whose_look_failed_went_on_in_another_one(
+    client: MemoryClient, state_format: StateFormat, make_tokens: MakeTokens
+) -> None:
+    """Bug: its rows were added to the sequence of that name, whatever that was."""
+
+    def fail() -> None:
+        raise AssertionError("a bug")
+
+    assert client.sequences.create("a talk", state_format.layout) is not None
+    saver = StateSaver(client, state_format)
+    saver.finish()
+    client.store.faults.before = at(SequenceRequest, fail)
+    saver.begin_conversation(0, "a talk", make_tokens(80, 1), (), 0, is_tail_stored=False)
+    saver.finish()
+    client.store.faults.before = lambda _: None
+    assert client.available()
+    step(saver, (0, 0, 12))
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(dropped_tokens=12)
+    saver.close()
+    info = client.sequences.get("a talk")
+    assert info is not None
+    assert info.staged_tokens == 0
 
 
 class WatchedClient(MemoryClient):
