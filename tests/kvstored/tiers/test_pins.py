@@ -28,7 +28,7 @@ from tests.support.stores import (
     open_store,
     put_durable,
 )
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 class Place(Enum):
@@ -41,6 +41,8 @@ class Place(Enum):
     STAGED = "in DRAM, being written"
     FAILED_DEVICE = "on a device that has failed"
     BEING_FILLED = "in a frame that is being filled"
+    QUARANTINED = "damaged on its device"
+    DELETED = "deleted"
     NOWHERE = "nowhere"
 
 
@@ -98,8 +100,18 @@ def scene() -> Iterator[StoreUnderTest]:
         put_on(opened, 1, Place.ONLY_DRAM_EVICTED)
         put_on(opened, 1, Place.ONLY_DEVICE)
         put_on(opened, 1, Place.BOTH)
+        put_on(opened, 1, Place.QUARANTINED)
+        put_on(opened, 1, Place.DELETED)
         forget_dram(opened, NUMBERS[Place.FAILED_DEVICE] + NUMBERS[Place.ONLY_DEVICE])
         store = opened.store._store
+        forget_dram(opened, NUMBERS[Place.QUARANTINED])
+        for chunk in chunks_of(Place.QUARANTINED):
+            record = store.index.get(chunk)
+            assert record is not None
+            store.quarantine(chunk, record)
+        deleted = [key(number) for number in NUMBERS[Place.DELETED]]
+        assert opened.store.delete(NAMESPACE, deleted).result(PATIENCE_S) == OF_EACH
+        wait_until(lambda: store.find(chunks_of(Place.QUARANTINED)) == [None] * OF_EACH)
         evictions = store.evict(chunks_of(Place.ONLY_DRAM_EVICTED))
         assert [eviction.result(PATIENCE_S) for eviction in evictions] == [True] * OF_EACH
         store.failures.report(0, DeviceError("device0", "flush", "gone", sticky=True))
