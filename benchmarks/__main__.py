@@ -98,7 +98,7 @@ def _measure(options: argparse.Namespace, console: Console, provenance: Provenan
         device=options.device,
         keep=keep,
     )
-    promised = benchmark.promised(settings.parts)
+    promised = benchmark.promised(settings.parts, quick=settings.quick)
     report = report_of(benchmark.run(settings))
     report.check_figures(promised, may_leave_out=benchmark.may_leave_out)
     if partial is not None:

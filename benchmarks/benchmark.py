@@ -59,17 +59,21 @@ class Benchmark:
     """One benchmark. ``figures`` are stable keys that others may read.
 
     ``parts`` names the parts that can be run alone, with the figures of each; together
-    they have all figures. One that ``may_leave_out`` figures says which parts it left out.
+    they have all figures. ``quick`` runs leave out ``slow_parts`` unless they are named. One that
+    ``may_leave_out`` figures says which parts it left out.
     """
 
     name: str
     figures: tuple[str, ...]
     run: Callable[[Settings], tuple[Series, ...]]
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    slow_parts: frozenset[str] = frozenset()
     may_leave_out: bool = False
 
-    def promised(self, parts: Sequence[str]) -> tuple[str, ...]:
-        """The figures of these parts, of all when none is named; raises BenchmarkError."""
+    def promised(self, parts: Sequence[str], *, quick: bool = False) -> tuple[str, ...]:
+        """The figures of these parts, of all that run when none is named; raises BenchmarkError."""
+        if not parts and quick and self.slow_parts:
+            parts = [part for part in self.parts if part not in self.slow_parts]
         if not parts:
             return self.figures
         for part in parts:

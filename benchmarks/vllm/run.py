@@ -44,13 +44,13 @@ def _run(settings: Settings) -> tuple[Series, ...]:
     chosen = settings.parts or [
         name for name, part in PARTS.items() if part.is_quick or not settings.quick
     ]
+    series: tuple[Series, ...] = ()
     with settings.console.status("starting engines") as status:
-        return tuple(
-            series
-            for name, part in PARTS.items()
-            if name in chosen
-            for series in part.run(settings, status.update)
-        )
+        for name, part in PARTS.items():
+            if name in chosen:
+                series += part.run(settings, status.update)
+                settings.keep(series)
+    return series
 
 
 BENCHMARK = Benchmark(
@@ -58,4 +58,5 @@ BENCHMARK = Benchmark(
     figures=tuple(figure for part in PARTS.values() for figure in part.figures),
     run=run,
     parts={name: part.figures for name, part in PARTS.items()},
+    slow_parts=frozenset(name for name, part in PARTS.items() if not part.is_quick),
 )

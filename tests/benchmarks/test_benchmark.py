@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.benchmark import Benchmark, BenchmarkError
@@ -13,6 +15,14 @@ BENCHMARK = Benchmark(
 def test_all_figures_are_promised_unless_parts_are_named() -> None:
     assert BENCHMARK.promised([]) == ("read", "put", "hit")
     assert BENCHMARK.promised(["warm", "curve", "warm"]) == ("hit",)
+
+
+def test_a_quick_run_promises_no_slow_parts_unless_they_are_named() -> None:
+    slow = replace(BENCHMARK, slow_parts=frozenset({"warm"}))
+    assert slow.promised([]) == ("read", "put", "hit")
+    assert slow.promised([], quick=True) == ("read", "put")
+    assert slow.promised(["warm"], quick=True) == ("hit",)
+    assert BENCHMARK.promised([], quick=True) == ("read", "put", "hit")
 
 
 def test_an_unknown_part_is_refused_with_those_that_exist() -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -42,8 +43,21 @@ def test_chosen_parts_run(
         one = (Series(key=name, unit="s", samples=(1.0,)),)
         return run.Part(figures=(), run=lambda *_: one, is_quick=run.PARTS[name].is_quick)
 
+    kept: list[list[str]] = []
+    chosen = replace(
+        settings(is_quick, parts), keep=lambda found: kept.append([one.key for one in found])
+    )
     monkeypatch.setattr(run, "PARTS", {name: part_of(name) for name in run.PARTS})
-    assert [series.key for series in run.run(settings(is_quick, parts))] == ran
+    assert [series.key for series in run.run(chosen)] == ran
+    assert kept == [ran[:count] for count in range(1, len(ran) + 1)]
+
+
+def test_a_quick_run_ended_without_figures_that_it_never_measures() -> None:
+    """Bug: after ten minutes there was a traceback and no result."""
+    benchmark = find_benchmark("vllm")
+    left_out = set(benchmark.promised(())) - set(benchmark.promised((), quick=True))
+    assert left_out == set(run.PARTS["disturbed"].figures)
+    assert benchmark.promised(("disturbed",), quick=True) == run.PARTS["disturbed"].figures
 
 
 def test_engine_that_ends_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
