@@ -5,8 +5,10 @@ from pathlib import Path
 from benchmarks.kit.daemon_process import DaemonOptions
 from benchmarks.kit.slow_machine import SlowMachine
 from benchmarks.workload import MIB
+from tests.support.scale import Scale, at
 
 
+@at(Scale.QUICK)
 def test_what_was_saved_is_there_and_is_forgotten_by_the_daemon(tmp_path: Path) -> None:
     """The first call after a start has nothing to forget; the others begin another epoch."""
     options = DaemonOptions(

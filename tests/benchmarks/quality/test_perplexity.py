@@ -18,6 +18,7 @@ from engine_adapters.runner.engine.request import Completion
 from kvstored_client.testing import MemoryClient
 from kvstored_contract.keys import Cut
 from tests.benchmarks.quality.talking import lab_in_memory
+from tests.support.scale import Scale, at
 
 TURNS = 4
 
@@ -26,6 +27,7 @@ def script_of(lab: Lab) -> list[int]:
     return lab.texts["documents"][: TURNS * TURN_TOKENS]
 
 
+@at(Scale.QUICK)
 def test_what_the_runner_cuts_is_what_a_cache_cut_by_hand_says(small_model: Path) -> None:
     with lab_in_memory(small_model) as lab:
         script = script_of(lab)

@@ -23,6 +23,7 @@ def settings(folder: Path) -> Settings:
     return Settings(quick=True, folder=folder, seed=1, console=Console(file=io.StringIO()))
 
 
+@scale.at(scale.Scale.QUICK)
 def test_all_ways_are_measured(small_model: Path, tmp_path: Path) -> None:
     with lab_in_memory(small_model) as lab:
         found = measure(settings(tmp_path), TINY, lab)
