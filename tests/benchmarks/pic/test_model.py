@@ -16,6 +16,7 @@ from benchmarks.pic.training.plan import PLAN
 from benchmarks.training.checkpoint import CHECKPOINT_BYTES_MAX, NOTE_FILE
 from engine_adapters.runner.model.weights import SINGLE_FILE
 from kvstored_client.testing import MemoryClient, MemoryStore
+from tests.support.scale import Scale, at
 
 LIBRARIES = 6
 
@@ -40,6 +41,7 @@ def test_it_is_what_the_plan_makes() -> None:
     assert (trained_model() / SINGLE_FILE).stat().st_size < CHECKPOINT_BYTES_MAX
 
 
+@at(Scale.QUICK)
 def test_it_answers_what_documents_tell(reader: Reader, libraries: list[Library]) -> None:
     found = {}
     for name in ("full", "attnlink16"):

@@ -38,6 +38,7 @@ def network(*, is_planted: bool) -> Llama:
     return drawn
 
 
+@at(Scale.QUICK)
 def test_recall_stands_in_the_first_weights() -> None:
     without = recall_by_length(network(is_planted=False), PLAN, draw)
     planted = recall_by_length(network(is_planted=True), PLAN, draw)
@@ -47,6 +48,7 @@ def test_recall_stands_in_the_first_weights() -> None:
         assert planted[positions] > 2 * chance
 
 
+@at(Scale.QUICK)
 def test_weights_are_planted_from_the_seed() -> None:
     first, same = (network(is_planted=True).checkpoint() for _ in range(2))
     other = network(is_planted=False)
