@@ -16,6 +16,7 @@ from engine_adapters.runner.calibrate.compute_costs import (
 )
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.layer_loader import place_kv
+from tests.engine_adapters.runner.calibrate.moments import BadMoment
 
 REPEATS = 3
 
@@ -105,16 +106,9 @@ def test_where_nobody_has_calibrated_two_short_histories_make_a_line(model: Mode
 
 def test_a_bad_moment_was_all_that_a_calibration_saw(model: Model) -> None:
     """Repetitions follow each other after a pause, all sizes in each; the result has the spread."""
-    now_s = 0.0
-    pauses: list[float] = []
-
-    def clock() -> float:
-        nonlocal now_s
-        now_s += 4.0 if len(pauses) == 1 else 1.0
-        return now_s
-
-    timer = ComputeTimer(model, repeats=REPEATS, clock=clock, pause=lambda: pauses.append(now_s))
+    moment = BadMoment()
+    timer = ComputeTimer(model, repeats=REPEATS, clock=moment.clock, pause=moment.pause)
     assert timer.spread == 1.0
     assert timer.project([5, 9]) == [Sample(5, 1.0), Sample(9, 1.0)]
-    assert len(pauses) == REPEATS - 1
+    assert moment.pause_count == REPEATS - 1
     assert timer.spread == 4.0

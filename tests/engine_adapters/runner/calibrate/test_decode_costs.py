@@ -27,6 +27,7 @@ from engine_adapters.runner.restore.restorer import Restorer
 from engine_adapters.runner.states.mode_choice import ModeChoice, choose_schedule
 from engine_adapters.runner.states.state_format import StateFormat, shape_of
 from kvstored_client import RAW, Client
+from tests.engine_adapters.runner.calibrate.moments import BadMoment
 from tests.engine_adapters.runner.memory import make_store
 from tests.engine_adapters.runner.test_main import CliClient
 from tests.support.daemon import MIB, DaemonProcess
@@ -80,6 +81,7 @@ def test_calibrate_measures_the_codec_that_is_asked_for(
         assert profile.codec == report["codec"] == codec
         assert profile.planned_tokens == report["planned_tokens"] == 300
         assert report["decode_kv_us_per_token"] == decode_s[1] * 1e6
+        assert (report["decode_spread"] > 1) == (codec != RAW)
         whole = StateFormat.of_model(model, "any").encoded(codec)
         planned = profile.moving(whole.moved_share)
         io_s = planned.costs(1024, codec=codec).io_kv_s
@@ -124,20 +126,13 @@ def test_slices_of_states_that_the_model_computes_are_decoded(
 
 def test_a_bad_moment_was_all_that_a_calibration_saw_of_decoding(model: Model) -> None:
     """Repetitions follow each other after a pause, all slices in each, and tell their spread."""
-    now_s = 0.0
-    pauses: list[float] = []
-
-    def clock() -> float:
-        nonlocal now_s
-        now_s += 4.0 if len(pauses) == 1 else 1.0
-        return now_s
-
-    timer = DecodeTimer(model, repeats=REPEATS, clock=clock, pause=lambda: pauses.append(now_s))
+    moment = BadMoment()
+    timer = DecodeTimer(model, repeats=REPEATS, clock=moment.clock, pause=moment.pause)
     costs = timer.measure("int8", chunk_tokens=SLICE_TOKENS)
     assert costs == DecodeCosts(
         hidden_token_s=1 / SLICE_TOKENS, kv_token_s=1 / SLICE_TOKENS, spread=4.0
     )
-    assert len(pauses) == REPEATS - 1
+    assert moment.pause_count == REPEATS - 1
 
 
 def test_a_chunk_is_no_longer_than_what_the_model_can_compute(model: Model) -> None:

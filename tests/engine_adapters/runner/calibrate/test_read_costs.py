@@ -6,6 +6,7 @@ import pytest
 
 from engine_adapters.runner.calibrate.read_costs import CalibrationError, ReadTimer
 from kvstored_client.testing import Faults, MemoryClient, MemoryStore
+from tests.engine_adapters.runner.calibrate.moments import BadMoment
 
 TOKEN_BYTES, CHUNK_TOKENS, REPEATS = 64, 8, 3
 
@@ -18,15 +19,8 @@ def client() -> Iterator[MemoryClient]:
 
 def test_a_bad_moment_was_all_that_a_calibration_saw_of_reads(client: MemoryClient) -> None:
     """Repetitions follow each other after a pause, all sizes in each; the result has the spread."""
-    now_s = 0.0
-    pauses: list[float] = []
-
-    def clock() -> float:
-        nonlocal now_s
-        now_s += 4.0 if len(pauses) == 1 else 1.0
-        return now_s
-
-    timer = ReadTimer(client, clock=clock, pause=lambda: pauses.append(now_s))
+    moment = BadMoment()
+    timer = ReadTimer(client, clock=moment.clock, pause=moment.pause)
     costs = timer.measure(
         TOKEN_BYTES,
         (2 * CHUNK_TOKENS, 4 * CHUNK_TOKENS),
@@ -36,7 +30,7 @@ def test_a_bad_moment_was_all_that_a_calibration_saw_of_reads(client: MemoryClie
     assert [sample.seconds for sample in costs.samples] == [0.25, 0.25]
     slice_bytes = TOKEN_BYTES * CHUNK_TOKENS
     assert [sample.size for sample in costs.samples] == [2 * slice_bytes, 4 * slice_bytes]
-    assert (len(pauses), costs.spread, costs.is_cold) == (REPEATS - 1, 4.0, True)
+    assert (moment.pause_count, costs.spread, costs.is_cold) == (REPEATS - 1, 4.0, True)
     # Nothing of it stays.
     assert not client.store.chunks
     assert client.store.regions_in_use == 0
