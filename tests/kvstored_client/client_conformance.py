@@ -39,6 +39,7 @@ from tests.kvstored_client.chunk_calls import (
 from tests.kvstored_client.hint_conformance import HintConformance
 from tests.kvstored_client.lease_conformance import LeaseConformance
 from tests.kvstored_client.long_history_conformance import LongHistoryConformance
+from tests.kvstored_client.ownership_conformance import OwnershipConformance
 from tests.kvstored_client.refusal_conformance import RefusalConformance
 from tests.kvstored_client.sequence_conformance import SequenceConformance
 from tests.support.rows import MIXED
@@ -47,6 +48,7 @@ from tests.support.rows import MIXED
 class ClientConformance(
     SequenceConformance,
     HintConformance,
+    OwnershipConformance,
     LeaseConformance,
     LongHistoryConformance,
     RefusalConformance,

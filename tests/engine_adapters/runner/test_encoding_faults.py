@@ -116,6 +116,29 @@ def test_a_step_that_fails_stops_all_of_its_sequences(
     assert client.store.chunks == {}
 
 
+def test_a_tail_that_cannot_be_encoded_was_in_no_count(
+    client: MemoryClient,
+    states: StateFormat,
+    make_tokens: MakeTokens,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: it was neither saved nor dropped."""
+
+    def fail(*arguments: object) -> None:
+        raise MemoryError("no room")
+
+    saver = StateSaver(client, states)
+    saver.begin_conversation(
+        0, "an entry", make_tokens(11, 1), (), 0, is_tail_stored=False, keeps_tail=True
+    )
+    step(saver, (0, 0, 11))
+    saver.finish()
+    monkeypatch.setattr(EncodingQueue, "_encode", fail)
+    saver.end_request(0)
+    assert saver.finish() == SaveReport(saved_tokens=8, dropped_tokens=3)
+    saver.close()
+
+
 def test_rows_behind_a_gap_are_not_saved(
     client: MemoryClient, states: StateFormat, make_tokens: MakeTokens
 ) -> None:

@@ -122,6 +122,30 @@ def test_a_fault_of_the_queue_was_raised_for_ever(
     assert saver.finish() == SaveReport(saved_tokens=16, dropped_tokens=16)
 
 
+def test_a_saver_whose_connecting_failed_never_tried_again(
+    client: MemoryClient,
+    saver: StateSaver,
+    make_tokens: MakeTokens,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: list[int] = []
+
+    def fail() -> bool:
+        tries.append(1)
+        raise AssertionError("a bug")
+
+    for request_id in range(2):
+        saver.begin_request(request_id, make_tokens(80, request_id), 0)
+    saver.finish()
+    client.store.kill()
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "available", fail)
+        for request_id in range(2):
+            step(saver, (request_id, 0, 16))
+            saver.finish()
+    assert len(tries) == 2
+
+
 def test_a_conversation_whose_look_failed_went_on_in_another_one(
     client: MemoryClient, state_format: StateFormat, make_tokens: MakeTokens
 ) -> None:
