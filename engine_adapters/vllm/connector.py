@@ -23,7 +23,7 @@ from vllm.v1.outputs import KVConnectorOutput
 from engine_adapters.restore import load_profile
 from engine_adapters.vllm.blocks.layer_hooks import LayerHooks
 from engine_adapters.vllm.events.change_follower import FollowedStore
-from engine_adapters.vllm.events.router_events import follower_of, group_kind_of
+from engine_adapters.vllm.events.router_events import tellers_of
 from engine_adapters.vllm.messages.engine_request import EngineRequest
 from engine_adapters.vllm.messages.orders import StepOrders
 from engine_adapters.vllm.messages.refusal import teller_of
@@ -31,6 +31,7 @@ from engine_adapters.vllm.metadata import OrdersMetadata, ReportMetadata
 from engine_adapters.vllm.scheduler_side.load_choice import LoadChoice
 from engine_adapters.vllm.scheduler_side.lookup import Lookup
 from engine_adapters.vllm.scheduler_side.side import SchedulerSide
+from engine_adapters.vllm.scheduler_side.telling import Telling
 from engine_adapters.vllm.scheduler_side.waiting_hints import WaitingHints
 from engine_adapters.vllm.settings.engine_config import (
     cache_dtype,
@@ -313,6 +314,10 @@ class KvstoredConnector(KVConnectorBase_V1):
             salt=self._options.salt,
             on_refusal=teller_of("the scheduler", self._options),
         )
+        followed = FollowedStore(client=client, layouts=layouts, fingerprint=fingerprint)
+        tellers = tellers_of(
+            config, followed, block_tokens=spec.block_size, manager=lambda: self._kv_cache_manager
+        )
         return SchedulerSide(
             self._options,
             fingerprint=fingerprint,
@@ -332,12 +337,7 @@ class KvstoredConnector(KVConnectorBase_V1):
             ),
             worker_count=len(layouts),
             hints=WaitingHints.of_client(client, layouts),
-            follower=follower_of(
-                self._vllm_config,
-                FollowedStore(client=client, layouts=layouts, fingerprint=fingerprint),
-                block_tokens=spec.block_size,
-                group_kind=lambda: group_kind_of(self._kv_cache_manager),
-            ),
+            telling=Telling(*tellers),
         )
 
     def _make_choice(self, *, projects_hidden: bool) -> ModeChoice:

@@ -29,27 +29,29 @@ def are_published(vllm_config: Any) -> bool:
     return config is not None and bool(config.enable_kv_cache_events)
 
 
-def follower_of(
+def tellers_of(
     vllm_config: Any,
     followed: FollowedStore,
     *,
     block_tokens: int,
-    group_kind: Callable[[], tuple[str | None, int | None]],
-) -> ChangeFollower | None:
-    """What follows the store for routers, started; None where no events are published."""
-    if not are_published(vllm_config):
-        return None
-    follower = ChangeFollower(
-        followed,
-        NoteWriter(
-            lambda: hashing_of(vllm_config),
-            chunk_tokens=followed.layouts[0].chunk_tokens,
-            block_tokens=block_tokens,
-        ),
-        RouterEvents(block_tokens, group_kind).of,
+    manager: Callable[[], Any],
+) -> tuple[NoteWriter, ChangeFollower | None]:
+    """What writes the engine's notes, and what follows the store for routers, started.
+
+    The latter is None where the engine publishes no events: its notes help the others of the node.
+    ``manager`` gives vLLM's of the KV cache, which is there before the first event.
+    """
+    writer = NoteWriter(
+        lambda: hashing_of(vllm_config),
+        chunk_tokens=followed.layouts[0].chunk_tokens,
+        block_tokens=block_tokens,
     )
+    if not are_published(vllm_config):
+        return writer, None
+    events = RouterEvents(block_tokens, lambda: group_kind_of(manager()))
+    follower = ChangeFollower(followed, writer, events.of)
     follower.start()
-    return follower
+    return writer, follower
 
 
 class RouterEvents:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from engine_adapters.restore import TokenRange
-from engine_adapters.vllm.events.change_follower import ChangeFollower
 from engine_adapters.vllm.identity.request_identity import RequestIdentifier
 from engine_adapters.vllm.messages.block_span import claimed_chunks
 from engine_adapters.vllm.messages.engine_request import (
@@ -59,7 +58,7 @@ class SchedulerSide:
         lookup: Lookup,
         choice: LoadChoice,
         worker_count: int,
-        follower: ChangeFollower | None = None,
+        telling: Telling | None = None,
         hints: WaitingHints | None = None,
     ) -> None:
         self._nothing = StepOrders(fingerprint=fingerprint, asks_nothing=True)
@@ -70,7 +69,7 @@ class SchedulerSide:
         self.jump: Jump = set_position
         self.tally = Tally()
         self._due_counts = DueCounts(self.tally, self._pace)
-        self.telling = Telling(follower)
+        self.telling = telling or Telling()
         self._hints = hints
         self._identities = StoreIdentities(identifier, self.tally)
         self._links = Links(

@@ -1,14 +1,22 @@
 """What of one engine's requests those hear who route by what is stored."""
 
 from engine_adapters.vllm.events.change_follower import ChangeFollower, Sighting
+from engine_adapters.vllm.messages.chunk_note import NoteWriter
 from engine_adapters.vllm.scheduler_side.found import Found
 from engine_adapters.vllm.scheduler_side.request_track import RequestTrack
 
 
 class Telling:
-    """Belongs to the scheduler's thread. ``follower`` is None where no events are published."""
+    """Belongs to the scheduler's thread.
 
-    def __init__(self, follower: ChangeFollower | None) -> None:
+    ``writer`` writes what other engines of the node need to announce chunks of this one; without
+    it they hear nothing. ``follower`` is None where this engine publishes no events.
+    """
+
+    def __init__(
+        self, writer: NoteWriter | None = None, follower: ChangeFollower | None = None
+    ) -> None:
+        self._writer = writer
         self.follower = follower
 
     def show(self, track: RequestTrack, found: Found) -> None:
@@ -27,10 +35,11 @@ class Telling:
 
     def notes(self, track: RequestTrack, chunks: range) -> tuple[bytes, ...]:
         """What is to be put with some chunks of a request."""
-        if self.follower is None or track.chain is None or not track.identity.is_told:
+        if self._writer is None or track.chain is None or not track.identity.is_told:
             return ()
-        self.follower.know(track.chain.root, _adapter_name(track))
-        notes = self.follower.writer.notes(
+        if self.follower is not None:
+            self.follower.know(track.chain.root, _adapter_name(track))
+        notes = self._writer.notes(
             track.chain,
             chunks,
             token_ids=track.request.all_token_ids,

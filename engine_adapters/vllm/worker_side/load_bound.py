@@ -6,13 +6,17 @@ from engine_adapters.restore import LoadClock, LoadLimit, StepCosts, TokenRange
 LOOK_S = 0.005
 """How often it is asked how many bytes have come, while no chunk does."""
 
+SILENCE_S = 1.0
+"""A store that brings no byte for so long is not waited for, whatever computing costs: a read of a
+healthy store, queue and retries of its device included, takes a small part of it."""
+
 
 class LoadBound:
     """The limit of one load that a request waits for. One thread only.
 
-    There is none before ``costs`` know what computing takes. What was waited for until then
-    counts all the same. While the load ``waits_for_others`` no time passes for it: those have
-    bounds of their own.
+    Before ``costs`` know what computing takes, only a silence of ``SILENCE_S`` ends it. What was
+    waited for until then counts all the same. While the load ``waits_for_others`` no time passes
+    for it: those have bounds of their own.
     """
 
     def __init__(
@@ -35,6 +39,8 @@ class LoadBound:
         """For the engine, or other ranks, from now to the next ``look``."""
         self._limit: LoadLimit | None = None
         self._loaded_to = tokens.first
+        self._heard_s = self._begun_s
+        self._heard_bytes = 0
 
     def look(self) -> None:
         """Before each step of the load: takes note of the time since the last one."""
@@ -55,10 +61,13 @@ class LoadBound:
         if now_s - self._looked_s < LOOK_S or self._loaded_to >= self._tokens.stop:
             return True
         self._looked_s = now_s
+        arrived_bytes, is_reading = sum(reader.read_bytes()), reader.is_reading
         limit = self._limit or self._begin()
         if limit is None:
-            return True
-        limit.look(now_s, sum(reader.read_bytes()), is_reading=reader.is_reading)
+            if arrived_bytes > self._heard_bytes or not is_reading:
+                self._heard_s, self._heard_bytes = now_s, arrived_bytes
+            return now_s - self._heard_s < SILENCE_S
+        limit.look(now_s, arrived_bytes, is_reading=is_reading)
         return limit.is_waited_for(self._loaded_to, self._tokens.stop)
 
     def _begin(self) -> LoadLimit | None:

@@ -228,5 +228,15 @@ def test_nothing_is_told_behind_a_reset(start: Start, shared_daemon: DaemonProce
 def test_engine_that_publishes_nothing_asks_nothing(start: Start) -> None:
     bench = start(has_events=False)
     assert bench.side.telling.follower is None
-    assert {save.notes for save in saves_of(bench)} == {()}
     assert list(bench.scheduler.connector.take_events()) == []
+
+
+def test_chunks_of_an_engine_that_publishes_nothing_are_told_by_the_others(
+    start: Start, shared_daemon: DaemonProcess
+) -> None:
+    """Bug: such an engine put no notes, so nobody of the node told of its chunks."""
+    bench = start(has_events=False, prefix_caching=True)
+    other = followed(start(salt=bench.salt))
+    store(bench, shared_daemon, saves_of(bench))
+    other.wait(stored=CHUNKS)
+    assert other.hashes == hashes_of(bench.scheduler.requests["a"])[:BLOCKS]

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from kvstored.format.chunk_record import ChunkRecord
-from kvstored.format.geometry import class_bytes
+from kvstored.format.geometry import ChunkGeometry, class_bytes
 from kvstored.format.identity import ChunkId
 from kvstored.store.index.index import IndexChange
 from kvstored.store.write.committer import Commit
+from kvstored.tiers.chunks.frame import FrameState
 from kvstored.tiers.chunks.nvme_victims import Victims
 from kvstored.tiers.policy.shares import OTHERS
 from kvstored_contract.reasons import Reason
@@ -23,6 +24,7 @@ from tests.support.interleavings import Choices, Turns, every_order
 from tests.support.scale import Scale, at
 from tests.support.stores import (
     LAYOUT,
+    MIB,
     NAMESPACE,
     StoreUnderTest,
     forget_dram,
@@ -39,6 +41,9 @@ ORDERS_MIN = 200
 
 class Steps:
     """A store whose verbs are cut into steps, and a pin of a chunk and an eviction of all."""
+
+    uncut: frozenset[str] = frozenset()
+    """Verbs that are one step with what is before them."""
 
     def __init__(
         self,
@@ -64,7 +69,7 @@ class Steps:
             (opened.store._dram, ("which_are_here",)),
             (self.store, ("_on_removed",)),
         ):
-            for name in names:
+            for name in set(names) - self.uncut:
                 monkeypatch.setattr(owner, name, self._cut(getattr(owner, name)))
         monkeypatch.setattr(self.store.committer, "submit", self._commit)
 
@@ -91,7 +96,11 @@ class Steps:
             size = class_bytes(LAYOUT)
             self.room._begin_round(self.store, size, NAMESPACE, (size, OTHERS))
 
-        return turns.run({"evict": evict, "pin": pin})
+        return turns.run({"evict": evict, "pin": pin, **self.others()})
+
+    def others(self) -> dict[str, Callable[[], None]]:
+        """What goes on besides."""
+        return {}
 
     def outcomes(self) -> Iterator[tuple[bool, ...]]:
         """Whether the pin was answered and whether each chunk is there after it, per order."""
@@ -102,11 +111,12 @@ class Steps:
             ]
             yield bool(self.pinned), *are_there
             self.opened.store.unpin(self.pinned)
-            for chunk, is_there in zip(self.chunks, are_there, strict=True):
-                if not is_there:
-                    self._store_again(chunk)
+            for chunk in self.chunks:
+                self._store_again(chunk)
 
     def _store_again(self, chunk: ChunkId) -> None:
+        if self.store.index.get(chunk) is not None:
+            return
         record = self.records[chunk]
         self.store.index.apply(IndexChange(puts=((chunk, record),)))
         self.store.extents.allocator.occupy(record.extent)
@@ -140,6 +150,61 @@ def test_the_orders_find_an_eviction_that_does_not_look_at_pins(
 
     monkeypatch.setattr(steps.store, "evict", steps._cut(evict))
     assert (True, False) in steps.outcomes()
+
+
+class BothTiers(Steps):
+    """The chunk lies in DRAM as well, which needs all of its room for a larger one meanwhile."""
+
+    uncut = frozenset({"find", "are_stored", "is_pinned", "_on_removed"})
+
+    def others(self) -> dict[str, Callable[[], None]]:
+        dram = self.opened.store._dram
+        dram.drop(CHUNK)
+        self._bring(CHUNK, class_bytes(LAYOUT))
+
+        def claim() -> None:
+            self._bring(BESIDE, dram.space.class_bytes_max)
+
+        return {"claim": claim}
+
+    def _bring(self, chunk: ChunkId, size: int) -> None:
+        dram = self.opened.store._dram
+        claimed = dram.claim(
+            chunk,
+            layout_id=LAYOUT.layout_id,
+            geometry=ChunkGeometry.of(LAYOUT, LAYOUT.chunk_tokens),
+            class_bytes=size,
+            deadline=0.0,
+        )
+        if claimed is not None:
+            dram.publish(claimed.frame, FrameState.CLEAN)
+
+
+@pytest.fixture
+def both_tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BothTiers]:
+    with open_store(tmp_path, dram_bytes=MIB) as opened:
+        opened.fill(1)
+        put_durable(opened, [0])
+        with monkeypatch.context() as patch:
+            yield BothTiers(opened, patch)
+
+
+def test_a_chunk_whose_pin_was_answered_stays_in_one_of_two_tiers_that_both_evict(
+    both_tiers: BothTiers,
+) -> None:
+    outcomes = list(both_tiers.outcomes())
+    assert len(outcomes) >= ORDERS_MIN
+    assert (True, False) not in outcomes
+    assert {(True, True), (False, False)} <= set(outcomes)
+
+
+def test_the_orders_find_a_tier_that_believes_the_other_has_the_chunk(
+    both_tiers: BothTiers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DRAM has to ask whether the devices still have what is pinned."""
+    dram = both_tiers.opened.store._dram
+    monkeypatch.setattr(dram._victims, "_is_kept", lambda _: False)
+    assert (True, False) in both_tiers.outcomes()
 
 
 @pytest.fixture

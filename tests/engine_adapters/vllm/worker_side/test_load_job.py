@@ -8,6 +8,7 @@ from engine_adapters.reading.section_reads import CHUNKS_AHEAD
 from engine_adapters.reading.span_reader import SpanReader
 from engine_adapters.restore import LEAST_WAIT_S, ComputeCost, StepCosts, TokenRange
 from engine_adapters.vllm.blocks.block_filler import BlockFiller
+from engine_adapters.vllm.worker_side.load_bound import SILENCE_S
 from engine_adapters.vllm.worker_side.load_job import ASK_AHEAD_S
 from kvstored_client import SliceState
 from kvstored_contract.board import BoardWord
@@ -297,15 +298,31 @@ def test_an_overtaken_load_is_not_waited_for(client: EngineClient) -> None:
 
 
 def test_the_first_step_of_an_engine_limits_a_load_that_runs(client: EngineClient) -> None:
-    """Before it nobody knows what computing takes, and the time-out alone holds."""
+    """Before it nobody knows what computing takes, and a store that brings bytes is waited for."""
     costs = StepCosts(None, step_tokens=64)
     bench = Bench(client, overtaken=False, timeout_s=600.0, costs=costs)
     bench.run_until_asked()
-    bench.bring(0)
-    bench.run(lambda: bench.job.first_loaded == 0)
-    bench.pass_time(WHOLE_S)
+    for chunk in (0, 1):
+        bench.pass_time(0.9 * SILENCE_S)
+        bench.bring(chunk)
+        bench.run(lambda chunk=chunk: bench.job.first_loaded == chunk)  # type: ignore[misc]
+    bench.pass_time(0.9 * SILENCE_S)
     assert bench.job.end is None
     costs.measure(TokenRange(0, 64), 0.64)
     bench.pass_time(LEAST_WAIT_S)
     assert bench.job.end is not None
-    assert bench.job.end.lost_chunks == (1,)
+    assert bench.job.end.lost_chunks == (2,)
+
+
+def test_a_silent_store_was_waited_for_ten_seconds_before_the_first_step(
+    client: EngineClient,
+) -> None:
+    """Bug: until an engine had computed a prompt, nothing but the time-out ended a load."""
+    bench = Bench(client, overtaken=False, timeout_s=600.0, costs=StepCosts(None, step_tokens=64))
+    bench.run_until_asked()
+    bench.pass_time(0.9 * SILENCE_S)
+    assert bench.job.end is None
+    bench.pass_time(0.2 * SILENCE_S)
+    assert bench.job.end is not None
+    assert bench.job.end.lost_chunks == (0,)
+    assert bench.job.missing_block_ids == list(BLOCK_IDS)
