@@ -100,6 +100,7 @@ CODE = {
         *(*_TEXT, *_KIT, *_RUNNER, *_STORE),
     ),
     "restore": ("benchmarks/restore", *_TEXT, *_ROUNDS, *_KIT, *_RUNNER, *_STORE),
+    "restore layers_silence": ("benchmarks/restore", *_PLANNER),
     "restore simulate": ("benchmarks/restore", *_PLANNER),
     "storage": (
         *("benchmarks/storage", "benchmarks/store_session.py", "benchmarks/memcpy.py"),

@@ -2,7 +2,7 @@
 
 from benchmarks.benchmark import Benchmark, BenchmarkError, Settings
 from benchmarks.report import Series
-from benchmarks.restore import simulate
+from benchmarks.restore import layers_silence, simulate
 from benchmarks.restore.measured import ablation, slow_store
 from benchmarks.restore.measured import run as measured
 
@@ -14,6 +14,7 @@ PARTS = {
     "ablation": ablation.FIGURES,
     "slow_store": slow_store.FIGURES,
     "slow_store_split": slow_store.FIGURES_SPLIT,
+    "layers_silence": layers_silence.FIGURES,
     "simulate": simulate.FIGURES,
 }
 
@@ -41,6 +42,8 @@ def run(settings: Settings) -> tuple[Series, ...]:
         found += slow_store.run(settings)
     if "slow_store_split" in parts:
         found += slow_store.run_split(settings)
+    if "layers_silence" in parts:
+        found += layers_silence.run(settings)
     if "simulate" in parts:
         found += simulate.simulate(settings)
     return found

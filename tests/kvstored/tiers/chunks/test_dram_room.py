@@ -337,8 +337,8 @@ def test_a_long_run_of_eight_classes_keeps_what_fits(slab_count: int, phases: bo
     tier = Tier(slab_count)
     kept = run(tier, seeds.seed(), 12_000, phases=phases)
     assert sum(kept) / len(kept) >= KEPT_MIN
-    # At any moment two slabs at most have just been emptied and not been filled again.
-    assert min(kept) >= KEPT_MIN - 2 / slab_count
+    # At any moment three slabs at most have just been emptied and not been filled again.
+    assert min(kept) >= KEPT_MIN - 3 / slab_count
     assert tier.evicted_max <= SLAB_BYTES // UNIT_BYTES
 
 
