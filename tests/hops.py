@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -60,6 +60,8 @@ _FOLDERS = {
     "get": ("kvstored", *_SDK),
     "Cake restore": ("engine_adapters",),
 }
+SMALL_LINES = 100
+FILE_LINES_MAX = 400
 _STANDS_IN = "testing"
 """The folder of what stands in for something else."""
 
@@ -199,10 +201,38 @@ def count() -> dict[str, list[str]]:
         return files_of_put_and_get(store) | {"Cake restore": files_of_restore(model)}
 
 
+def without_small(files: Sequence[str]) -> int:
+    """Files left when those below ``SMALL_LINES`` are merged into what they are used by."""
+    return sum(line_count(file) >= SMALL_LINES for file in files)
+
+
+def packed(files: Sequence[str]) -> int:
+    """Files left when those of a folder are merged as far as ``FILE_LINES_MAX`` lets them."""
+    rooms: dict[str, list[int]] = {}
+    for lines, file in sorted(((line_count(file), file) for file in files), reverse=True):
+        left = rooms.setdefault(str(Path(file).parent), [])
+        place = next((index for index, room in enumerate(left) if room >= lines), None)
+        if place is None:
+            left.append(FILE_LINES_MAX - lines)
+        else:
+            left[place] -= lines
+    return sum(map(len, rooms.values()))
+
+
+def line_count(file: str) -> int:
+    """Lines of a file, its docstring included."""
+    return len((ROOT / file).read_text().splitlines())
+
+
 def main() -> None:
-    """Prints the walks, with every file."""
+    """Prints the walks, with every file, and how many would be left after a merge."""
     for walk, files in count().items():
-        sys.stdout.write(f"{walk}: {len(files)} files\n" + "".join(f"  {one}\n" for one in files))
+        lines = sum(map(line_count, files))
+        sys.stdout.write(
+            f"{walk}: {len(files)} files of {lines} lines; {without_small(files)} if those below "
+            f"{SMALL_LINES} lines were merged; {packed(files)} if folders were packed\n"
+            + "".join(f"  {one}\n" for one in files)
+        )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@
 import re
 from pathlib import Path
 
-from tests.hops import LIMITS, ROOT, Recorder, count
+import pytest
+
+from tests import hops
+from tests.hops import LIMITS, ROOT, Recorder, count, packed, without_small
 from tests.support.scale import Scale, at
 
 DOCUMENT = ROOT / "docs/architecture.md"
@@ -34,6 +37,16 @@ def test_a_file_counts_while_the_recorder_is_on_and_lies_in_a_folder() -> None:
         recorder.is_on = False
     assert recorder.crossed(("tests",)) == ["tests/test_hops.py"]
     assert recorder.crossed(("kvstored",)) == []
+
+
+def test_files_are_packed_by_folder_and_small_ones_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = {"a/1.py": 300, "a/2.py": 99, "a/3.py": 100, "a/4.py": 200, "b/5.py": 10}
+    monkeypatch.setattr(hops, "line_count", lines.__getitem__)
+    assert without_small(list(lines)) == 3
+    assert packed(list(lines)) == 3
+    lines["a/2.py"] = 301
+    assert packed(list(lines)) == 4
+    assert without_small(list(lines)) == 4
 
 
 def _here() -> None:
