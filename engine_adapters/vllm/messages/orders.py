@@ -17,7 +17,7 @@ class SaveOrder:
     ``chain_keys`` (32 bytes each) are those of consecutive chunks from ``first_chunk`` on,
     ``parent_key`` that of the one before, empty for the first of a request. ``block_ids`` are
     the engine's blocks of all of them, in order. ``notes`` are what engines that follow the store
-    hear of each chunk; none where no events are published.
+    hear of each chunk; none where nobody may hear of it.
     """
 
     request_id: str

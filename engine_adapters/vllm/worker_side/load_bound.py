@@ -7,8 +7,8 @@ LOOK_S = 0.005
 """How often it is asked how many bytes have come, while no chunk does."""
 
 SILENCE_S = 1.0
-"""A store that brings no byte for so long is not waited for, whatever computing costs: a read of a
-healthy store, queue and retries of its device included, takes a small part of it."""
+"""A store that brings no byte of a read for so long is not waited for, whatever computing costs:
+the first bytes of a healthy store take a small part of it."""
 
 
 class LoadBound:
@@ -64,7 +64,8 @@ class LoadBound:
         arrived_bytes, is_reading = sum(reader.read_bytes()), reader.is_reading
         limit = self._limit or self._begin()
         if limit is None:
-            if arrived_bytes > self._heard_bytes or not is_reading:
+            # A load that waits for room in the arena has asked for nothing yet.
+            if arrived_bytes > self._heard_bytes or not (is_reading and reader.spans):
                 self._heard_s, self._heard_bytes = now_s, arrived_bytes
             return now_s - self._heard_s < SILENCE_S
         limit.look(now_s, arrived_bytes, is_reading=is_reading)

@@ -161,6 +161,7 @@ class BothTiers(Steps):
         dram = self.opened.store._dram
         dram.drop(CHUNK)
         self._bring(CHUNK, class_bytes(LAYOUT))
+        assert dram.contains(CHUNK)
 
         def claim() -> None:
             self._bring(BESIDE, dram.space.class_bytes_max)

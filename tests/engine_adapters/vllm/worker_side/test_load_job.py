@@ -319,10 +319,27 @@ def test_a_silent_store_was_waited_for_ten_seconds_before_the_first_step(
 ) -> None:
     """Bug: until an engine had computed a prompt, nothing but the time-out ended a load."""
     bench = Bench(client, overtaken=False, timeout_s=600.0, costs=StepCosts(None, step_tokens=64))
-    bench.run_until_asked()
+    bench.run(lambda: bool(bench.job._reader.spans))
     bench.pass_time(0.9 * SILENCE_S)
     assert bench.job.end is None
     bench.pass_time(0.2 * SILENCE_S)
     assert bench.job.end is not None
     assert bench.job.end.lost_chunks == (0,)
     assert bench.job.missing_block_ids == list(BLOCK_IDS)
+
+
+def test_a_load_that_waits_for_room_meets_no_silence_of_the_store(client: EngineClient) -> None:
+    """Nothing was asked for: other loads have the arena, and only the time-out ends the wait."""
+    room = client.allocate(client.free_bytes, connects=False)
+    assert room is not None
+    bench = Bench(client, overtaken=False, timeout_s=600.0, costs=StepCosts(None, step_tokens=64))
+    bench.job.step()
+    bench.pass_time(0.9 * SILENCE_S)
+    bench.pass_time(9 * SILENCE_S)
+    assert bench.job.end is None
+    room.release()
+    bench.run(lambda: bool(bench.job._reader.spans))
+    bench.pass_time(0.9 * SILENCE_S)
+    assert bench.job.end is None
+    bench.bring(*range(CHUNKS))
+    assert bench.run_to_end().lost_chunks == ()
