@@ -6,9 +6,9 @@ from engine_adapters.restore import LoadClock, LoadLimit, StepCosts, TokenRange
 LOOK_S = 0.005
 """How often it is asked how many bytes have come, while no chunk does."""
 
-SILENCE_S = 1.0
+SILENCE_S = 3.0
 """A store that brings no byte of a read for so long is not waited for, whatever computing costs:
-the first bytes of a healthy store take a small part of it."""
+one chunk of a healthy store, beside others, takes a small part of it."""
 
 
 class LoadBound:
