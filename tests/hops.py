@@ -36,6 +36,7 @@ from tests.kvstored_client.chunk_calls import ARENA_BYTES, CHUNKS, filled, regio
 from tests.support.daemon import DaemonProcess, listens
 from tests.support.rows import MIXED
 from tests.support.waiting import wait_until
+from tests.tidy.test_sizes import FILE_LINES_MAX
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {"put": 84, "get": 91, "Cake restore": 46}
@@ -60,10 +61,10 @@ _FOLDERS = {
     "get": ("kvstored", *_SDK),
     "Cake restore": ("engine_adapters",),
 }
-SMALL_LINES = 100
-FILE_LINES_MAX = 400
 _STANDS_IN = "testing"
 """The folder of what stands in for something else."""
+SMALL_LINES = 100
+"""A file of fewer could be a part of another one."""
 
 
 class Recorder:
