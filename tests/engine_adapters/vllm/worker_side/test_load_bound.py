@@ -14,9 +14,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = LoadClock()
+        self.device_bytes = 0
         self.reader: Any = SimpleNamespace(spans=("a span",), is_reading=True)
         self.reader.read_bytes = lambda: (self.device_bytes, 0)
-        self.device_bytes = 0
         self.bound = LoadBound(
             TokenRange(0, TOKENS),
             byte_count=1 << 20,
