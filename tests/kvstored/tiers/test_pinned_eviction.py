@@ -222,6 +222,7 @@ def whole_slab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Step
             yield steps
 
 
+@at(Scale.QUICK)
 def test_a_slab_with_a_pinned_chunk_stays_whole(whole_slab: Steps) -> None:
     """Without it the chunk's neighbours would go, and make no room for any other class."""
     outcomes = list(whole_slab.outcomes())
@@ -229,6 +230,7 @@ def test_a_slab_with_a_pinned_chunk_stays_whole(whole_slab: Steps) -> None:
     assert set(outcomes) == {(True, True, True), (False, False, False)}
 
 
+@at(Scale.QUICK)
 def test_the_orders_find_a_slab_that_is_emptied_around_a_pinned_chunk(
     whole_slab: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
