@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from engine_adapters import file_digests
 from engine_adapters.processor import avoid_broken_tiles
-from tests.support import marked_files, seeds
+from tests.support import marked_files, seeds, unfinished
 from tests.support.daemon import DaemonProcess
 from tests.support.memory_folder import memory_folder
 
@@ -25,7 +25,11 @@ avoid_broken_tiles()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Hypothesis draws from the seed of the run, unless ``--hypothesis-seed`` names another."""
+    """Hypothesis draws from the seed of the run, unless ``--hypothesis-seed`` names another.
+
+    A run that is cut off names the tests under way.
+    """
+    unfinished.pytest_configure(config)
     if config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = str(seeds.drawn())
 

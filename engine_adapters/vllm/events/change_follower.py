@@ -29,7 +29,7 @@ SILENCE_S = 10.0
 back."""
 KEYS_PER_QUESTION_MAX = 4096
 SIGHTINGS_MAX = 256
-"""Requests whose found chunks wait to be announced; the oldest is left out then."""
+"""Requests whose chunks wait to be announced, found or saved; the oldest is left out then."""
 READY_MAX = 16_384
 """Events that wait for a step: with more of them an engine that stands still asks nothing."""
 TAKEN_MAX = 1024
@@ -38,7 +38,7 @@ TAKEN_MAX = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """``chunk_count`` leading chunks of a request that a look-up has found."""
+    """``chunk_count`` leading chunks of a request that the store has, or will have soon."""
 
     chain: KeyChain
     chunk_count: int
@@ -71,9 +71,9 @@ class FollowedStore:
 class ChangeFollower:
     """Tells of the blocks that the store of this node has for one engine.
 
-    ``sighted``, ``know``, ``take``, ``retire`` and ``close`` may be called from any thread and
-    never wait for the daemon; ``convert`` makes of an event what ``take`` returns. Nothing is
-    raised: with a fault it takes back all announcements and starts over.
+    ``sighted``, ``saves``, ``know``, ``take``, ``retire`` and ``close`` may be called from any
+    thread and never wait for the daemon; ``convert`` makes of an event what ``take`` returns.
+    Nothing is raised: with a fault it takes back all announcements and starts over.
     """
 
     def __init__(
@@ -92,6 +92,8 @@ class ChangeFollower:
         self._clock = clock
         self._events = ChunkEvents(store.rank_keys)
         self._sightings: deque[Sighting] = deque(maxlen=SIGHTINGS_MAX)
+        self._saves: deque[Sighting] = deque(maxlen=SIGHTINGS_MAX)
+        """Since the last answer."""
         self._asked: deque[tuple[bytes, ChunkNote | None]] = deque()
         self._ready: deque[Any] = deque()
         self._place = (0, 0)
@@ -115,6 +117,10 @@ class ChangeFollower:
         keys = sighting.chain.extend(())[: sighting.chunk_count]
         if not all(map(self._events.is_told, keys)):
             self._sightings.append(sighting)
+
+    def saves(self, sighting: Sighting) -> None:
+        """Chunks are on their way: the daemon tells of those that come after the first question."""
+        self._saves.append(sighting)
 
     def take(self) -> Sequence[Any]:
         """Events since the last call, as many as a step should take."""
@@ -155,7 +161,7 @@ class ChangeFollower:
         else:
             self._hear(answer, asked)
         self._hand_out()
-        return answer is not None and (answer.has_more or bool(self._asked))
+        return answer is not None and (answer.has_more or bool(self._asked or self._sightings))
 
     def _run(self) -> None:
         level = logging.ERROR
@@ -198,7 +204,10 @@ class ChangeFollower:
     def _hear(self, answer: Changes, asked: Sequence[tuple[bytes, ChunkNote | None]]) -> None:
         self._heard_s = self._clock()
         self._place = answer.epoch, answer.last_sequence
+        saves = [self._saves.popleft() for _ in range(len(self._saves))]
         if answer.is_lost:
+            # They may have come before the daemon took note of changes for anybody.
+            self._sightings.extend(saves)
             # Whatever it announced may be gone: each is asked for, with the next questions.
             sighted = [question for question in self._asked if question[1] is not None]
             self._asked = deque([*sighted, *((key, None) for key in self._events.keys)])

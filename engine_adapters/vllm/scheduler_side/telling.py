@@ -1,6 +1,7 @@
 """What of one engine's requests those hear who route by what is stored."""
 
 from engine_adapters.vllm.events.change_follower import ChangeFollower, Sighting
+from engine_adapters.vllm.identity.chunk_keys import KeyChain
 from engine_adapters.vllm.messages.chunk_note import NoteWriter
 from engine_adapters.vllm.scheduler_side.found import Found
 from engine_adapters.vllm.scheduler_side.request_track import RequestTrack
@@ -24,14 +25,7 @@ class Telling:
         if self.follower is None or found.chain is None or not track.identity.is_told:
             return
         self.follower.know(found.chain.root, _adapter_name(track))
-        self.follower.sighted(
-            Sighting(
-                chain=found.chain,
-                chunk_count=found.chunk_count,
-                token_ids=track.request.all_token_ids,
-                block_hashes=track.request.block_hashes,
-            )
-        )
+        self.follower.sighted(_sighting(track, found.chain, found.chunk_count))
 
     def notes(self, track: RequestTrack, chunks: range) -> tuple[bytes, ...]:
         """What is to be put with some chunks of a request."""
@@ -39,6 +33,7 @@ class Telling:
             return ()
         if self.follower is not None:
             self.follower.know(track.chain.root, _adapter_name(track))
+            self.follower.saves(_sighting(track, track.chain, chunks.stop))
         notes = self._writer.notes(
             track.chain,
             chunks,
@@ -56,6 +51,15 @@ class Telling:
         """Tells nothing any more."""
         if self.follower is not None:
             self.follower.close()
+
+
+def _sighting(track: RequestTrack, chain: KeyChain, chunk_count: int) -> Sighting:
+    return Sighting(
+        chain=chain,
+        chunk_count=chunk_count,
+        token_ids=track.request.all_token_ids,
+        block_hashes=track.request.block_hashes,
+    )
 
 
 def _adapter_name(track: RequestTrack) -> str:

@@ -56,7 +56,12 @@ class Conversations:
                 clients.submit(self._converse, server, turns, questions, messages)
                 for questions, messages in zip(self._questions, said, strict=True)
             ]
-            return [one.result() for one in running]
+            try:
+                return [one.result() for one in running]
+            finally:
+                # Where one has failed, those that wait would fail as slowly.
+                for one in running:
+                    one.cancel()
 
     def _converse(
         self,

@@ -20,7 +20,7 @@ from engine_adapters.vllm.testing.fork_server import ForkedProcess, ForkServer
 
 _LOG_SHOWN = 4000
 _STACKS_SHOWN = 20_000
-ANSWER_S = 300.0
+ANSWER_S = 240.0
 """Longest that an engine takes for its start or a verb."""
 STACKS_S = 1.0
 """In which an engine that does not answer says where its threads are."""

@@ -22,21 +22,31 @@ from engine_adapters.vllm.testing.engine_arguments import BLOCK_TOKENS
 from engine_adapters.vllm.testing.errors import EngineError
 from engine_adapters.vllm.testing.ports import free_port
 
-START_S = 300.0
+START_S = 240.0
 STOP_S = 60.0
-REQUEST_S = 300.0
+REQUEST_S = 180.0
+HEALTH_S = 10.0
 POLL_S = 0.25
+STACKS_S = 1.0
+"""In which the processes of a server that does not answer say where their threads are."""
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 """Turns one after the other: the tiny models know no roles."""
-SERVER_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+SERVER_ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "OMP_NUM_THREADS": "1",
+    # A process that SIGABRT ends writes its stacks first.
+    "PYTHONFAULTHANDLER": "1",
+}
 _LOG_SHOWN = 4000
+_STACKS_SHOWN = 40_000
 
 
 class ServerProcess:
     """One server. As a context manager it starts, is ready, and ends by SIGTERM.
 
-    ``chat`` and ``counter`` may be called from any thread. Raises EngineError with the end
-    of the log when it does not start.
+    ``chat`` and ``counter`` may be called from any thread. Raises EngineError with the end of the
+    log when it does not start, and ends it with its stacks when it does not answer for
+    ``REQUEST_S``.
     """
 
     def __init__(
@@ -91,8 +101,7 @@ class ServerProcess:
 
     def counter(self, name: str) -> float:
         """A counter of the server's metrics, summed over its labels; 0 when there is none."""
-        with urllib.request.urlopen(self._address("/metrics"), timeout=REQUEST_S) as reply:
-            lines = reply.read().decode().splitlines()
+        lines = self._answer(urllib.request.Request(self._address("/metrics"))).splitlines()
         return sum(
             float(line.rsplit(" ", 1)[1])
             for line in lines
@@ -124,16 +133,17 @@ class ServerProcess:
         assert self._process is not None
         deadline_s = time.monotonic() + START_S
         while not self._is_healthy():
-            if self._process.poll() is not None or time.monotonic() > deadline_s:
-                log = self._log_path.read_text(errors="replace")[-_LOG_SHOWN:]
+            has_ended = self._process.poll() is not None
+            if has_ended or time.monotonic() > deadline_s:
+                log = self._log_end(_LOG_SHOWN) if has_ended else self._stacks()
                 raise EngineError(f"the server does not start; its log ends with:\n{log}")
             time.sleep(POLL_S)
 
     def _is_healthy(self) -> bool:
         try:
-            with urllib.request.urlopen(self._address("/health"), timeout=REQUEST_S) as reply:
+            with urllib.request.urlopen(self._address("/health"), timeout=HEALTH_S) as reply:
                 return bool(reply.status == 200)
-        except (urllib.error.URLError, ConnectionError):
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
 
     def _end(self) -> None:
@@ -161,9 +171,30 @@ class ServerProcess:
             data=json.dumps(document).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=REQUEST_S) as reply:
-            answer: dict[str, Any] = json.load(reply)
+        answer: dict[str, Any] = json.loads(self._answer(request))
         return answer
+
+    def _answer(self, request: urllib.request.Request) -> str:
+        try:
+            with urllib.request.urlopen(request, timeout=REQUEST_S) as reply:
+                text: str = reply.read().decode()
+        except TimeoutError as error:
+            raise EngineError(
+                f"the server did not answer for {REQUEST_S:g} s; its log ends with:\n"
+                f"{self._stacks()}"
+            ) from error
+        return text
+
+    def _stacks(self) -> str:
+        """The end of the log, once all processes of the server have written where they are."""
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGABRT)
+        time.sleep(STACKS_S)
+        return self._log_end(_STACKS_SHOWN)
+
+    def _log_end(self, length: int) -> str:
+        return self._log_path.read_text(errors="replace")[-length:]
 
 
 def _second(token: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from engine_adapters.vllm.testing.tiny_model import make_model
 from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(400)
 """Three engines start and two of them compile in one test."""
 
 CHILD = "tests.engine_adapters.vllm.engine_child"

@@ -32,9 +32,6 @@ import msgspec
 import zmq
 from vllm.distributed.kv_events import BlockRemoved, BlockStored, KVEventBatch
 
-pytestmark = pytest.mark.timeout(900)
-"""An engine starts before the first test."""
-
 BLOCK_TOKENS, CHUNK_TOKENS, CHUNKS = 32, 64, 5
 STORED = CHUNKS * CHUNK_TOKENS
 POOL_BLOCKS = 24

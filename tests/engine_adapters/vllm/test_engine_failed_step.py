@@ -3,14 +3,10 @@
 import random
 from pathlib import Path
 
-import pytest
-
 from engine_adapters.vllm.testing.engine_arguments import transfer_config
 from kvstored_client import Client
 from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
-
-pytestmark = pytest.mark.timeout(600)
 
 CHILD = "tests.engine_adapters.vllm.engine_child"
 CHUNKS = 3

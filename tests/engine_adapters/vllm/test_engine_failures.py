@@ -20,9 +20,6 @@ from tests.engine_adapters.vllm.warm_engine import WarmEngine, assert_pool_is_wh
 from tests.support.daemon import DaemonProcess
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(900)
-"""Two engines start before the first test."""
-
 MODES = ("prefix", "cake", "hcache")
 PROMPT_TOKENS = 650
 CHUNK_TOKENS = 64

@@ -17,8 +17,6 @@ from tests.engine_adapters.vllm.test_engine_prefix import prompts
 from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 
-pytestmark = pytest.mark.timeout(900)
-
 (PROMPT,) = prompts(1, seed=7)
 STORED_TOKENS = len(PROMPT) // 64 * 64
 RANK = 8

@@ -15,9 +15,6 @@ from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support import labs
 from tests.support.daemon import DaemonProcess
 
-pytestmark = pytest.mark.timeout(900)
-"""Two engines start before the first test."""
-
 CHILD = "tests.engine_adapters.vllm.engine_child"
 PROMPT_TOKENS = 700
 CHUNK_TOKENS = 64

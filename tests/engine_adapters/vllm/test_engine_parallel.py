@@ -19,9 +19,6 @@ from tests.engine_adapters.vllm.test_engine_pic import CHILD, ENTRIES, INSIDE, M
 from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 
-pytestmark = pytest.mark.timeout(900)
-"""Engines of three processes each start, two in each test."""
-
 PROMPT_TOKENS = 330
 CHUNK_TOKENS = 64
 STORED = PROMPT_TOKENS // CHUNK_TOKENS * CHUNK_TOKENS

@@ -27,9 +27,6 @@ from tests.engine_adapters.runner.link.reference import (
 from tests.engine_adapters.vllm.warm_engine import WarmEngine, assert_pool_is_whole
 from tests.support.daemon import DaemonProcess
 
-pytestmark = pytest.mark.timeout(900)
-"""An engine starts before the first test."""
-
 CAKE_ASYNC_SCHEDULER = "engine_adapters.vllm.scheduler.CakeAsyncScheduler"
 CHILD = "tests.engine_adapters.vllm.engine_child"
 GENERATOR = random.Random(11)

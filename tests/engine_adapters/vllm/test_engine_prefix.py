@@ -13,9 +13,6 @@ from engine_adapters.vllm.testing.engine_process import EngineProcess
 from tests.engine_adapters.vllm.warm_engine import WarmEngine
 from tests.support.daemon import DaemonProcess
 
-pytestmark = pytest.mark.timeout(900)
-"""Two engines start before the first test."""
-
 PROMPT_TOKENS = 330
 CHUNK_TOKENS = 64
 

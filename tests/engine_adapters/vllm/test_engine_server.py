@@ -9,7 +9,7 @@ from engine_adapters.vllm.testing.agreement import agreement
 from engine_adapters.vllm.testing.conversations import Conversations, ConversationScale, talk
 from tests.support.daemon import DaemonProcess
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(400)
 """Three servers start in one test."""
 
 SCALE = ConversationScale(

@@ -10,8 +10,6 @@ from engine_adapters.vllm.testing.engine_arguments import CHUNK_TOKENS, transfer
 from tests.engine_adapters.vllm.warm_engine import WarmEngine, assert_pool_is_whole
 from tests.support.daemon import DaemonProcess
 
-pytestmark = pytest.mark.timeout(900)
-
 CHILD = "tests.engine_adapters.vllm.engine_child"
 PROMPT_TOKENS, NEW_TOKENS = 400, 16
 STORED = PROMPT_TOKENS // CHUNK_TOKENS * CHUNK_TOKENS

@@ -12,9 +12,6 @@ from tests.support.daemon import DaemonProcess
 
 pytest.importorskip("vllm", minversion="0.31", reason="needs vLLM 0.31: make test-vllm")
 
-pytestmark = pytest.mark.timeout(900)
-"""Three engines start in one test."""
-
 PROMPT_TOKENS = 330
 CHUNK_TOKENS = 64
 CHUNKS = PROMPT_TOKENS // CHUNK_TOKENS

@@ -84,15 +84,18 @@ class Bench:
     def remove(self, chunk: int) -> None:
         del self.store.chunks[self.key(chunk)]
 
-    def sight(self, chunk_count: int = CHUNKS) -> None:
-        self.follower.sighted(
-            Sighting(
-                chain=self.chain,
-                chunk_count=chunk_count,
-                token_ids=TOKENS,
-                block_hashes=HASHES,
-            )
+    def sighting(self, chunk_count: int = CHUNKS) -> Sighting:
+        return Sighting(
+            chain=self.chain, chunk_count=chunk_count, token_ids=TOKENS, block_hashes=HASHES
         )
+
+    def sight(self, chunk_count: int = CHUNKS) -> None:
+        self.follower.sighted(self.sighting(chunk_count))
+
+    def save(self, chunk_count: int) -> None:
+        """This engine stores chunks of which no change tells: nobody had asked."""
+        self.follower.saves(self.sighting(chunk_count))
+        self.put(*range(chunk_count), has_notes=False)
 
     def ask(self) -> list[BlockEvent]:
         while self.follower.poll():
@@ -173,6 +176,33 @@ def test_found_chunks_are_told_if_they_are_there_still(bench: Bench) -> None:
     assert bench.known == hashes_of(0, 1)
     bench.sight(2)
     assert not bench.follower._sightings, "what is told needs no question"
+
+
+def test_chunks_that_an_engine_stored_before_its_first_question_were_never_told() -> None:
+    """Bug: routers heard of them when another request had the same prefix, or not at all."""
+    bench = Bench(MemoryStore())
+    try:
+        bench.save(2)
+        bench.ask()
+        assert bench.known == hashes_of(0, 1)
+    finally:
+        bench.client.close()
+
+
+def test_chunks_stored_between_a_restart_and_the_next_question_are_told(bench: Bench) -> None:
+    bench.store.kill()
+    bench.store.start()
+    bench.save(2)
+    bench.ask()
+    assert bench.known == hashes_of(0, 1)
+
+
+def test_saves_that_changes_tell_of_are_not_asked_for(bench: Bench) -> None:
+    bench.follower.saves(bench.sighting(2))
+    bench.put(0, 1)
+    bench.ask()
+    assert bench.known == hashes_of(0, 1)
+    assert not any(request.keys for request in bench.store.requests if hasattr(request, "keys"))
 
 
 def test_restart_takes_back_what_the_store_lost_and_nothing_else(bench: Bench) -> None:
