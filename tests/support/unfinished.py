@@ -9,7 +9,7 @@ import pytest
 class Unfinished:
     """A plugin of pytest: the summary of an interrupted run names the tests under way.
 
-    With workers the process that shows their results is told of every begin and end.
+    With workers, the process that shows their results hears of every begin and end.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine_adapters.vllm.identity.chunk_keys import KeyChain, RequestIdentity, rank_key
@@ -68,6 +68,14 @@ class FollowedStore:
         ).root
 
 
+@dataclass(frozen=True, slots=True)
+class _Sightings:
+    """What to ask for, and what was saved since the last answer."""
+
+    found: deque[Sighting] = field(default_factory=lambda: deque(maxlen=SIGHTINGS_MAX))
+    saved: deque[Sighting] = field(default_factory=lambda: deque(maxlen=SIGHTINGS_MAX))
+
+
 class ChangeFollower:
     """Tells of the blocks that the store of this node has for one engine.
 
@@ -91,9 +99,7 @@ class ChangeFollower:
         self._interval_s = interval_s
         self._clock = clock
         self._events = ChunkEvents(store.rank_keys)
-        self._sightings: deque[Sighting] = deque(maxlen=SIGHTINGS_MAX)
-        self._saves: deque[Sighting] = deque(maxlen=SIGHTINGS_MAX)
-        """Since the last answer."""
+        self._sightings = _Sightings()
         self._asked: deque[tuple[bytes, ChunkNote | None]] = deque()
         self._ready: deque[Any] = deque()
         self._place = (0, 0)
@@ -116,11 +122,11 @@ class ChangeFollower:
         """A look-up has found chunks, some of which may be unannounced."""
         keys = sighting.chain.extend(())[: sighting.chunk_count]
         if not all(map(self._events.is_told, keys)):
-            self._sightings.append(sighting)
+            self._sightings.found.append(sighting)
 
     def saves(self, sighting: Sighting) -> None:
         """Chunks are on their way: the daemon tells of those that come after the first question."""
-        self._saves.append(sighting)
+        self._sightings.saved.append(sighting)
 
     def take(self) -> Sequence[Any]:
         """Events since the last call, as many as a step should take."""
@@ -161,7 +167,9 @@ class ChangeFollower:
         else:
             self._hear(answer, asked)
         self._hand_out()
-        return answer is not None and (answer.has_more or bool(self._asked or self._sightings))
+        return answer is not None and (
+            answer.has_more or bool(self._asked or self._sightings.found)
+        )
 
     def _run(self) -> None:
         level = logging.ERROR
@@ -190,8 +198,8 @@ class ChangeFollower:
 
     def _look_at_sightings(self) -> None:
         """What look-ups have found is asked for again, so that the answer has a place."""
-        while self._sightings and self._question_length() < KEYS_PER_QUESTION_MAX:
-            sighting = self._sightings.popleft()
+        while self._sightings.found and self._question_length() < KEYS_PER_QUESTION_MAX:
+            sighting = self._sightings.found.popleft()
             for note in self.writer.notes(
                 sighting.chain,
                 range(sighting.chunk_count),
@@ -204,10 +212,11 @@ class ChangeFollower:
     def _hear(self, answer: Changes, asked: Sequence[tuple[bytes, ChunkNote | None]]) -> None:
         self._heard_s = self._clock()
         self._place = answer.epoch, answer.last_sequence
-        saves = [self._saves.popleft() for _ in range(len(self._saves))]
+        saved = self._sightings.saved
+        sightings = [saved.popleft() for _ in range(len(saved))]
         if answer.is_lost:
             # They may have come before the daemon took note of changes for anybody.
-            self._sightings.extend(saves)
+            self._sightings.found.extend(sightings)
             # Whatever it announced may be gone: each is asked for, with the next questions.
             sighted = [question for question in self._asked if question[1] is not None]
             self._asked = deque([*sighted, *((key, None) for key in self._events.keys)])
