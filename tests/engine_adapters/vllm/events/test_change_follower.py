@@ -175,7 +175,7 @@ def test_found_chunks_are_told_if_they_are_there_still(bench: Bench) -> None:
     bench.ask()
     assert bench.known == hashes_of(0, 1)
     bench.sight(2)
-    assert not bench.follower._sightings.found, "what is told needs no question"
+    assert not bench.follower._sightings.found, "what routers know needs no question"
 
 
 def test_chunks_that_an_engine_stored_before_its_first_question_were_never_told() -> None:
