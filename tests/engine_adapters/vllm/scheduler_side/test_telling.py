@@ -55,7 +55,7 @@ def track(client: MemoryClient) -> RequestTrack:
 def test_all_chunks_up_to_those_that_are_saved_are_asked_for_at_first(
     store: MemoryStore, follower: ChangeFollower, track: RequestTrack
 ) -> None:
-    """Else those of an engine's first request would be told with the next one alone."""
+    """Else routers heard of those of an engine's first request with the next one alone."""
     assert len(Telling(follower.writer, follower).notes(track, range(1, CHUNKS))) == CHUNKS - 1
     assert track.chain is not None
     for key in track.chain.extend(()):
