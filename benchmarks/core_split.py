@@ -44,9 +44,7 @@ def core_split() -> Iterator[CoreSplit]:
     ``place_child`` for processes. Raises BenchmarkError where there is one core only.
     """
     before = os.sched_getaffinity(0)
-    if len(before) < 2:
-        raise BenchmarkError("one core for each side takes two cores")
-    split = CoreSplit(compute=max(before), rest=min(before))
+    split = _split_of(before)
 
     def place_thread(_frame: FrameType, _event: str, _argument: object) -> None:
         # A new thread calls it before it does anything.
@@ -61,6 +59,29 @@ def core_split() -> Iterator[CoreSplit]:
         threading.setprofile(None)
         for task in _tasks():
             _set(task, before)
+
+
+@contextmanager
+def own_core() -> Iterator[CoreSplit]:
+    """The process and the children that it makes have one core; ``place_child`` gives the other.
+
+    Raises BenchmarkError where there is one core only.
+    """
+    before = os.sched_getaffinity(0)
+    split = _split_of(before)
+    try:
+        for task in _tasks():
+            _set(task, {split.compute})
+        yield split
+    finally:
+        for task in _tasks():
+            _set(task, before)
+
+
+def _split_of(cores: set[int]) -> CoreSplit:
+    if len(cores) < 2:
+        raise BenchmarkError("one core for each side takes two cores")
+    return CoreSplit(compute=max(cores), rest=min(cores))
 
 
 def _tasks() -> list[int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import fio
 from benchmarks.benchmark import Settings
+from benchmarks.core_split import CoreSplit
 from benchmarks.fio import FioJob, FioOperation
 from benchmarks.fio_sweep import best_job
 from benchmarks.interleave import Group, Rounds, interleave
@@ -103,10 +104,11 @@ class Bench:
         device_count: int = 2,
         slab_bytes: int = SLAB_BYTES,
         device_bytes_per_s_max: int | None = None,
+        split: CoreSplit | None = None,
     ) -> Iterator[DaemonProcess]:
         """A running daemon in a folder of its own, which is removed with its devices.
 
-        ``arena_bytes`` is the payload of one client's arena.
+        ``arena_bytes`` is the payload of one client's arena. With ``split`` it does the rest.
         """
         folder = self.folder / name
         folder.mkdir()
@@ -119,6 +121,7 @@ class Bench:
             device_count=device_count,
             slab_bytes=slab_bytes,
             device_bytes_per_s_max=device_bytes_per_s_max,
+            split=split,
         )
         try:
             with DaemonProcess(options) as daemon:

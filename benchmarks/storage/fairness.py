@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.benchmark import BenchmarkError
+from benchmarks.core_split import own_core
 from benchmarks.interleave import Alternative, Measured
 from benchmarks.kit.daemon_process import DaemonProcess
 from benchmarks.kit.line_process import LineProcess
@@ -82,18 +83,26 @@ def beside_calls(
     return {**measured, rate: call_count / (time.monotonic() - start)}
 
 
-def fairness(bench: Bench, *, prefix: str, client_count: int) -> tuple[Series, ...]:
+def fairness(
+    bench: Bench, *, prefix: str, client_count: int, is_split: bool = False
+) -> tuple[Series, ...]:
     """The 99th percentile of a match of 16 chunks for each kind of large call, and alone.
 
     Also how many of the large calls are answered in the same daemon as in one of their own.
-    ``client_count`` clients make them; the names of what is measured begin with ``prefix``.
+    ``client_count`` clients make them; the names of what is measured begin with ``prefix``. With
+    ``is_split`` all clients share one core and both daemons another one.
     """
     greedy, peer = f"{prefix}greedy", f"{prefix}beside"
     with ExitStack() as stack:
+        split = stack.enter_context(own_core()) if is_split else None
         daemon, other = (
             stack.enter_context(
                 bench.daemon(
-                    name, device_bytes=256 * MIB, dram_bytes=256 * MIB, arena_bytes=ARENA_BYTES
+                    name,
+                    device_bytes=256 * MIB,
+                    dram_bytes=256 * MIB,
+                    arena_bytes=ARENA_BYTES,
+                    split=split,
                 )
             )
             for name in ("fairness", "fairness beside")
@@ -194,4 +203,8 @@ PART = Part(
 PART_OF_TWO = Part(
     figures=("two_greedy_p99_vs_beside",),
     run=partial(fairness, prefix="two_", client_count=2),
+)
+PART_SPLIT = Part(
+    figures=("split_greedy_p99_vs_beside",),
+    run=partial(fairness, prefix="split_", client_count=1, is_split=True),
 )

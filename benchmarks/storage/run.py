@@ -36,6 +36,7 @@ PARTS = {
     "clients": clients.PART,
     "fairness": fairness.PART,
     "fairness_of_two": fairness.PART_OF_TWO,
+    "fairness_split": fairness.PART_SPLIT,
     "mixed": mixed.PART,
     "slice_curve": slice_curve.PART,
 }

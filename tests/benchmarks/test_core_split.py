@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from benchmarks.benchmark import BenchmarkError
-from benchmarks.core_split import core_split
+from benchmarks.core_split import core_split, own_core
 
 needs_two_cores = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="one core for each side takes two"
@@ -45,6 +45,20 @@ def test_each_side_has_a_core_and_everything_is_as_before_in_the_end() -> None:
     finally:
         stop.set()
         earlier.join()
+
+
+@needs_two_cores
+def test_a_process_has_a_core_with_its_children() -> None:
+    before = os.sched_getaffinity(0)
+    with own_core() as split:
+        assert split.compute != split.rest
+        assert os.sched_getaffinity(0) == cores_of_new_thread() == {split.compute}
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        assert os.sched_getaffinity(child.pid) == {split.compute}
+        split.place_child(child.pid)
+        assert os.sched_getaffinity(child.pid) == {split.rest}
+    assert os.sched_getaffinity(0) == cores_of_new_thread() == before
+    child.communicate(b"\n")
 
 
 @needs_two_cores
