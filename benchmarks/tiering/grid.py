@@ -14,6 +14,7 @@ from benchmarks.tiering.serving import Kind, Served, serve
 LOADS = (0.5, 0.9, 1.1)
 """Arriving turns as a part of what the server can end."""
 COMPARED = (PolicyName.LRU, PolicyName.LOOK_AHEAD, PolicyName.OURS, PolicyName.BELADY)
+"""At other loads; the paper's own figures have every policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,17 @@ class Grid:
                 PolicyName.OURS,
                 disk_bytes=disk_bytes - paper.DRAM_BYTES,
             ),
+            *(
+                # So do its policies: devices look ahead over LRU.
+                self._cell(
+                    "21, as the daemon",
+                    paper.LLAMA_13B,
+                    PolicyName.OURS,
+                    disk_bytes=bytes_ - paper.DRAM_BYTES,
+                    kept_policy=PolicyName.LOOK_AHEAD,
+                )
+                for bytes_ in paper.FIGURE_21
+            ),
             self._cell(
                 "21, disks twice as fast",
                 paper.LLAMA_13B,
@@ -98,14 +110,15 @@ class Grid:
         return [
             self._cell("13", model, policy, disk_bytes=10 * paper.TB)
             for model in paper.MODELS[1:]
-            for policy in COMPARED
+            for policy in PolicyName
         ]
 
     def figure_22(self) -> list[Cell]:
         """Positions that are coupled to the states: a cut makes these useless."""
         return [
-            self._cell("22", model, PolicyName.OURS, disk_bytes=10 * paper.TB, is_coupled=True)
+            self._cell("22", model, policy, disk_bytes=10 * paper.TB, is_coupled=True)
             for model in paper.MODELS
+            for policy in PolicyName
         ]
 
     def figure_23(self) -> list[Cell]:
@@ -116,21 +129,23 @@ class Grid:
             self._cell(
                 f"23, {part:g} of {needed / paper.TB:.1f} TB",
                 model,
-                PolicyName.OURS,
+                policy,
                 # Of this scale already.
                 disk_bytes=part * needed * paper.SESSIONS / self._scale.sessions - paper.DRAM_BYTES,
                 ttl_s=paper.TTL_S,
             )
             for part in paper.FIGURE_23
+            for policy in PolicyName
         ]
 
     def figure_24(self) -> list[Cell]:
         """No disks: HBM alone, and HBM with DRAM."""
         sizes = {"HBM": paper.HBM_BYTES, "HBM+DRAM": paper.HBM_BYTES + paper.DRAM_BYTES}
         return [
-            self._cell(f"24, {name}", model, PolicyName.OURS, disk_bytes=0, dram_bytes=dram_bytes)
+            self._cell(f"24, {name}", model, policy, disk_bytes=0, dram_bytes=dram_bytes)
             for name, dram_bytes in sizes.items()
             for model in paper.MODELS
+            for policy in PolicyName
         ]
 
     def loads(self) -> list[Cell]:
@@ -164,6 +179,7 @@ class Grid:
         is_reserved: bool = True,
         is_coupled: bool = False,
         ttl_s: float | None = None,
+        kept_policy: PolicyName | None = None,
         load: float | None = None,
     ) -> Cell:
         self._announce(f"figure {figure}: {model.name}, {policy.value}")
@@ -177,6 +193,7 @@ class Grid:
             is_reserved=is_reserved,
             is_coupled=is_coupled,
             ttl_s=ttl_s,
+            kept_policy=kept_policy,
         )
         hits = replay(served, self._contexts(conversations, model), setting)
         return Cell(

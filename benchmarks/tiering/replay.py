@@ -41,7 +41,8 @@ class Setting:
 
     ``disk_bytes_per_s`` is at which tokens come from the disks. ``is_reserved``: a conversation
     takes room for a whole context window, else for its tokens. ``is_coupled``: stored positions
-    make states useless after a cut. Without ``ttl_s`` nothing expires.
+    make states useless after a cut. Without ``ttl_s`` nothing expires. ``kept_policy`` decides what
+    is kept at all, where that is another one.
     """
 
     policy: PolicyName
@@ -52,6 +53,7 @@ class Setting:
     is_reserved: bool = True
     is_coupled: bool = False
     ttl_s: float | None = None
+    kept_policy: PolicyName | None = None
 
     def bytes_of(self, context: Context) -> int:
         """What a conversation takes after a turn."""
@@ -113,7 +115,8 @@ class _Replay:
         self._uncounted = warm_up(len(starts))
         self._future = Future(starts)
         self._kept = Tier(
-            make_policy(setting.policy, self._future), setting.disk_bytes + setting.dram_bytes
+            make_policy(setting.kept_policy or setting.policy, self._future),
+            setting.disk_bytes + setting.dram_bytes,
         )
         marks = Watermarks(
             low_bytes=int(setting.dram_bytes * _BUFFER_LOW),

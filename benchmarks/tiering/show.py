@@ -65,11 +65,11 @@ def published_hit(cell: Cell) -> float | None:
             return paper.FIGURE_21[disk_bytes].get(key)
         case "13" if is_ours:
             return model.hit
-        case "22":
+        case "22" if is_ours:
             return model.hit - model.overflow_loss
-        case "23":
+        case "23" if is_ours:
             return paper.FIGURE_23[float(cell.figure.split()[1])]
-        case "24":
+        case "24" if is_ours:
             return model.dram_hit if "DRAM" in cell.figure else 0.0
     return None
 

@@ -52,6 +52,16 @@ def waiting(*numbers: tuple[int, int], then: tuple[tuple[int, int], ...]) -> Ser
     return Served(events=before + entered + served, queue_lengths=[0] * 9)
 
 
+def test_what_is_kept_may_have_a_policy_of_its_own() -> None:
+    """The first conversation is used again, so that LRU keeps it, and FIFO does not."""
+    served = turns((0, 0), (1, 0), (2, 0), (0, 1), (3, 0), (0, 2))
+    found = [
+        replay_events(served, [ONE] * 4, replace(SETTING, kept_policy=policy))
+        for policy in (None, PolicyName.LRU, PolicyName.FIFO)
+    ]
+    assert [each.in_dram + each.on_disk for each in found] == [2, 2, 1]
+
+
 def test_a_history_is_found_until_others_displace_it() -> None:
     again = replay_events(turns((0, 0), (0, 1)), [ONE], SETTING)
     assert (again.turns, again.first_turns, again.in_dram, again.on_disk) == (2, 1, 1, 0)
