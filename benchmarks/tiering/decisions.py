@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.report import Series, Summary
 from benchmarks.tiering.future import Future
-from benchmarks.tiering.policies import PolicyName, make_policy
+from benchmarks.tiering.policies import ONLY_SIMULATED, PolicyName, make_policy
 from benchmarks.tiering.tier import GROUP
 from kvstored.tiers.policy.protocol import EvictionPolicy
 
@@ -27,7 +27,7 @@ def measure_decisions(seed: int, *, key_count: int, rounds: int = ROUNDS) -> tup
     A round has a use, a change of the queue, and an eviction: the victim, its leaving, and a new
     key. Every call is timed alone.
     """
-    names = [name for name in PolicyName if name is not PolicyName.BELADY]
+    names = [name for name in PolicyName if name not in ONLY_SIMULATED]
     series = []
     for name in names:
         policy = make_policy(name, Future[int](()))

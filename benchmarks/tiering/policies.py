@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from benchmarks.tiering.belady import BeladyPolicy
 from benchmarks.tiering.future import Future
+from benchmarks.tiering.predicted_return import PredictedReturnPolicy
 from kvstored.tiers.policy.fifo import FifoPolicy
 from kvstored.tiers.policy.hit_density import HitDensityPolicy
 from kvstored.tiers.policy.look_ahead import LookAheadPolicy
@@ -20,7 +21,10 @@ HINTS_MAX = 4096
 
 
 class PolicyName(Enum):
-    """``LOOK_AHEAD`` is the paper's, over LRU; ``OURS`` is the same over the density of hits."""
+    """``LOOK_AHEAD`` is the paper's, over LRU; ``OURS`` is the same over the density of hits.
+
+    ``RETURN`` is ours over the predicted return of a conversation.
+    """
 
     FIFO = "fifo"
     LRU = "lru"
@@ -28,16 +32,21 @@ class PolicyName(Enum):
     DENSITY = "hit density"
     LOOK_AHEAD = "look-ahead"
     OURS = "ours"
+    RETURN = "predicted return"
     BELADY = "belady"
 
     @property
     def is_hinted(self) -> bool:
         """Whether it knows who waits, and chunks are fetched ahead for those."""
-        return self in {PolicyName.LOOK_AHEAD, PolicyName.OURS}
+        return self in {PolicyName.LOOK_AHEAD, PolicyName.OURS, PolicyName.RETURN}
 
 
 OTHERS = (PolicyName.FIFO, PolicyName.LRU, PolicyName.S3_FIFO)
 """What ours must not be below."""
+
+
+ONLY_SIMULATED = (PolicyName.RETURN, PolicyName.BELADY)
+"""What no daemon has."""
 
 
 def make_policy(name: PolicyName, future: Future[KeyT]) -> EvictionPolicy[KeyT]:
@@ -55,5 +64,7 @@ def make_policy(name: PolicyName, future: Future[KeyT]) -> EvictionPolicy[KeyT]:
             return LookAheadPolicy(LruPolicy())
         case PolicyName.OURS:
             return LookAheadPolicy(HitDensityPolicy())
+        case PolicyName.RETURN:
+            return LookAheadPolicy(PredictedReturnPolicy())
         case PolicyName.BELADY:
             return BeladyPolicy(future.next_use)

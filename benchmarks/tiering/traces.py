@@ -17,7 +17,8 @@ QUICK_CAPACITIES = (1000, 4000)
 QUICK_REQUESTS = 1500
 LOADS = (None, 0.5, 0.9, 1.1)
 """None: nobody waits, so nobody is hinted."""
-_UNHINTED = (*OTHERS, PolicyName.DENSITY, PolicyName.OURS, PolicyName.BELADY)
+_UNHINTED = (*OTHERS, PolicyName.DENSITY, PolicyName.OURS, PolicyName.RETURN, PolicyName.BELADY)
+_HINTED = tuple(name for name in PolicyName if name.is_hinted)
 
 
 def replay_traces(settings: Settings) -> tuple[Series, ...]:
@@ -48,7 +49,11 @@ def _replay(settings: Settings, path: Path) -> tuple[list[Series], list[float]]:
     others: list[float] = []
     for load in LOADS:
         order, waiting = steps(requests, load)
-        policies = _UNHINTED if load is None else (PolicyName.LOOK_AHEAD, PolicyName.OURS)
+        policies = (
+            _UNHINTED
+            if load is None
+            else (PolicyName.LOOK_AHEAD, PolicyName.OURS, PolicyName.RETURN)
+        )
         hits = {
             policy: _curve(settings, requests, order, policy, capacities) for policy in policies
         }
