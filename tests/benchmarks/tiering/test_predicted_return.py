@@ -22,7 +22,10 @@ def policy_of(uses: str) -> PredictedReturnPolicy[str]:
 
 
 def test_before_any_gap_is_known_the_order_is_that_of_the_last_uses() -> None:
-    assert list(policy_of("abc").victims()) == ["a", "b", "c"]
+    policy = policy_of("abc")
+    policy.hint({"a": 0})
+    assert not policy.is_queued("a")
+    assert list(policy.victims()) == ["a", "b", "c"]
 
 
 def test_what_is_expected_last_goes_first() -> None:
