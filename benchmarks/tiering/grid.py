@@ -76,7 +76,7 @@ class Grid:
                 disk_bytes=disk_bytes - paper.DRAM_BYTES,
             ),
             *(
-                # So do its policies: devices look ahead over LRU.
+                # Inclusive as well, with its two policies: ours in DRAM, look-ahead on devices.
                 self._cell(
                     "21, as the daemon",
                     paper.LLAMA_13B,

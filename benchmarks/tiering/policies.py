@@ -23,7 +23,7 @@ HINTS_MAX = 4096
 class PolicyName(Enum):
     """``LOOK_AHEAD`` is the paper's, over LRU; ``OURS`` is the same over the density of hits.
 
-    ``RETURN`` is ours over the predicted return of a conversation.
+    ``RETURN`` keeps what waits in the same way, and the rest by its predicted return.
     """
 
     FIFO = "fifo"
@@ -65,6 +65,6 @@ def make_policy(name: PolicyName, future: Future[KeyT]) -> EvictionPolicy[KeyT]:
         case PolicyName.OURS:
             return LookAheadPolicy(HitDensityPolicy())
         case PolicyName.RETURN:
-            return LookAheadPolicy(PredictedReturnPolicy())
+            return PredictedReturnPolicy()
         case PolicyName.BELADY:
             return BeladyPolicy(future.next_use)

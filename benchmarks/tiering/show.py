@@ -60,7 +60,9 @@ def published_hit(cell: Cell) -> float | None:
     is_ours = policy in {PolicyName.LOOK_AHEAD, PolicyName.OURS}
     match cell.figure.split(",")[0]:
         case "21" if "tokens" not in cell.figure:
-            disk_bytes = paper.TB * (2 if cell.label.endswith("/2T") else 10)
+            # Of inclusive tiers the disks are smaller by what DRAM has.
+            terabytes = float(cell.label.rpartition("/")[2].rstrip("T"))
+            disk_bytes = paper.TB * (2 if terabytes <= 2 else 10)
             key = "look-ahead" if is_ours else policy.value
             return paper.FIGURE_21[disk_bytes].get(key)
         case "13" if is_ours:

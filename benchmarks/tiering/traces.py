@@ -49,11 +49,7 @@ def _replay(settings: Settings, path: Path) -> tuple[list[Series], list[float]]:
     others: list[float] = []
     for load in LOADS:
         order, waiting = steps(requests, load)
-        policies = (
-            _UNHINTED
-            if load is None
-            else (PolicyName.LOOK_AHEAD, PolicyName.OURS, PolicyName.RETURN)
-        )
+        policies = _UNHINTED if load is None else _HINTED
         hits = {
             policy: _curve(settings, requests, order, policy, capacities) for policy in policies
         }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.unfinished import Unfinished
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 HANGS = """
 import time
@@ -55,8 +55,11 @@ def test_a_run_that_was_cut_off_named_no_test(tmp_path: Path, workers: tuple[str
         # What a shell has started in the background ignores interrupts.
         preexec_fn=restore_interrupts,
     ) as run:
-        wait_until((tmp_path / "reached").exists)
-        run.send_signal(signal.SIGINT)
-        output, _ = run.communicate()
+        try:
+            wait_until((tmp_path / "reached").exists, within_s=PATIENCE_S)
+            run.send_signal(signal.SIGINT)
+            output, _ = run.communicate(timeout=PATIENCE_S)
+        finally:
+            run.kill()
     assert "test_it.py::test_hangs had not ended after" in output
     assert "test_ends had" not in output

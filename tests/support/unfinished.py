@@ -7,7 +7,7 @@ import pytest
 
 
 class Unfinished:
-    """A plugin of pytest: the summary of an interrupted run names the tests under way.
+    """A plugin of pytest: the summary of an interrupted run (SIGINT) names the tests under way.
 
     With workers, the process that shows their results hears of every begin and end.
     """

@@ -1,7 +1,7 @@
 """Follows what comes and goes in the store, and has vLLM tell routers of it.
 
 One thread asks the daemon now and then. The scheduler's thread only leaves what its look-ups have
-found, and takes what is ready.
+found and what it has saved, and takes what is ready.
 
 Why nothing stays announced that is gone: it hears the daemon's changes in their order, from the
 place of the last answer on, and what an answer says of single keys is true *at or after* that
@@ -29,7 +29,8 @@ SILENCE_S = 10.0
 back."""
 KEYS_PER_QUESTION_MAX = 4096
 SIGHTINGS_MAX = 256
-"""Requests whose chunks wait to be announced, found or saved; the oldest is left out then."""
+"""Requests whose found chunks wait to be announced, and orders to save since the last two
+answers; the oldest is left out then."""
 READY_MAX = 16_384
 """Events that wait for a step: with more of them an engine that stands still asks nothing."""
 TAKEN_MAX = 1024
@@ -70,10 +71,18 @@ class FollowedStore:
 
 @dataclass(frozen=True, slots=True)
 class _Sightings:
-    """What to ask for, and what was saved since the last answer."""
+    """What to ask for, and what was saved since the last answer, and before that one."""
 
     found: deque[Sighting] = field(default_factory=lambda: deque(maxlen=SIGHTINGS_MAX))
     saved: deque[Sighting] = field(default_factory=lambda: deque(maxlen=SIGHTINGS_MAX))
+    saved_before: list[Sighting] = field(default_factory=list)
+
+    def heard(self) -> list[Sighting]:
+        """Saves whose changes may be later than the last answer: a put takes its time."""
+        saved = [self.saved.popleft() for _ in range(len(self.saved))]
+        both = [*self.saved_before, *saved]
+        self.saved_before[:] = saved
+        return both
 
 
 class ChangeFollower:
@@ -212,11 +221,10 @@ class ChangeFollower:
     def _hear(self, answer: Changes, asked: Sequence[tuple[bytes, ChunkNote | None]]) -> None:
         self._heard_s = self._clock()
         self._place = answer.epoch, answer.last_sequence
-        saved = self._sightings.saved
-        sightings = [saved.popleft() for _ in range(len(saved))]
+        saved = self._sightings.heard()
         if answer.is_lost:
             # They may have come before the daemon took note of changes for anybody.
-            self._sightings.found.extend(sightings)
+            self._sightings.found.extend(saved)
             # Whatever it announced may be gone: each is asked for, with the next questions.
             sighted = [question for question in self._asked if question[1] is not None]
             self._asked = deque([*sighted, *((key, None) for key in self._events.keys)])

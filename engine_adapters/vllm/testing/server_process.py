@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -22,9 +23,9 @@ from engine_adapters.vllm.testing.engine_arguments import BLOCK_TOKENS
 from engine_adapters.vllm.testing.errors import EngineError
 from engine_adapters.vllm.testing.ports import free_port
 
-START_S = 240.0
+START_S = 200.0
 STOP_S = 60.0
-REQUEST_S = 180.0
+REQUEST_S = 150.0
 HEALTH_S = 10.0
 POLL_S = 0.25
 STACKS_S = 1.0
@@ -68,6 +69,9 @@ class ServerProcess:
             *arguments,
         ]
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._silence: EngineError | None = None
+        """What all clients hear of a server that did not answer one of them."""
 
     def chat(self, messages: list[dict[str, str]], *, max_tokens: int) -> Reply:
         """The greedy answer to a conversation."""
@@ -178,12 +182,23 @@ class ServerProcess:
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_S) as reply:
                 text: str = reply.read().decode()
-        except TimeoutError as error:
-            raise EngineError(
-                f"the server did not answer for {REQUEST_S:g} s; its log ends with:\n"
-                f"{self._stacks()}"
-            ) from error
+        except OSError as error:
+            silence = self._silence_after(error)
+            if silence is None:
+                raise
+            raise silence from error
         return text
+
+    def _silence_after(self, error: OSError) -> EngineError | None:
+        """That the server did not answer, also for those whose connections end with it."""
+        with self._lock:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            if self._silence is None and isinstance(reason, TimeoutError):
+                self._silence = EngineError(
+                    f"the server did not answer for {REQUEST_S:g} s; its log ends with:\n"
+                    f"{self._stacks()}"
+                )
+            return self._silence
 
     def _stacks(self) -> str:
         """The end of the log, once all processes of the server have written where they are."""

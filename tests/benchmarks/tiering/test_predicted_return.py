@@ -1,5 +1,7 @@
 import pytest
 
+from benchmarks.tiering.future import Future
+from benchmarks.tiering.policies import PolicyName, make_policy
 from benchmarks.tiering.predicted_return import LATE_GAPS, PredictedReturnPolicy
 from tests.kvstored.tiers.policy.eviction_conformance import EvictionConformance, PlainTier
 
@@ -22,10 +24,7 @@ def policy_of(uses: str) -> PredictedReturnPolicy[str]:
 
 
 def test_before_any_gap_is_known_the_order_is_that_of_the_last_uses() -> None:
-    policy = policy_of("abc")
-    policy.hint({"a": 0})
-    assert not policy.is_queued("a")
-    assert list(policy.victims()) == ["a", "b", "c"]
+    assert list(policy_of("abc").victims()) == ["a", "b", "c"]
 
 
 def test_what_is_expected_last_goes_first() -> None:
@@ -43,3 +42,28 @@ def test_a_key_is_expected_by_its_own_gaps() -> None:
 def test_what_is_late_by_three_gaps_goes_before_all() -> None:
     assert LATE_GAPS == 3
     assert list(policy_of("aaxyz").victims()) == ["a", "z", "y", "x"]
+
+
+def test_what_waits_goes_last_and_what_waits_longest_first() -> None:
+    policy = policy_of("aaxy")
+    policy.hint({"a": 1, "y": 2, "z": 3})
+    assert policy.is_queued("z"), "it may enter while it waits"
+    policy.insert("z", 1)
+    assert list(policy.victims()) == ["x", "z", "y", "a"]
+    policy.hint({"y": None, "z": None, "never there": None})
+    # Expected at 5 and 6, as at their last uses.
+    assert list(policy.victims()) == ["z", "y", "x", "a"]
+
+
+def test_waiting_hid_the_gaps_before_it() -> None:
+    """Bug: under hints each gap was 1, from the end of the wait to the use that ended it."""
+    policy = make_policy(PolicyName.RETURN, Future[str](()))
+    for key in "abcd":
+        policy.insert(key, 1)
+    policy.hint({"a": 0})
+    policy.hint({"a": None})
+    policy.touch(["a"])
+    # Used at 5, after a gap of 4. It would be late at 8 if that were 1.
+    for key in "efgh":
+        policy.insert(key, 1)
+    assert list(policy.victims()) == ["b", "c", "d", "h", "g", "f", "e", "a"]

@@ -43,4 +43,7 @@ def test_other_policies_have_numbers_in_figure_21_alone() -> None:
     figures = ("13", "22", "23, 0.1 of 17.9 TB", "24, HBM", "load 0.5")
     assert {published_hit(cell(figure, PolicyName.LRU)) for figure in figures} == {None}
     assert published_hit(cell("21", PolicyName.LRU)) == paper.FIGURE_21[10 * paper.TB]["lru"]
+    for label, terabytes in (("128G/2T", 2), ("128G/1.87T", 2), ("128G/9.87T", 10)):
+        published = published_hit(cell("21, as the daemon", PolicyName.OURS, label))
+        assert published == paper.FIGURE_21[terabytes * paper.TB]["look-ahead"]
     assert published_hit(cell("21, room for tokens alone", PolicyName.LRU)) is None

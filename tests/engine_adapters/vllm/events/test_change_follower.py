@@ -197,12 +197,32 @@ def test_chunks_stored_between_a_restart_and_the_next_question_are_told(bench: B
     assert bench.known == hashes_of(0, 1)
 
 
-def test_saves_that_changes_tell_of_are_not_asked_for(bench: Bench) -> None:
+def test_chunks_that_came_between_an_answer_and_a_restart_are_told(bench: Bench) -> None:
+    """They were ordered before the answer, which had nothing of them, nor had the next one."""
     bench.follower.saves(bench.sighting(2))
+    bench.ask()
+    bench.put(0, 1, has_notes=False)
+    bench.store.kill()
+    bench.store.start()
+    bench.ask()
+    assert bench.known == hashes_of(0, 1)
+
+
+def test_saves_are_not_asked_for_while_changes_tell_of_all(bench: Bench) -> None:
+    for _ in range(3):
+        bench.follower.saves(bench.sighting(2))
+        bench.ask()
     bench.put(0, 1)
     bench.ask()
     assert bench.known == hashes_of(0, 1)
     assert not any(request.keys for request in bench.store.requests if hasattr(request, "keys"))
+
+
+def test_saves_of_long_ago_are_forgotten(bench: Bench) -> None:
+    bench.follower.saves(bench.sighting(2))
+    for _ in range(2):
+        bench.ask()
+    assert bench.follower._sightings.heard() == []
 
 
 def test_restart_takes_back_what_the_store_lost_and_nothing_else(bench: Bench) -> None:
