@@ -57,8 +57,7 @@ def core_split() -> Iterator[CoreSplit]:
         yield split
     finally:
         threading.setprofile(None)
-        for task in _tasks():
-            _set(task, before)
+        _set_all(before)
 
 
 @contextmanager
@@ -70,12 +69,10 @@ def own_core() -> Iterator[CoreSplit]:
     before = os.sched_getaffinity(0)
     split = _split_of(before)
     try:
-        for task in _tasks():
-            _set(task, {split.compute})
+        _set_all({split.compute})
         yield split
     finally:
-        for task in _tasks():
-            _set(task, before)
+        _set_all(before)
 
 
 def _split_of(cores: set[int]) -> CoreSplit:
@@ -86,6 +83,11 @@ def _split_of(cores: set[int]) -> CoreSplit:
 
 def _tasks() -> list[int]:
     return [int(task.name) for task in TASKS.iterdir()]
+
+
+def _set_all(cores: set[int]) -> None:
+    for task in _tasks():
+        _set(task, cores)
 
 
 def _set(task: int, cores: set[int]) -> None:

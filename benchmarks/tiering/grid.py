@@ -81,10 +81,10 @@ class Grid:
                     "21, as the daemon",
                     paper.LLAMA_13B,
                     PolicyName.OURS,
-                    disk_bytes=bytes_ - paper.DRAM_BYTES,
+                    disk_bytes=capacity_bytes - paper.DRAM_BYTES,
                     kept_policy=PolicyName.LOOK_AHEAD,
                 )
-                for bytes_ in paper.FIGURE_21
+                for capacity_bytes in paper.FIGURE_21
             ),
             self._cell(
                 "21, disks twice as fast",

@@ -1,6 +1,5 @@
 """What the follower hears of the chunks that an engine saves."""
 
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -20,18 +19,6 @@ HASHES = [bytes([number + 1]) * 32 for number in range(len(TOKENS) // BLOCK_TOKE
 LAYOUT = StateLayout(
     model="m", dtype="f", layers=(LayerState(StateKind.KV, 64),), chunk_tokens=CHUNK_TOKENS
 )
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def client(store: MemoryStore) -> Iterator[MemoryClient]:
-    with MemoryClient(store) as client:
-        assert client.available()
-        yield client
 
 
 @pytest.fixture
