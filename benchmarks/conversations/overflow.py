@@ -102,7 +102,9 @@ class OverflowLab:
             (completion,) = engine.run()
             if completion.error is not None:
                 raise BenchmarkError(f"a turn failed: {completion.error}")
-            saver.finish()
+            saved = saver.finish()
+            if saved.dropped_tokens:
+                raise BenchmarkError(f"{saved.dropped_tokens} tokens were not saved")
             window = list(completion.token_ids)
             taken_s.append(completion.ttft_s)
             restored += completion.restore.restored_tokens
