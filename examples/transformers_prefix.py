@@ -1,4 +1,4 @@
-"""Answers two questions about one document with a small random Llama and transformers.
+"""Goes on with one document in two ways, with the small trained Llama and transformers.
 
 python examples/transformers_prefix.py [SOCKET]
 
@@ -7,40 +7,62 @@ again: that process restores them for both.
 """
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaForCausalLM
 
+from benchmarks.quality.model import DTYPE, trained_model
 from engine_adapters.transformers import KvstoredCache
 from kvstored_client import Client
 
-DOCUMENT_TOKENS, QUESTION_TOKENS, ANSWER_TOKENS = 512, 20, 16
+LINES = """A backup of all files is made every night, at a time when few programs need the
+server. Before it begins, the server writes all changes that are still in memory to the disk, so
+that the backup has them. Files that have not changed since the last backup are not copied again:
+the new backup refers to the old copy. Programs can read and write files while the backup is made.
+A file that is written at this time is copied twice, and the second copy is the one that counts. If
+the disk is full, the oldest backup is removed and a message is sent to the administrator. If there
+is no other backup, the server stops and prints an error. To restore a file, give its name and the
+date of the backup. If no date is given, the last backup is used. The file is written to a new
+name, so that the current file is not lost. Backups can be encrypted with a key. The key is not
+part of the backup, and without it no file can be restored, so keep a copy of it in another place.
+The size and the date of each backup are printed by the list command, and the number of files in
+it. Some notes for later; wide signature; cursor filename; turn history; three sockets; side
+warning; hard transfer; matching pair; real suffix; screen amount; top boolean."""
+DOCUMENT = " ".join(LINES.split())
+REPETITION_PENALTY = 1.15
+"""Without it, small models repeat themselves."""
 
-CONFIG = LlamaConfig(
-    vocab_size=512,
-    hidden_size=64,
-    intermediate_size=128,
-    num_hidden_layers=4,
-    num_attention_heads=8,
-    num_key_value_heads=2,
-    initializer_range=0.4,
-    bos_token_id=None,
-    eos_token_id=None,
-)
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """How the text goes on after the document, and how many tokens the answer has.
+
+    The model was trained to go on with sentences, and to recall pairs of words that it has read.
+    """
+
+    text: str
+    answer_tokens: int
+
+
+QUESTIONS = (Question(" If the disk is full,", 11), Question("; turn", 1))
 
 
 def main() -> int:
     """Whether each answer has the tokens that it has without a store: the exit status."""
-    torch.manual_seed(1)
-    model = LlamaForCausalLM(CONFIG).eval()
-    document = torch.randint(CONFIG.vocab_size, (1, DOCUMENT_TOKENS))
+    folder = trained_model()
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=DTYPE).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     are_equal = True
     with Client(sys.argv[1] if len(sys.argv) > 1 else None) as client:
-        for number in (1, 2):
-            question = torch.randint(CONFIG.vocab_size, (1, QUESTION_TOKENS))
-            inputs: dict[str, Any] = {"input_ids": torch.cat([document, question], dim=1)}
-            options: dict[str, Any] = {"max_new_tokens": ANSWER_TOKENS, "do_sample": False}
+        for number, question in enumerate(QUESTIONS, start=1):
+            inputs = tokenizer(DOCUMENT + question.text, return_tensors="pt")
+            options: dict[str, Any] = {
+                "max_new_tokens": question.answer_tokens,
+                "do_sample": False,
+                "repetition_penalty": REPETITION_PENALTY,
+            }
             plain = model.generate(**inputs, **options)
 
             cache = KvstoredCache(model, **inputs, client=client)
@@ -49,10 +71,13 @@ def main() -> int:
 
             is_equal = torch.equal(output, plain)
             are_equal &= is_equal
+            prompt_tokens = inputs["input_ids"].shape[1]
+            answer = tokenizer.decode(output[0, prompt_tokens:])
             print(
-                f"question {number}: {cache.restored_tokens} tokens restored, {stored} chunks "
-                f"stored, the same answer as without a store: {is_equal}"
+                f"question {number}: {cache.restored_tokens} of {prompt_tokens} tokens restored, "
+                f"{stored} chunks stored, the same answer as without a store: {is_equal}"
             )
+            print(f"  ...{question.text} -> {' '.join(answer.split())}")
     return 0 if are_equal else 1
 
 

@@ -1,4 +1,4 @@
-"""Two questions about one document, asked by two processes."""
+"""One document that goes on in two ways, by two processes."""
 
 import os
 import re
@@ -28,7 +28,9 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 """Runs the file that it is given, with ``_no_call_is_slow``."""
-RESTORED = re.compile(r"(\d+) tokens restored")
+RESTORED = re.compile(r"(\d+) of \d+ tokens restored")
+DOCUMENT_TOKENS = 320
+"""Of the example's document, in whole chunks."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,8 @@ def _no_call_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def restored(output: str) -> list[int]:
     assert output.count("without a store: True") == 2
+    # What the model recalls of the document is right, also where its states were restored.
+    assert output.endswith("; turn -> history\n")
     return [int(count) for count in RESTORED.findall(output)]
 
 
@@ -48,11 +52,11 @@ def test_a_real_daemon_serves_the_example(
     with DaemonProcess(tmp_path) as daemon:
         monkeypatch.setattr(sys, "argv", [FILE.name, str(daemon.socket_path)])
         assert transformers_prefix.main() == 0
-        assert restored(capsys.readouterr().out) == [0, 512]
+        assert restored(capsys.readouterr().out) == [0, DOCUMENT_TOKENS]
         # Its own files have what it acknowledged, and no byte of it is served without a check.
         daemon.restart()
         assert transformers_prefix.main() == 0
-        assert restored(capsys.readouterr().out) == [512, 512]
+        assert restored(capsys.readouterr().out) == [DOCUMENT_TOKENS, DOCUMENT_TOKENS]
         daemon.kill()
         assert transformers_prefix.main() == 0
         assert restored(capsys.readouterr().out) == [0, 0]
@@ -73,4 +77,4 @@ def test_a_second_process_restores_what_the_first_one_stored(
             cwd=FILE.parents[1],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-    assert restored(second.stdout) == [512, 512]
+    assert restored(second.stdout) == [DOCUMENT_TOKENS, DOCUMENT_TOKENS]
