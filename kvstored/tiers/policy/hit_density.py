@@ -42,11 +42,11 @@ class HitDensityPolicy(Generic[KeyT]):
         """Enters a key. One that left a while ago is used again now."""
         here = self._keys.group_of(key)
         if here is not None:
-            self._use(key, here, group)
+            self._use(key, here, 2 * group + 1)
             return
         gone = self._gone.pop(key, None)
         if gone is not None:
-            self._end(gone[1], gone[0], is_hit=True)
+            self._end(gone[1], self._keys.clock - gone[0], is_hit=True)
         self._keys.append(key, 2 * group + (gone is not None))
 
     def touch(self, keys: Sequence[KeyT], *, together: bool = False) -> None:
@@ -60,7 +60,7 @@ class HitDensityPolicy(Generic[KeyT]):
         for key in keys:
             here = self._keys.group_of(key)
             if here is not None:
-                self._use(key, here, here // 2)
+                self._use(key, here, here | 1)
 
     def remove(self, key: KeyT) -> None:
         """Remembers a key that left, if it was in the tier."""
@@ -71,7 +71,7 @@ class HitDensityPolicy(Generic[KeyT]):
         self._keys.remove(key)
         while len(self._gone) > len(self._keys) + 1:
             _, (used, ages) = self._gone.popitem(last=False)
-            self._end(ages, used, is_hit=False)
+            self._end(ages, self._keys.clock - used, is_hit=False)
 
     def hint(self, places: Mapping[KeyT, int | None]) -> None:
         """Does nothing."""
@@ -109,12 +109,14 @@ class HitDensityPolicy(Generic[KeyT]):
             return density_once <= density_again * CLEARLY
         return density_once * CLEARLY < density_again
 
-    def _use(self, key: KeyT, here: int, group: int) -> None:
-        self._end(self._ages[here % 2], self._keys.stamp(key), is_hit=True)
-        self._keys.append(key, 2 * group + 1)
+    def _use(self, key: KeyT, here: int, there: int) -> None:
+        """Moves a key of the tier to a group of those used again."""
+        now = self._keys.clock
+        used = self._keys.move(key, here, there)
+        self._end(self._ages[here % 2], now - used, is_hit=True)
 
-    def _end(self, ages: UseAges, used: int, *, is_hit: bool) -> None:
-        ages.end(self._keys.clock - used, is_hit=is_hit)
+    def _end(self, ages: UseAges, age: int, *, is_hit: bool) -> None:
+        ages.end(age, is_hit=is_hit)
         self._events += 1
         if self._events % LOOK_EVENTS == 0:
             for each in self._ages:

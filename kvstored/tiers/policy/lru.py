@@ -79,4 +79,4 @@ class LruPolicy(Generic[KeyT]):
     def _move(self, key: KeyT) -> None:
         group = self._keys.group_of(key)
         assert group is not None
-        self._keys.append(key, group)
+        self._keys.move(key, group, group)

@@ -1,6 +1,6 @@
 """Keys of groups in the order in which they came."""
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from heapq import merge
 from operator import itemgetter
@@ -17,7 +17,7 @@ class StampedKeys(Generic[KeyT]):
     """
 
     def __init__(self) -> None:
-        self._groups: dict[int, OrderedDict[KeyT, int]] = {}
+        self._groups: defaultdict[int, OrderedDict[KeyT, int]] = defaultdict(OrderedDict)
         self._group_of: dict[KeyT, int] = {}
         self.clock = 0
         """The stamp of the key that came last; they grow by one."""
@@ -45,19 +45,27 @@ class StampedKeys(Generic[KeyT]):
 
     def append(self, key: KeyT, group: int) -> None:
         """Makes a key the last one, wherever it was."""
-        self.clock += 1
         here = self._group_of.get(key)
+        if here is not None:
+            self.move(key, here, group)
+            return
+        self.clock += 1
+        self._group_of[key] = group
+        self._groups[group][key] = self.clock
+
+    def move(self, key: KeyT, here: int, group: int) -> int:
+        """Makes a key of the group ``here`` the last one of a group; its stamp before that."""
+        self.clock += 1
+        keys = self._groups[here]
         if here == group:
-            keys = self._groups[group]
+            before = keys[key]
             keys[key] = self.clock
             keys.move_to_end(key)
-            return
-        if here is not None:
-            del self._groups[here][key]
+            return before
+        before = keys.pop(key)
         self._group_of[key] = group
-        if group not in self._groups:
-            self._groups[group] = OrderedDict()
         self._groups[group][key] = self.clock
+        return before
 
     def remove(self, key: KeyT) -> bool:
         """Takes a key out; False when it is not there."""

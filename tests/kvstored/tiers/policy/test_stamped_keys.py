@@ -14,3 +14,14 @@ def test_order_within_and_across_groups() -> None:
     assert keys.groups == [1, 2]
     assert (keys.remove("b"), keys.remove("b")) == (True, False)
     assert list(keys.keys()) == ["c", "a"]
+
+
+def test_a_move_says_when_the_key_came_before() -> None:
+    keys: StampedKeys[str] = StampedKeys()
+    for key in "abc":
+        keys.append(key, 1)
+    before = keys.stamp("a")
+    assert (keys.move("a", 1, 1), list(keys.keys(1))) == (before, ["b", "c", "a"])
+    before = keys.stamp("b")
+    assert (keys.move("b", 1, 2), list(keys.keys(1)), keys.group_of("b")) == (before, ["c", "a"], 2)
+    assert list(keys.keys()) == ["c", "a", "b"]
