@@ -32,6 +32,9 @@ class HitDensityPolicy(Generic[KeyT]):
     def __init__(self) -> None:
         self._keys: StampedKeys[KeyT] = StampedKeys()
         """Those used once in twice their group, those used again in one more."""
+        self._groups_once: list[int] = []
+        self._groups_again: list[int] = []
+        """Kept apart, so that no eviction has to sort them by kind."""
         self._ages = (UseAges(), UseAges())
         """Of keys used once, and again."""
         self._gone: OrderedDict[KeyT, tuple[int, UseAges]] = OrderedDict()
@@ -40,14 +43,18 @@ class HitDensityPolicy(Generic[KeyT]):
 
     def insert(self, key: KeyT, group: int) -> None:
         """Enters a key. One that left a while ago is used again now."""
+        once = 2 * group
+        if once not in self._groups_once:
+            self._groups_once.append(once)
+            self._groups_again.append(once + 1)
         here = self._keys.group_of(key)
         if here is not None:
-            self._use(key, here, 2 * group + 1)
+            self._use(key, here, once + 1)
             return
         gone = self._gone.pop(key, None)
         if gone is not None:
             self._end(gone[1], self._keys.clock - gone[0], is_hit=True)
-        self._keys.append(key, 2 * group + (gone is not None))
+        self._keys.append(key, once + (gone is not None))
 
     def touch(self, keys: Sequence[KeyT], *, together: bool = False) -> None:
         """Makes keys of the tier keys that are used again, each by itself.
@@ -83,25 +90,23 @@ class HitDensityPolicy(Generic[KeyT]):
 
     def victims(self, group: int | None = None) -> Iterator[KeyT]:
         """Keys in the order in which they would go, if nothing were used any more."""
-        once, again = self._queue(group, 0), self._queue(group, 1)
-        key_once, key_again = next(once, None), next(again, None)
-        while key_once is not None or key_again is not None:
-            if key_again is None or (key_once is not None and self._is_once(key_once, key_again)):
-                assert key_once is not None
-                yield key_once
-                key_once = next(once, None)
+        once = self._keys.stamped(self._groups_once if group is None else [2 * group])
+        again = self._keys.stamped(self._groups_again if group is None else [2 * group + 1])
+        of_once, of_again = next(once, None), next(again, None)
+        while of_once is not None and of_again is not None:
+            if self._is_once(of_once[1], of_again[1]):
+                yield of_once[0]
+                of_once = next(once, None)
             else:
-                yield key_again
-                key_again = next(again, None)
+                yield of_again[0]
+                of_again = next(again, None)
+        for first, others in ((of_once, once), (of_again, again)):
+            if first is not None:
+                yield first[0]
+                yield from (key for key, _ in others)
 
-    def _queue(self, group: int | None, kind: int) -> Iterator[KeyT]:
-        if group is not None:
-            return self._keys.keys(2 * group + kind)
-        return self._keys.keys_of([one for one in self._keys.groups if one % 2 == kind])
-
-    def _is_once(self, key_once: KeyT, key_again: KeyT) -> bool:
-        """Whether of two keys that used once goes first."""
-        once, again = self._keys.stamp(key_once), self._keys.stamp(key_again)
+    def _is_once(self, once: int, again: int) -> bool:
+        """Whether of two keys that used once goes first, by their last uses."""
         clock = self._keys.clock
         density_once = self._ages[0].density(clock - once)
         density_again = self._ages[1].density(clock - again)

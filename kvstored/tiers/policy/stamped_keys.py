@@ -85,11 +85,14 @@ class StampedKeys(Generic[KeyT]):
 
     def keys(self, group: int | None = None) -> Iterator[KeyT]:
         """The keys of a group, or of all, the first first."""
-        return self.keys_of(list(self._groups) if group is None else [group])
-
-    def keys_of(self, groups: Sequence[int]) -> Iterator[KeyT]:
-        """The keys of some groups, the first first."""
+        groups = list(self._groups) if group is None else [group]
         if len(groups) == 1:
             return iter(self._groups.get(groups[0], ()))
-        queues = (self._groups[group].items() for group in groups)
-        return (key for key, _ in merge(*queues, key=itemgetter(1)))
+        return (key for key, _ in self.stamped(groups))
+
+    def stamped(self, groups: Sequence[int]) -> Iterator[tuple[KeyT, int]]:
+        """The keys of some groups with their stamps, the first first."""
+        if len(groups) == 1:
+            return iter(self._groups.get(groups[0], {}).items())
+        queues = (self._groups[group].items() for group in groups if group in self._groups)
+        return merge(*queues, key=itemgetter(1))

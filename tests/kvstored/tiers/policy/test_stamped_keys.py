@@ -25,3 +25,13 @@ def test_a_move_says_when_the_key_came_before() -> None:
     before = keys.stamp("b")
     assert (keys.move("b", 1, 2), list(keys.keys(1)), keys.group_of("b")) == (before, ["c", "a"], 2)
     assert list(keys.keys()) == ["c", "a", "b"]
+
+
+def test_stamped_keys_come_in_the_order_of_their_stamps() -> None:
+    keys: StampedKeys[str] = StampedKeys()
+    for key, group in (("a", 1), ("b", 2), ("c", 1), ("d", 3)):
+        keys.append(key, group)
+    assert list(keys.stamped([1, 2])) == [(key, keys.stamp(key)) for key in "abc"]
+    assert list(keys.stamped([1])) == [(key, keys.stamp(key)) for key in "ac"]
+    assert list(keys.stamped([4])) == list(keys.stamped([])) == []
+    assert keys.groups == [1, 2, 3]
