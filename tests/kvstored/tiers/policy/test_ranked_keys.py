@@ -80,7 +80,7 @@ def test_one_call_looked_at_the_entries_of_all(
     looks = 0
     counts_still = RankedKeys._counts_still
 
-    def counted(one: RankedKeys[int], entry: tuple[float, int, int]) -> bool:
+    def counted(one: RankedKeys[int], entry: tuple[float, int, int, int]) -> bool:
         nonlocal looks
         looks += 1
         return counts_still(one, entry)
