@@ -11,8 +11,11 @@ _Entry: TypeAlias = tuple[float, int, KeyT, int]
 """The rank's negative, a number by which no two are equal, the key, and its group."""
 _SPARE_ENTRIES = 64
 """When a heap has so many entries more than twice its keys, those that count move to a new one."""
-_MOVED_AT_ONCE = 4
-"""Entries that each put or take looks at for that: no call pays for all."""
+_MOVED_AT_ONCE = 2
+"""Entries that each put or take looks at for that: no call pays for all.
+
+With fewer, the new heap would have too many entries before the old one is empty.
+"""
 
 
 class RankedKeys(Generic[KeyT]):
