@@ -6,7 +6,6 @@ Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction (
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from heapq import merge
-from operator import itemgetter
 from typing import Generic, TypeVar
 
 from kvstored.tiers.policy.stamped_keys import StampedKeys
@@ -82,16 +81,20 @@ class S3FifoPolicy(Generic[KeyT]):
         if group is None and groups != self._main.groups:
             groups = list(dict.fromkeys(groups + self._main.groups))
         if len(groups) == 1:
-            return (key for _, key in self._victims(groups[0]))
-        entries = merge(*(self._victims(one) for one in groups), key=itemgetter(0))
-        return (key for _, key in entries)
+            return self._victims(groups[0])
+        return merge(*(self._victims(one) for one in groups), key=self._stamp)
 
     def _group_of(self, key: KeyT) -> int | None:
         here = self._small.group_of(key)
         return self._main.group_of(key) if here is None else here
 
-    def _victims(self, group: int) -> Iterator[tuple[int, KeyT]]:
-        """Keys with their stamps. The steps to the first one are made, later ones only thought."""
+    def _stamp(self, key: KeyT) -> int:
+        """When a key of the tier came to its queue."""
+        queue = self._main if key in self._main else self._small
+        return queue.stamp(key)
+
+    def _victims(self, group: int) -> Iterator[KeyT]:
+        """Keys of a group. The steps to the first one are made, later ones only thought."""
         self._settle(group)
         small, main = self._small.keys(group), self._main.keys(group)
         small_count, main_count = self._small.count(group), self._main.count(group)
@@ -104,7 +107,7 @@ class S3FifoPolicy(Generic[KeyT]):
                     returned.append((key, 0))
                     main_count += 1
                 else:
-                    yield self._small.stamp(key), key
+                    yield key
                 continue
             first = next(main, None)
             key, uses = returned.popleft() if first is None else (first, self._uses[first])
@@ -112,8 +115,7 @@ class S3FifoPolicy(Generic[KeyT]):
                 returned.append((key, uses - 1))
             else:
                 main_count -= 1
-                queue = self._main if key in self._main else self._small
-                yield queue.stamp(key), key
+                yield key
 
     def _settle(self, group: int) -> None:
         """Moves keys until that at the front of its queue may go."""
