@@ -8,10 +8,14 @@ from benchmarks.tiering import paper
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """After one turn. ``is_cut``: tokens were dropped from the front before it."""
+    """After one turn. ``is_cut``: tokens were dropped from the front before it.
+
+    ``history_tokens`` of the turns before are left then: all that a turn needs of what is stored.
+    """
 
     token_count: int
     is_cut: bool
+    history_tokens: int = 0
 
 
 def contexts(turns: Sequence[int], window_tokens: int) -> list[Context]:
@@ -27,6 +31,6 @@ def contexts(turns: Sequence[int], window_tokens: int) -> list[Context]:
         is_cut = kept + fitting > window_tokens
         while kept + fitting > window_tokens:
             kept = max(0, kept - dropped)
+        found.append(Context(kept + fitting, is_cut, kept))
         kept += fitting
-        found.append(Context(kept, is_cut))
     return found

@@ -7,9 +7,10 @@ from benchmarks.tiering import paper
 from benchmarks.tiering.constants import SERVICE_TURNS_PER_S, THINK_S
 from benchmarks.tiering.contexts import Context, contexts
 from benchmarks.tiering.conversations import Conversation, generate
+from benchmarks.tiering.fetching import AS_ALWAYS, Fetching
 from benchmarks.tiering.policies import PolicyName
 from benchmarks.tiering.replay import Hits, Setting, replay
-from benchmarks.tiering.serving import Kind, Served, serve
+from benchmarks.tiering.serving import Event, Kind, Served, serve
 
 LOADS = (0.5, 0.9, 1.1)
 """Arriving turns as a part of what the server can end."""
@@ -157,6 +158,22 @@ class Grid:
             for policy in COMPARED
         ]
 
+    def fetches(self, name: str, fetching: Fetching, disk_bytes_per_s: float) -> Cell:
+        """13B at 10 TB with another way to fetch."""
+        return self._cell(
+            f"fetches, {name}",
+            paper.LLAMA_13B,
+            PolicyName.OURS,
+            disk_bytes=10 * paper.TB,
+            disk_bytes_per_s=disk_bytes_per_s,
+            fetching=fetching,
+        )
+
+    def turns(self, model: paper.Model) -> tuple[Sequence[Event], Sequence[Sequence[Context]]]:
+        """All events, and the contexts of each conversation's turns."""
+        served, conversations = self._serve(None)
+        return served.events, self._contexts(conversations, model)
+
     def sessions_in_an_hour(self) -> int:
         """The most conversations that have a turn within one hour."""
         served, _ = self._serve(None)
@@ -181,6 +198,7 @@ class Grid:
         ttl_s: float | None = None,
         kept_policy: PolicyName | None = None,
         load: float | None = None,
+        fetching: Fetching = AS_ALWAYS,
     ) -> Cell:
         self._announce(f"figure {figure}: {model.name}, {policy.value}")
         served, conversations = self._serve(load)
@@ -194,6 +212,7 @@ class Grid:
             is_coupled=is_coupled,
             ttl_s=ttl_s,
             kept_policy=kept_policy,
+            fetching=fetching,
         )
         hits = replay(served, self._contexts(conversations, model), setting)
         return Cell(

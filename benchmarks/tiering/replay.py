@@ -8,9 +8,13 @@ inclusive: for them the capacity is that of the devices (``disk_bytes`` alone).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from math import inf
+from operator import attrgetter
 
 from benchmarks.tiering.constants import ROOM_SHARE
 from benchmarks.tiering.contexts import Context
+from benchmarks.tiering.fetching import AS_ALWAYS, Fetching, Typing, typing_of
 from benchmarks.tiering.future import Future
 from benchmarks.tiering.line import Line
 from benchmarks.tiering.paper import Model
@@ -42,7 +46,7 @@ class Setting:
     ``disk_bytes_per_s`` is at which tokens come from the disks. ``is_reserved``: a conversation
     takes room for a whole context window, else for its tokens. ``is_coupled``: stored positions
     make states useless after a cut. Without ``ttl_s`` nothing expires. ``kept_policy`` decides what
-    is kept at all, where that is another one.
+    is kept at all, where that is another one. ``fetching`` is how states come from the disks.
     """
 
     policy: PolicyName
@@ -54,6 +58,7 @@ class Setting:
     is_coupled: bool = False
     ttl_s: float | None = None
     kept_policy: PolicyName | None = None
+    fetching: Fetching = AS_ALWAYS
 
     def bytes_of(self, context: Context) -> int:
         """What a conversation takes after a turn."""
@@ -72,6 +77,10 @@ class Hits:
     in_dram_waited: int = 0
     """Of turns that waited for ``WAITED_S`` at least, as the next."""
     on_disk_waited: int = 0
+    needed_bytes: int = 0
+    """Stored states of the turns that were hits."""
+    read_bytes: int = 0
+    """Read from the disks in the same time, as often as it was read."""
 
     @property
     def of_all(self) -> float:
@@ -97,8 +106,13 @@ class Hits:
 def replay(served: Served, contexts: Sequence[Sequence[Context]], setting: Setting) -> Hits:
     """Runs all events through new tiers; ``contexts`` are those of each conversation's turns."""
     run = _Replay(served, contexts, setting)
-    for event in served.events:
-        run.handle(event)
+    typing = typing_of(served.events, setting.fetching.typing_s)
+    events: Iterator[Event | Typing] = merge(served.events, typing, key=attrgetter("time_s"))
+    for event in events:
+        if isinstance(event, Typing):
+            run.type(event)
+        else:
+            run.handle(event)
     return run.hits
 
 
@@ -127,6 +141,8 @@ class _Replay:
         self._line = Line()
         self._tokens: dict[int, int] = {}
         """Of each conversation, as it was stored last."""
+        self._turns: dict[int, int] = {}
+        """Of each conversation, the one that waits or is typed."""
         self._ready_s: dict[int, float] = {}
         """When what is fetched is in DRAM."""
         self._disk_free_s = 0.0
@@ -139,6 +155,7 @@ class _Replay:
                 self._drop(key)
         match event.kind:
             case Kind.ENTER:
+                self._turns[event.conversation] = event.turn
                 self._line.enter(event.conversation, event.time_s)
                 self._hint(())
                 self._prefetch(event.time_s, is_new=True)
@@ -147,23 +164,38 @@ class _Replay:
             case Kind.END:
                 self._end(event)
 
+    def type(self, event: Typing) -> None:
+        """Fetches what the next turn needs, if nobody waits and the disks have time.
+
+        Where others wait the queue tells soon enough.
+        """
+        key = event.conversation
+        self._turns[key] = event.turn
+        is_idle = len(self._line) == 0 and self._disk_free_s <= event.time_s + _BUSY_S
+        if is_idle and key in self._kept and key not in self._dram:
+            self._fetch(key, event.time_s)
+
     def _start(self, event: Event) -> None:
         key = event.conversation
         self._future.passed(key)
-        is_in_dram = key in self._dram and self._ready_s.pop(key, 0.0) <= event.time_s
+        ready_s = self._ready_s.pop(key, 0.0) if key in self._dram else inf
         waited_s = self._line.start(key, event.time_s)
-        self._count(event, waited_s, is_in_dram=is_in_dram)
+        self._count(event, waited_s, ready_s)
         self._hint((key,))
         for tier in (self._kept, self._dram):
             tier.policy.touch((key,))
         self._prefetch(event.time_s, is_new=False)
 
-    def _count(self, event: Event, waited_s: float, *, is_in_dram: bool) -> None:
+    def _count(self, event: Event, waited_s: float, ready_s: float) -> None:
+        """Counts a turn whose states are in DRAM at a time, at none if they are not fetched."""
         key, is_first = event.conversation, event.turn == 0
+        is_in_dram = ready_s <= event.time_s
         if self._setting.is_coupled and self._contexts[key][event.turn].is_cut:
             self._drop(key)
         is_hit = key in self._kept and not is_first
-        if is_hit and not is_in_dram:
+        fetching = self._setting.fetching
+        is_hit &= not fetching.is_computed or ready_s < inf
+        if is_hit and not is_in_dram and not (fetching.is_joined and ready_s < inf):
             self._read(key, event.time_s)
         if self._line.started <= self._uncounted:
             return
@@ -172,6 +204,7 @@ class _Replay:
         if is_hit:
             self.hits.in_dram += is_in_dram
             self.hits.on_disk += not is_in_dram
+            self.hits.needed_bytes += self._tokens[key] * self._setting.model.token_bytes
             if waited_s >= WAITED_S:
                 self.hits.in_dram_waited += is_in_dram
                 self.hits.on_disk_waited += not is_in_dram
@@ -221,8 +254,7 @@ class _Replay:
         for (key,) in list(plan):
             if self._disk_free_s > now_s + _BUSY_S:
                 return
-            self._ready_s[key] = self._read(key, now_s)
-            self._dram.put(key, self._kept.size(key))
+            self._fetch(key, now_s)
 
     def _waiting(self, now_s: float, count: int) -> Iterator[WaitingSequence[int]]:
         """Stored conversations of the queue's head, without those that start too soon to be there.
@@ -236,9 +268,18 @@ class _Replay:
             if key in self._kept and not is_late:
                 yield WaitingSequence(chunks=(key,), chunk_bytes=self._kept.size(key))
 
+    def _fetch(self, key: int, now_s: float) -> None:
+        self._ready_s[key] = self._read(key, now_s)
+        self._dram.put(key, self._kept.size(key))
+
     def _read(self, key: int, now_s: float) -> float:
         """Reads a conversation's tokens from the disks; when it is done."""
-        byte_count = self._tokens[key] * self._setting.model.token_bytes
+        tokens = self._tokens[key]
+        if self._setting.fetching.is_cut:
+            tokens = self._contexts[key][self._turns[key]].history_tokens
+        byte_count = tokens * self._setting.model.token_bytes
+        if self._line.started > self._uncounted:
+            self.hits.read_bytes += byte_count
         self._disk_free_s = (
             max(self._disk_free_s, now_s) + byte_count / self._setting.disk_bytes_per_s
         )

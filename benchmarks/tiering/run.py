@@ -1,4 +1,4 @@
-"""The parts: the paper's conversations, real traces, what goes at once, and how long it takes."""
+"""The parts: the paper's conversations, real traces, what goes at once, fetches, decisions."""
 
 from collections.abc import Sequence
 
@@ -8,6 +8,8 @@ from benchmarks.tiering import paper
 from benchmarks.tiering.conversations import statistics_of
 from benchmarks.tiering.decisions import FIGURE as DECISIONS_FIGURE
 from benchmarks.tiering.decisions import KEYS, QUICK_KEYS, measure_decisions
+from benchmarks.tiering.fetches import FIGURE as FETCHES_FIGURE
+from benchmarks.tiering.fetches import compare_fetches
 from benchmarks.tiering.grid import FULL, QUICK, Cell, Grid, Scale
 from benchmarks.tiering.policies import PolicyName
 from benchmarks.tiering.sequences import FIGURE as SEQUENCES_FIGURE
@@ -17,6 +19,7 @@ from benchmarks.tiering.traces import FIGURE as TRACES_FIGURE
 from benchmarks.tiering.traces import replay_traces
 
 PAPER, TRACES, SEQUENCES, DECISIONS = "paper", "traces", "sequences", "decisions"
+FETCHES = "fetches"
 PARTS = {
     PAPER: (
         "hit_13b_10t",
@@ -31,6 +34,7 @@ PARTS = {
     ),
     TRACES: (TRACES_FIGURE,),
     SEQUENCES: (SEQUENCES_FIGURE,),
+    FETCHES: (FETCHES_FIGURE,),
     DECISIONS: (DECISIONS_FIGURE,),
 }
 
@@ -125,6 +129,8 @@ def run(settings: Settings) -> tuple[Series, ...]:
         found += simulate_paper(settings, QUICK if settings.quick else FULL)
     if SEQUENCES in chosen:
         found += compare_units(settings, QUICK if settings.quick else FULL)
+    if FETCHES in chosen:
+        found += compare_fetches(settings, QUICK if settings.quick else FULL)
     if DECISIONS in chosen:
         key_count = QUICK_KEYS if settings.quick else KEYS
         found += measure_decisions(settings.seed, key_count=key_count)
