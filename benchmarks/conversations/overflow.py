@@ -11,7 +11,7 @@ from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.conversations import paper
 from benchmarks.conversations.costs import CHUNK_TOKENS, Costs
 from benchmarks.conversations.scale import Scale
-from benchmarks.conversations.talking import MODEL_NAME, Keeping, take_turns
+from benchmarks.conversations.talking import MODEL_NAME, Asked, Keeping, take_turns
 from benchmarks.interleave import Alternative, Measured, interleave, ratios
 from benchmarks.kit.daemon_process import DaemonOptions, served
 from benchmarks.report import Series
@@ -60,12 +60,12 @@ class OverflowLab:
     def _decoupled(self) -> Measured:
         talks = Keeping(self._client, self._model, self._options)
         taken_s, cuts, restored = [], 0, 0
+        answer_tokens = self._scale.workload.answer_tokens
         for prompt in self._prompts():
             wave = take_turns(
                 self._model,
                 talks,
-                [(f"overflowing {self._round}", prompt)],
-                answer_tokens=self._scale.workload.answer_tokens,
+                [Asked(f"overflowing {self._round}", prompt, answer_tokens)],
                 cache_tokens=self._scale.window,
                 requests_max=1,
             )

@@ -14,7 +14,7 @@ from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.conversations import paper
 from benchmarks.conversations.costs import Costs
 from benchmarks.conversations.scale import Scale
-from benchmarks.conversations.talking import Forgetting, Keeping, take_turns
+from benchmarks.conversations.talking import Asked, Forgetting, Keeping, take_turns
 from benchmarks.conversations.timed_talk import Preloading, layers_come
 from benchmarks.interleave import Alternative, Group, Measured, interleave, ratios
 from benchmarks.kit.daemon_process import DaemonOptions
@@ -71,9 +71,9 @@ class PreloadingLab:
             talks = Keeping(client, self._model, RestoreOptions())
             for length in self._lengths:
                 # The answer's last token is only sampled: it is the first of the next turn.
-                asked = [(_name(length), self._text[:length])]
+                asked = [Asked(_name(length), self._text[:length], 1)]
                 for kept in (talks, self._forgotten):
-                    take_turns(self._model, kept, asked, answer_tokens=1, cache_tokens=length + 1)
+                    take_turns(self._model, kept, asked, cache_tokens=length + 1)
             talks.close()
 
     @contextmanager
@@ -102,8 +102,7 @@ class PreloadingLab:
         wave = take_turns(
             self._model,
             talks,
-            [(_name(history_tokens), self._text[history_tokens:][: new_tokens - 1])],
-            answer_tokens=1,
+            [Asked(_name(history_tokens), self._text[history_tokens:][: new_tokens - 1], 1)],
             cache_tokens=history_tokens + new_tokens + 1,
             keeps=False,
             preload=preload,

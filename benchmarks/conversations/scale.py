@@ -12,7 +12,8 @@ from engine_adapters.runner.model.random_model import RandomModelShape
 class Workload:
     """``count`` conversations of ``turns`` turns after their first, with tokens of each.
 
-    Of each turn all conversations come at once, in another order each time.
+    Of each turn all conversations come at once, in another order each time. An answer has up to
+    ``answer_spread`` tokens more or fewer: answers of one length would all end together.
     """
 
     count: int
@@ -20,16 +21,17 @@ class Workload:
     first_tokens: int
     turn_tokens: int
     answer_tokens: int
+    answer_spread: int = 0
 
     @property
     def tokens_max(self) -> int:
         """Of one conversation at its end."""
-        return self.first_tokens + self.turns * self.turn_tokens + self.answers
+        return self.first_tokens + self.turns * self.turn_tokens + self.answers_max
 
     @property
-    def answers(self) -> int:
+    def answers_max(self) -> int:
         """Generated tokens of one conversation."""
-        return (self.turns + 1) * self.answer_tokens
+        return (self.turns + 1) * (self.answer_tokens + self.answer_spread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,9 @@ FULL = Scale(
     shape=RandomModelShape(
         hidden_size=256, intermediate_size=512, layer_count=40, head_count=4, kv_head_count=2
     ),
-    workload=Workload(count=32, turns=4, first_tokens=640, turn_tokens=96, answer_tokens=8),
+    workload=Workload(
+        count=16, turns=2, first_tokens=1500, turn_tokens=96, answer_tokens=8, answer_spread=6
+    ),
     histories=paper.HISTORIES,
     buffers=paper.BUFFERS,
     window=1024,
@@ -65,13 +69,15 @@ FULL = Scale(
     turn_rounds=Rounds(count=3, count_min=3, time_limit_s=1800.0),
     rounds=Rounds(count=9, count_min=7, time_limit_s=300.0),
 )
-"""As many layers as LLaMA-13B has."""
+"""As many layers as LLaMA-13B has, and conversations that nearly fill its 2,048 tokens."""
 
 QUICK = Scale(
     shape=RandomModelShape(
         hidden_size=256, intermediate_size=512, layer_count=20, head_count=4, kv_head_count=2
     ),
-    workload=Workload(count=12, turns=1, first_tokens=640, turn_tokens=96, answer_tokens=8),
+    workload=Workload(
+        count=8, turns=1, first_tokens=1000, turn_tokens=96, answer_tokens=8, answer_spread=6
+    ),
     histories=(paper.HISTORIES[0], paper.HISTORIES[-1]),
     buffers=paper.BUFFERS,
     window=1024,

@@ -21,6 +21,15 @@ REQUESTS_MAX = 2
 """One that decodes, and one whose window comes meanwhile."""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A turn of the conversation of this name; so many tokens are answered."""
+
+    name: str
+    prompt: Sequence[int]
+    answer_tokens: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnTaken:
     """``ttft_s`` runs from when the engine took the turn up, which waited before."""
@@ -94,9 +103,8 @@ class Wave:
 def take_turns(
     model: Model,
     talks: Forgetting | Keeping,
-    asked: Sequence[tuple[str, Sequence[int]]],
+    asked: Sequence[Asked],
     *,
-    answer_tokens: int,
     cache_tokens: int,
     requests_max: int = REQUESTS_MAX,
     keeps: bool = True,
@@ -114,16 +122,19 @@ def take_turns(
         sink=talks.saver if isinstance(talks, Keeping) else None,
     )
     engine.warm_up()
-    opened = {name: TimedTalk(talks.open(name), preload=preload) for name, _ in asked}
+    opened = {turn.name: TimedTalk(talks.open(turn.name), preload=preload) for turn in asked}
     names = {}
     started_s = time.perf_counter()
-    for name, prompt in asked:
-        timed = opened[name]
+    for turn in asked:
+        timed = opened[turn.name]
         timed.added_s = time.perf_counter()
         number = engine.add_request(
-            prompt, new_tokens_max=answer_tokens, stop_token_ids=(), conversation=timed
+            turn.prompt,
+            new_tokens_max=turn.answer_tokens,
+            stop_token_ids=(),
+            conversation=timed,
         )
-        names[number] = name
+        names[number] = turn.name
     completions = engine.run()
     duration_s = time.perf_counter() - started_s
     turns = []

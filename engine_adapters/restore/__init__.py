@@ -36,6 +36,7 @@ from engine_adapters.restore.layer_rates import (
     with_faster_reads,
 )
 from engine_adapters.restore.layer_schedule import LayerSchedule
+from engine_adapters.restore.layered.answer_times import AnswerTimes
 from engine_adapters.restore.layered.layerwise_limit import LayerwiseLimit
 from engine_adapters.restore.layered.preload import LayeredLoad, Preload
 from engine_adapters.restore.layered.read_meter import ReadMeter
@@ -68,6 +69,7 @@ __all__ = [
     "PLANNED_TOKENS",
     "SPREAD_UNKNOWN",
     "Action",
+    "AnswerTimes",
     "CakePlan",
     "ComputeCost",
     "CostProfile",

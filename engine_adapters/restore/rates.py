@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
+from engine_adapters.restore.layered.answer_times import AnswerTimes
 from engine_adapters.restore.load_clock import LoadShares
 from engine_adapters.restore.ranges import TokenRange
 from engine_adapters.restore.recent import DOUBT_MOST, NO_DOUBT, Doubt, RecentMean
@@ -30,6 +31,7 @@ class Rates:
     __slots__ = (
         "_loads",
         "_token_budget",
+        "answers",
         "chunk_doubt",
         "chunk_s",
         "project_s",
@@ -57,6 +59,8 @@ class Rates:
         """Times as fast as chunks are expected to come by those before them."""
         self.step_tokens = RecentMean(token_budget, weight=1, memory=STEPS_REMEMBERED)
         """Tokens that a step may have of the request."""
+        self.answers = AnswerTimes()
+        """How long the store takes until the first bytes of a load are there."""
         self._loads: LoadShares | None = None
         self._token_budget = token_budget
 

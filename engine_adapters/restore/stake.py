@@ -53,7 +53,9 @@ class Stake:
     A reader is believed at its latest pace: ``verdict`` gives up what would take longer to load
     than to compute before the stake is spent on it, though not before ``least_wait_s``. Cake
     (section 4) does the same for chunks. A reader whose pace is unknown is waited for no longer
-    than ``blind_share``, or ``least_wait_s`` if that is more.
+    than ``blind_share``, or ``least_wait_s`` if that is more. ``answer_wait_s`` is waited in any
+    case as well, but adds nothing to the stake: what it takes beyond that is owed until states
+    have come.
     """
 
     def __init__(
@@ -66,12 +68,13 @@ class Stake:
         share: float = STAKE_SHARE,
         blind_share: float = BLIND_SHARE,
         least_wait_s: float = 0.0,
+        answer_wait_s: float = 0.0,
     ) -> None:
         self._compute = compute
         self._step_tokens = step_tokens
         self._whole_s = self.compute_s(first_token, token_count)
         self._left_s = self._first_s = max(share * self._whole_s, least_wait_s)
-        self._free_s = least_wait_s
+        self._free_s = max(least_wait_s, answer_wait_s)
         self._reserve_s = max(0.0, share - blind_share) * self._whole_s
 
     @property
@@ -82,6 +85,8 @@ class Stake:
     @property
     def look_s(self) -> float:
         """Longest sleep before the next verdict: until it may be another one."""
+        if self._free_s > 0:
+            return self._free_s
         blind_s = self._left_s - self._reserve_s
         return min(self.evidence_s, blind_s if blind_s > 0 else self.left_s)
 

@@ -1,6 +1,7 @@
 """How long a history that comes layer after layer is waited for."""
 
 from engine_adapters.restore.chunk_costs import ComputeCost
+from engine_adapters.restore.layered.answer_times import AnswerTimes
 from engine_adapters.restore.read_pace import ReadPace
 from engine_adapters.restore.stake import (
     BLIND_SHARE,
@@ -20,7 +21,10 @@ class LayerwiseLimit:
     Waiting at gates, and taking layers into the cache, spend the stake; what came makes it whole
     again, but never larger: a layer is worth nothing if the last one does not come. So a store
     that falls silent has cost the stake and the time of what came, and one whose pace is that of
-    computing or slower is left at once. Computing new tokens spends nothing. Not thread-safe.
+    computing or slower is left at once. Computing new tokens spends nothing.
+
+    The first bytes are waited for as long as ``answers`` say that the store takes, which hears how
+    long it took this time. Not thread-safe.
     """
 
     def __init__(
@@ -32,18 +36,21 @@ class LayerwiseLimit:
         step_tokens: float,
         has_pace: bool = True,
         least_wait_s: float = LEAST_WAIT_S,
+        answers: AnswerTimes | None = None,
         now_s: float,
     ) -> None:
         """``token_count`` are computed where ``byte_count`` bytes do not come.
 
         Without ``has_pace`` nothing is known of how fast bytes come (encoded states).
         """
+        self._answers = AnswerTimes() if answers is None else answers
         self._stake = Stake(
             compute,
             token_count,
             step_tokens=step_tokens,
             blind_share=BLIND_SHARE if has_pace else STAKE_SHARE,
             least_wait_s=least_wait_s,
+            answer_wait_s=self._answers.wait_s(compute.compute_s(0, token_count, step_tokens)),
         )
         self._token_count = token_count
         self._byte_count = byte_count
@@ -53,6 +60,8 @@ class LayerwiseLimit:
         )
         self._looked_s = now_s
         self._arrived_bytes = 0
+        self._waited_s = 0.0
+        self._has_ended = False
 
     @property
     def look_s(self) -> float:
@@ -73,9 +82,19 @@ class LayerwiseLimit:
         """``arrived_bytes`` have come in all; nothing was computed since the last look if so."""
         if was_waiting:
             self._stake.spend(now_s - self._looked_s)
+            self._waited_s += now_s - self._looked_s
+            # What came while others computed says little of how long it took.
+            if arrived_bytes and not self._arrived_bytes:
+                self._answers.add(self._waited_s)
         self._looked_s = now_s
         self._arrived_bytes = arrived_bytes
         self._pace.observe(now_s, arrived_bytes, is_reading=is_reading)
+
+    def end(self) -> None:
+        """The history is waited for no more; once is enough."""
+        if not (self._has_ended or self._arrived_bytes):
+            self._answers.forget()
+        self._has_ended = True
 
     def take(self, now_s: float, share: float) -> None:
         """Since the look, that share of the history was taken into the cache."""

@@ -47,6 +47,7 @@ def layerwise_limit(
         step_tokens=max(1.0, rates.step_tokens.value),
         has_pace=state_format.codec is None,
         least_wait_s=options.least_wait_s,
+        answers=rates.answers,
         now_s=share(),
     )
 
@@ -123,6 +124,8 @@ class LayerwiseRestoration:
             self._patience.end_wait()
         elif not self._may_wait():
             self._layers.end()
+            if self._limit is not None:
+                self._limit.end()
         else:
             self._patience.begin_wait()
         if gate is None and self._may_wait():

@@ -1,10 +1,12 @@
 """A history that comes layer by layer costs its stake where the store falls silent, and no more."""
 
+import math
 from collections.abc import Callable
 
 import pytest
 
-from engine_adapters.restore import ComputeCost, LayerwiseLimit
+from engine_adapters.restore import AnswerTimes, ComputeCost, LayerwiseLimit
+from engine_adapters.restore.layered.answer_times import ANSWER_MARGIN, ANSWER_SHARE
 from engine_adapters.restore.stake import BLIND_SHARE, STAKE_SHARE
 
 COMPUTE = ComputeCost(step_s=0.0, token_s=1.0, attention_s=0.0)
@@ -16,7 +18,9 @@ Pace = Callable[[float], float]
 """Of the time, as a share of computing everything; in histories loaded while one is computed."""
 
 
-def limit_of(*, least_wait_s: float = 0.0, has_pace: bool = True) -> LayerwiseLimit:
+def limit_of(
+    *, least_wait_s: float = 0.0, has_pace: bool = True, answers: AnswerTimes | None = None
+) -> LayerwiseLimit:
     return LayerwiseLimit(
         COMPUTE,
         TOKENS,
@@ -24,6 +28,7 @@ def limit_of(*, least_wait_s: float = 0.0, has_pace: bool = True) -> LayerwiseLi
         step_tokens=100,
         has_pace=has_pace,
         least_wait_s=least_wait_s,
+        answers=answers,
         now_s=50.0,
     )
 
@@ -107,3 +112,66 @@ def test_taking_layers_spends_the_stake() -> None:
 def test_it_is_looked_at_again_before_the_answer_may_change() -> None:
     limit = limit_of()
     assert 0 < limit.look_s <= BLIND_SHARE * TOKENS
+
+
+def answered(pace: Pace, answers: AnswerTimes) -> tuple[float, float]:
+    limit = limit_of(answers=answers)
+    passed = waited(pace, limit)
+    limit.end()
+    return passed
+
+
+def test_a_window_was_given_up_before_the_store_answered_as_slowly_as_always() -> None:
+    late: Pace = lambda passed: 5.0 if passed > 0.03 else 0.0  # noqa: E731
+    answers = AnswerTimes()
+    assert answered(late, answers)[1] == 0.0
+    answers.add(0.03 * TOKENS)
+    passed, came = answered(late, answers)
+    assert came == 1.0
+    assert passed == pytest.approx(0.03 + 1 / 5, abs=0.01)
+
+
+def test_a_first_answer_that_came_late_was_taken_for_the_pace() -> None:
+    """Little has come when the least wait is over, because the store only just began."""
+    begins: Pace = lambda passed: 5.0 if passed > 0.02 else 0.0  # noqa: E731
+    answers = AnswerTimes()
+    answers.add(0.02 * TOKENS)
+    assert answered(begins, answers)[1] == 1.0
+
+
+def test_a_silent_store_costs_the_longer_wait_once() -> None:
+    answers = AnswerTimes()
+    answers.add(1.0 * TOKENS)
+    first, second = (answered(lambda _: 0.0, answers)[0] for _ in range(2))
+    assert first == pytest.approx(ANSWER_SHARE, abs=0.001)
+    assert second == pytest.approx(BLIND_SHARE, abs=0.001)
+
+
+def test_a_silence_after_an_answer_costs_no_longer_wait() -> None:
+    answers = AnswerTimes()
+    answers.add(0.03 * TOKENS)
+    passed, _ = answered(lambda passed: 5.0 if passed < 0.19 else 0.0, answers)
+    assert passed <= 0.19 + STAKE_SHARE + 0.005
+
+
+def test_an_answer_is_learnt_only_from_a_load_that_was_waited_for() -> None:
+    answers = AnswerTimes()
+    limit = limit_of(answers=answers)
+    limit.look(51.0, 0, was_waiting=True)
+    limit.look(55.0, BYTES, was_waiting=False)
+    limit.end()
+    assert answers.wait_s(math.inf) == 0.0
+    limit = limit_of(answers=answers)
+    limit.look(51.0, 0, was_waiting=True)
+    limit.look(55.0, 0, was_waiting=False)
+    limit.look(57.0, BYTES, was_waiting=True)
+    assert answers.wait_s(math.inf) == ANSWER_MARGIN * 3.0
+
+
+def test_an_end_that_is_told_again_forgets_no_later_answer() -> None:
+    answers = AnswerTimes()
+    limit = limit_of(answers=answers)
+    limit.end()
+    answers.add(3.0)
+    limit.end()
+    assert answers.wait_s(math.inf) == ANSWER_MARGIN * 3.0
