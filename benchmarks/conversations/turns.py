@@ -40,7 +40,8 @@ DRAM_PART = 8
 """One part in so many of the working set fits DRAM."""
 DEVICE_SPARE = 3
 """Times the working set that a device has: slabs are never full."""
-ARENA_BYTES = 256 * MIB
+ARENA_BYTES = 512 * MIB
+"""Half of it has room for three windows, two of which come at once."""
 OURS, LRU, RECOMPUTE = "ours", "lru", "recompute"
 FIGURES = (
     "ttft_vs_recompute_x",
