@@ -15,9 +15,11 @@ SCRATCH_BYTES = 8_000_000_000
 SPARE_CORES = 1
 """Left to the daemon, as beside an engine that computes on a GPU."""
 
-TURNS, HISTORIES, BUFFERS, SAVING, OVERFLOW = "turns", "histories", "buffers", "saving", "overflow"
+TURNS, SLOWER = "turns", "slower"
+HISTORIES, BUFFERS, SAVING, OVERFLOW = "histories", "buffers", "saving", "overflow"
 PARTS = {
     TURNS: turns.FIGURES,
+    SLOWER: (turns.SLOWER_FIGURE,),
     HISTORIES: (),
     BUFFERS: (preloading.FIGURE,),
     SAVING: (saving.FIGURE,),
@@ -28,6 +30,7 @@ PRELOADING = {HISTORIES: preloading.HISTORIES, BUFFERS: preloading.BUFFERS}
 SHOWS = {HISTORIES: show_histories, BUFFERS: show_buffers, TURNS: show_turns}
 MEASURES: dict[str, Callable[[Settings, Scale, Model, Path], tuple[Series, ...]]] = {
     TURNS: turns.measure,
+    SLOWER: turns.measure_slower,
     SAVING: saving.measure,
     OVERFLOW: overflow.measure,
 }

@@ -1,7 +1,8 @@
 """Conversations that wait for each other: AttentionStore, LRU without hints, and recomputing.
 
 Figures 14 to 17. DRAM holds an eighth of the working set, and the device is as slow as computing
-the new tokens of a turn.
+the new tokens of a turn, or ``SLOWER_X`` times as slow: then loading takes longer than what there
+is to compute meanwhile.
 """
 
 import random
@@ -43,6 +44,8 @@ DEVICE_SPARE = 3
 ARENA_BYTES = 512 * MIB
 """Half of it has room for three windows, two of which come at once."""
 OURS, LRU, RECOMPUTE = "ours", "lru", "recompute"
+SLOWER_X = 2.0
+SLOWER_FIGURE = "ttft_vs_lru_slower_x"
 FIGURES = (
     "ttft_vs_recompute_x",
     "ttft_vs_lru_x",
@@ -100,7 +103,16 @@ class Served:
 class TurnsLab:
     """The same conversations in three ways, each on daemons and devices of its own."""
 
-    def __init__(self, settings: Settings, scale: Scale, model: Model, folder: Path) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        scale: Scale,
+        model: Model,
+        folder: Path,
+        *,
+        load_share: float = 1.0,
+    ) -> None:
+        """Loading a history takes ``load_share`` times as long as computing a turn's tokens."""
         self._settings = settings
         self._scale = scale
         self._model = model
@@ -108,14 +120,14 @@ class TurnsLab:
         self._costs = Costs(model)
         work = scale.workload
         history = work.first_tokens + work.turns * (work.turn_tokens + work.answer_tokens) // 2
-        self.bytes_per_s = self._costs.bytes_per_s(history, work.turn_tokens, load_share=1.0)
+        self.bytes_per_s = self._costs.bytes_per_s(history, work.turn_tokens, load_share=load_share)
         self.working_bytes = work.count * work.tokens_max * self._costs.token_bytes
         self._round = 0
         self._served: dict[str, Served] = {}
 
-    def alternatives(self) -> tuple[Alternative, ...]:
-        """All three; a round of them has the same conversations in the same order."""
-        return tuple(Alternative(run=self._runner(way)) for way in (OURS, LRU, RECOMPUTE))
+    def alternatives(self, *ways: str) -> tuple[Alternative, ...]:
+        """A round of them has the same conversations in the same order."""
+        return tuple(Alternative(run=self._runner(way)) for way in ways)
 
     def begin_round(self) -> None:
         """The next conversations."""
@@ -239,15 +251,31 @@ def _tokens(dice: random.Random, count: int, vocabulary: int) -> list[int]:
 def measure(settings: Settings, scale: Scale, model: Model, folder: Path) -> tuple[Series, ...]:
     """Whole workloads in each way, round by round; raises BenchmarkError."""
     lab = TurnsLab(settings, scale, model, folder)
+    samples = _samples(settings, scale, lab, (OURS, LRU, RECOMPUTE))
+    return (*_figures(samples), *_details("turns", samples, lab))
+
+
+def measure_slower(
+    settings: Settings, scale: Scale, model: Model, folder: Path
+) -> tuple[Series, ...]:
+    """Both kinds of keeping on the slower device; raises BenchmarkError."""
+    lab = TurnsLab(settings, scale, model, folder, load_share=SLOWER_X)
+    samples = _samples(settings, scale, lab, (OURS, LRU))
+    gain = ratios(samples["lru_ttft_s"], samples["ours_ttft_s"])
+    return _figure(SLOWER_FIGURE, "x", gain), *_details("slower", samples, lab)
+
+
+def _samples(
+    settings: Settings, scale: Scale, lab: TurnsLab, ways: Sequence[str]
+) -> dict[str, tuple[float, ...]]:
     with settings.console.status("conversations") as status:
-        samples = interleave(
-            [lab.alternatives()],
+        return interleave(
+            [lab.alternatives(*ways)],
             rounds=scale.turn_rounds,
             generator=settings.random(),
             announce=lambda text: status.update(f"conversations: {text}"),
             prepare=lab.begin_round,
         )
-    return (*_figures(samples), *_details(samples, lab))
 
 
 def _figures(samples: dict[str, tuple[float, ...]]) -> tuple[Series, ...]:
@@ -272,11 +300,11 @@ def _figures(samples: dict[str, tuple[float, ...]]) -> tuple[Series, ...]:
     )
 
 
-def _details(samples: dict[str, tuple[float, ...]], lab: TurnsLab) -> tuple[Series, ...]:
+def _details(part: str, samples: dict[str, tuple[float, ...]], lab: TurnsLab) -> tuple[Series, ...]:
     units = {"ttft_s": "s", "gpu_s": "s", "prefill_tokens_per_s": "tokens/s"}
     details = [
         Series(
-            key=f"turns_{key}",
+            key=f"{part}_{key}",
             unit=next((unit for end, unit in units.items() if key.endswith(end)), "x"),
             samples=values,
         )
@@ -285,8 +313,8 @@ def _details(samples: dict[str, tuple[float, ...]], lab: TurnsLab) -> tuple[Seri
     ]
     return (
         *details,
-        Series(key="turns_working_set", unit="MB", samples=(lab.working_bytes / 1e6,)),
-        Series(key="turns_device_limit", unit="MB/s", samples=(lab.bytes_per_s / 1e6,)),
+        Series(key=f"{part}_working_set", unit="MB", samples=(lab.working_bytes / 1e6,)),
+        Series(key=f"{part}_device_limit", unit="MB/s", samples=(lab.bytes_per_s / 1e6,)),
     )
 
 

@@ -64,6 +64,9 @@ def test_each_part_measures_its_figures_and_leaves_nothing(part: str, tmp_path: 
         assert found["turns_ours_restored_share"].value > 0
         assert found["turns_recompute_restored_share"].value == 0
         assert "LLaMA-13B" in text.getvalue()
+    if part == "slower":
+        assert found["slower_ours_restored_share"].value > 0
+        assert found["slower_ours_ties"].unit == "x"
     if part == "histories":
         assert found["figure_18_500_500_layers"].value > 0
         assert "500/500" in text.getvalue()
@@ -76,6 +79,7 @@ def test_parts_together_have_all_figures() -> None:
     assert set(BENCHMARK.figures) == {
         "ttft_vs_recompute_x",
         "ttft_vs_lru_x",
+        "ttft_vs_lru_slower_x",
         "prefill_tokens_per_s_x",
         "dram_hit_share",
         "preload_hidden_share",
