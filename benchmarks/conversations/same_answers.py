@@ -43,10 +43,14 @@ def _parted(
 ) -> tuple[Sequence[int], tuple[int, ...]] | None:
     """Tokens before the first difference, and the two that differ there; None without one.
 
-    Fewer than two where one says more than the other.
+    None of these two where it is no single token: a lost turn, another history, a longer answer.
     """
+    if len(ours) != len(others):
+        return (), ()
     for own, other in zip(ours, others, strict=True):
         said, also = own.generated_ids, other.generated_ids
+        if own.token_ids[: own.prompt_tokens] != other.token_ids[: other.prompt_tokens]:
+            return own.token_ids, ()
         for number, pair in enumerate(zip(said, also, strict=False)):
             if pair[0] != pair[1]:
                 before = own.token_ids[: len(own.token_ids) - len(said) + number]

@@ -173,7 +173,8 @@ class _Replay:
         self._turns[key] = event.turn
         is_idle = len(self._line) == 0 and self._disk_free_s <= event.time_s + _BUSY_S
         if is_idle and key in self._kept and key not in self._dram:
-            self._fetch(key, event.time_s)
+            # How much the window will drop is known when the turn is.
+            self._fetch(key, event.time_s, tokens=self._tokens[key])
 
     def _start(self, event: Event) -> None:
         key = event.conversation
@@ -268,15 +269,16 @@ class _Replay:
             if key in self._kept and not is_late:
                 yield WaitingSequence(chunks=(key,), chunk_bytes=self._kept.size(key))
 
-    def _fetch(self, key: int, now_s: float) -> None:
-        self._ready_s[key] = self._read(key, now_s)
+    def _fetch(self, key: int, now_s: float, *, tokens: int | None = None) -> None:
+        self._ready_s[key] = self._read(key, now_s, tokens=tokens)
         self._dram.put(key, self._kept.size(key))
 
-    def _read(self, key: int, now_s: float) -> float:
-        """Reads a conversation's tokens from the disks; when it is done."""
-        tokens = self._tokens[key]
-        if self._setting.fetching.is_cut:
-            tokens = self._contexts[key][self._turns[key]].history_tokens
+    def _read(self, key: int, now_s: float, *, tokens: int | None = None) -> float:
+        """Reads so many of a conversation's tokens, or what its turn needs; when it is done."""
+        if tokens is None:
+            tokens = self._tokens[key]
+            if self._setting.fetching.is_cut:
+                tokens = self._contexts[key][self._turns[key]].history_tokens
         byte_count = tokens * self._setting.model.token_bytes
         if self._line.started > self._uncounted:
             self.hits.read_bytes += byte_count

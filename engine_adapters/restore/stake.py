@@ -53,9 +53,8 @@ class Stake:
     A reader is believed at its latest pace: ``verdict`` gives up what would take longer to load
     than to compute before the stake is spent on it, though not before ``least_wait_s``. Cake
     (section 4) does the same for chunks. A reader whose pace is unknown is waited for no longer
-    than ``blind_share``, or ``least_wait_s`` if that is more. ``answer_wait_s`` is waited in any
-    case as well, but adds nothing to the stake: what it takes beyond that is owed until states
-    have come.
+    than ``blind_share``, or ``least_wait_s`` if that is more. Until it has ``answered``,
+    ``answer_wait_s`` is waited in any case as well, and may exceed the stake.
     """
 
     def __init__(
@@ -74,6 +73,7 @@ class Stake:
         self._step_tokens = step_tokens
         self._whole_s = self.compute_s(first_token, token_count)
         self._left_s = self._first_s = max(share * self._whole_s, least_wait_s)
+        self._least_s = least_wait_s
         self._free_s = max(least_wait_s, answer_wait_s)
         self._reserve_s = max(0.0, share - blind_share) * self._whole_s
 
@@ -103,6 +103,15 @@ class Stake:
         """So long nothing was computed: states were waited for, or taken into the cache."""
         self._left_s -= duration_s
         self._free_s -= duration_s
+        self._least_s -= duration_s
+
+    def answered(self) -> None:
+        """The first bytes came: what waiting for them took beyond the stake is owed no more.
+
+        The blind part of the stake is left, at least, and the time in which a pace shows.
+        """
+        self._free_s = max(self._least_s, EVIDENCE_SHARE * self._whole_s)
+        self._left_s = max(self._left_s, self._reserve_s)
 
     def gain(self, first: int, stop: int) -> None:
         """Tokens ``first`` to ``stop - 1`` are in the cache and need not be computed."""

@@ -12,8 +12,9 @@ ANSWER_SHARE = 0.1
 class AnswerTimes:
     """Seconds for which loads were waited for until their first bytes came, of the last ones.
 
-    So a store that answers is not given up for being as slow as it always is. One that did not
-    answer has to show again how long it takes. Not thread-safe.
+    So a store is not given up for being as slow as it lately was. A load that was given up tells
+    nothing, so from one load to the next the wait at most grows by ``ANSWER_MARGIN``; after it the
+    store has to show again how long it takes. Not thread-safe.
     """
 
     __slots__ = ("_answers_s",)
@@ -26,7 +27,7 @@ class AnswerTimes:
         self._answers_s.append(answer_s)
 
     def forget(self) -> None:
-        """A load was given up without an answer."""
+        """A load was given up."""
         self._answers_s.clear()
 
     def wait_s(self, compute_s: float) -> float:

@@ -24,7 +24,7 @@ class LayerwiseLimit:
     computing or slower is left at once. Computing new tokens spends nothing.
 
     The first bytes are waited for as long as ``answers`` say that the store takes, which hears how
-    long it took this time. Not thread-safe.
+    long it took this time; a silence after them costs the stake again. Not thread-safe.
     """
 
     def __init__(
@@ -83,16 +83,18 @@ class LayerwiseLimit:
         if was_waiting:
             self._stake.spend(now_s - self._looked_s)
             self._waited_s += now_s - self._looked_s
+        if arrived_bytes and not self._arrived_bytes:
+            self._stake.answered()
             # What came while others computed says little of how long it took.
-            if arrived_bytes and not self._arrived_bytes:
+            if was_waiting:
                 self._answers.add(self._waited_s)
         self._looked_s = now_s
         self._arrived_bytes = arrived_bytes
         self._pace.observe(now_s, arrived_bytes, is_reading=is_reading)
 
     def end(self) -> None:
-        """The history is waited for no more; once is enough."""
-        if not (self._has_ended or self._arrived_bytes):
+        """The history is given up; once is enough."""
+        if not self._has_ended:
             self._answers.forget()
         self._has_ended = True
 

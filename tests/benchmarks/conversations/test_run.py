@@ -66,7 +66,7 @@ def test_each_part_measures_its_figures_and_leaves_nothing(part: str, tmp_path: 
         assert "LLaMA-13B" in text.getvalue()
     if part == "slower":
         assert found["slower_ours_restored_share"].value > 0
-        assert found["slower_ours_ties"].unit == "x"
+        assert found["slower_lru_equal"].value == 1.0
     if part == "histories":
         assert found["figure_18_500_500_layers"].value > 0
         assert "500/500" in text.getvalue()

@@ -73,3 +73,12 @@ def test_who_says_more_says_something_else() -> None:
 
 def test_other_conversations_are_a_difference() -> None:
     assert ties({"a": [turn(1)]}, {"b": [turn(1)]}, logits_of()) is None
+
+
+def test_another_history_is_a_difference() -> None:
+    ours, others = ({"a": [turn(1, before=(before,))]} for before in (5, 6))
+    assert ties(ours, others, logits_of()) is None
+
+
+def test_a_turn_that_is_missing_is_a_difference() -> None:
+    assert ties({"a": [turn(1)]}, {"a": [turn(1), turn(2)]}, logits_of()) is None

@@ -165,6 +165,13 @@ def test_who_types_finds_states_in_dram(bytes_per_s: float, in_dram: int) -> Non
     assert replay_events(LATE, [NINE] * 2, typed).in_dram == in_dram
 
 
+def test_what_the_window_will_drop_is_not_known_while_the_user_types() -> None:
+    """The one byte that is left after the cut would come in time, and all nine do not."""
+    setting = replace(SLOW, disk_bytes_per_s=0.1, fetching=Fetching(typing_s=30.0, is_cut=True))
+    contexts = [[Context(9, False), Context(9, True, 1)]] * 2
+    assert replay_events(LATE, contexts, setting).in_dram == 0
+
+
 def test_nothing_is_fetched_for_who_types_while_others_wait() -> None:
     typed = replace(
         SLOW, policy=PolicyName.LRU, disk_bytes_per_s=2.0, fetching=Fetching(typing_s=30.0)

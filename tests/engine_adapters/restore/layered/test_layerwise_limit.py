@@ -147,11 +147,22 @@ def test_a_silent_store_costs_the_longer_wait_once() -> None:
     assert second == pytest.approx(BLIND_SHARE, abs=0.001)
 
 
-def test_a_silence_after_an_answer_costs_no_longer_wait() -> None:
+@pytest.mark.parametrize("at", [0.005, 0.02, 0.08])
+def test_a_silence_after_the_first_bytes_cost_the_longer_wait(at: float) -> None:
+    """Bug: each time, for as long as the slow answer was remembered."""
     answers = AnswerTimes()
-    answers.add(0.03 * TOKENS)
-    passed, _ = answered(lambda passed: 5.0 if passed < 0.19 else 0.0, answers)
-    assert passed <= 0.19 + STAKE_SHARE + 0.005
+    answers.add(0.05 * TOKENS)
+    passed, _ = answered(lambda passed: 5.0 if at - 0.001 < passed < at else 0.0, answers)
+    assert passed <= at + STAKE_SHARE + 0.005
+    assert answers.wait_s(math.inf) == 0.0
+
+
+def test_a_store_that_answered_late_was_given_up_for_what_the_wait_had_cost() -> None:
+    answers = AnswerTimes()
+    answers.add(0.09 * TOKENS)
+    passed, came = answered(lambda passed: 5.0 if passed > 0.09 else 0.0, answers)
+    assert came == 1.0
+    assert passed == pytest.approx(0.09 + 1 / 5, abs=0.01)
 
 
 def test_an_answer_is_learnt_only_from_a_load_that_was_waited_for() -> None:
@@ -168,7 +179,7 @@ def test_an_answer_is_learnt_only_from_a_load_that_was_waited_for() -> None:
     assert answers.wait_s(math.inf) == ANSWER_MARGIN * 3.0
 
 
-def test_an_end_that_is_told_again_forgets_no_later_answer() -> None:
+def test_an_end_that_comes_again_forgets_no_later_answer() -> None:
     answers = AnswerTimes()
     limit = limit_of(answers=answers)
     limit.end()
