@@ -29,9 +29,9 @@ class Rates:
     """
 
     __slots__ = (
+        "_answers",
         "_loads",
         "_token_budget",
-        "answers",
         "chunk_doubt",
         "chunk_s",
         "project_s",
@@ -59,8 +59,7 @@ class Rates:
         """Times as fast as chunks are expected to come by those before them."""
         self.step_tokens = RecentMean(token_budget, weight=1, memory=STEPS_REMEMBERED)
         """Tokens that a step may have of the request."""
-        self.answers = AnswerTimes()
-        """How long the store takes until the first bytes of a load are there."""
+        self._answers: AnswerTimes | None = None
         self._loads: LoadShares | None = None
         self._token_budget = token_budget
 
@@ -70,6 +69,13 @@ class Rates:
         if self._loads is None:
             self._loads = LoadShares()
         return self._loads
+
+    @property
+    def answers(self) -> AnswerTimes:
+        """How long the store took until the first bytes of histories by layers; of no others."""
+        if self._answers is None:
+            self._answers = AnswerTimes()
+        return self._answers
 
     @property
     def others_tokens(self) -> float:

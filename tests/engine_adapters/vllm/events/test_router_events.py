@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,16 +78,18 @@ class Worker:
         self.settle()
 
     def settle(self) -> None:
-        """Publishes something else until the indexer has heard of that."""
+        """Publishes something else on each medium until the indexer has heard of both.
 
-        def is_heard() -> bool:
-            tokens = list(range(first := next(self._beacons), first + BLOCK_TOKENS))
-            beacon = msgspec.structs.replace(on_gpu(1), block_hashes=[first], token_ids=tokens)
-            self._send(beacon)
-            time.sleep(0.05)
-            return bool(self._indexer.matches(WORKER, tokens))
+        It takes in what is on disks after what is on GPUs.
+        """
+        for event in (on_gpu(1), stored(0, 1)):
+            wait_until(partial(self._is_heard, event))
 
-        wait_until(is_heard)
+    def _is_heard(self, event: Any) -> bool:
+        tokens = list(range(first := next(self._beacons), first + BLOCK_TOKENS))
+        self._send(msgspec.structs.replace(event, block_hashes=[first], token_ids=tokens))
+        time.sleep(0.05)
+        return any(self._indexer.matches(WORKER, tokens).values())
 
     @property
     def matches(self) -> dict[str, Any]:
