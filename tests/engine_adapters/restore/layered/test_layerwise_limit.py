@@ -139,6 +139,15 @@ def test_a_first_answer_that_came_late_was_taken_for_the_pace() -> None:
     assert answered(begins, answers)[1] == 1.0
 
 
+def test_a_wait_beyond_the_stake_is_no_row_of_looks_without_a_sleep() -> None:
+    answers = AnswerTimes()
+    answers.add(0.05 * TOKENS)
+    limit = limit_of(answers=answers)
+    limit.look(50.0 + 0.06 * TOKENS, 0, was_waiting=True)
+    assert limit.is_waited_for
+    assert limit.look_s == pytest.approx(0.04 * TOKENS)
+
+
 def test_a_silent_store_costs_the_longer_wait_once() -> None:
     answers = AnswerTimes()
     answers.add(1.0 * TOKENS)
