@@ -69,7 +69,7 @@ FULL = Scale(
     turn_rounds=Rounds(count=3, count_min=3, time_limit_s=1800.0),
     rounds=Rounds(count=9, count_min=7, time_limit_s=300.0),
 )
-"""As many layers as LLaMA-13B has, and conversations that nearly fill its 2,048 tokens."""
+"""As many layers as LLaMA-13B has, and conversations that take most of its 2,048 tokens."""
 
 QUICK = Scale(
     shape=RandomModelShape(

@@ -1,8 +1,7 @@
 """Conversations that wait for each other: AttentionStore, LRU without hints, and recomputing.
 
 Figures 14 to 17. DRAM holds an eighth of the working set, and the device is as slow as computing
-the new tokens of a turn, or ``SLOWER_X`` times as slow: then loading takes longer than what there
-is to compute meanwhile.
+the new tokens of a turn, or ``SLOWER_X`` times as slow.
 """
 
 import random

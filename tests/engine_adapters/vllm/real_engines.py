@@ -3,6 +3,7 @@
 REAL_ENGINES = (
     "test_engine_compiled",
     "test_engine_events",
+    "test_engine_example",
     "test_engine_failed_step",
     "test_engine_failures",
     "test_engine_lora",
