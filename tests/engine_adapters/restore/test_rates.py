@@ -49,3 +49,8 @@ def test_chunks_that_seem_to_come_at_once_take_some_time() -> None:
 def test_loads_that_share_the_rates_share_the_time() -> None:
     rates = Rates(None, token_budget=1)
     assert rates.loads is rates.loads
+
+
+def test_loads_that_share_the_rates_learn_from_the_same_answers() -> None:
+    rates = Rates(None, token_budget=1)
+    assert rates.answers is rates.answers
