@@ -6,11 +6,8 @@ from functools import partial
 from statistics import median
 
 from engine_adapters.restore import ComputeCost, LayerCosts, LayerRates
-from engine_adapters.runner.calibrate.compute_costs import (
-    Loading,
-    Projection,
-    rough_compute_cost,
-)
+from engine_adapters.restore.least_squares import fit
+from engine_adapters.runner.calibrate.compute_costs import ComputeTimer, Loading, Projection
 from engine_adapters.runner.engine.engine import TOKEN_BUDGET
 from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.model.step import NullSink, Segment
@@ -18,6 +15,8 @@ from engine_adapters.runner.states.state_format import shape_of
 
 REPEATS = 5
 PLANNED_TOKENS = 1024
+COMPUTED_TOKENS = (256, 1024, 2048)
+"""Histories by which computing is timed."""
 MIB = 1024 * 1024
 ALIGNMENT_BYTES = 4096
 """Of a chunk's header."""
@@ -35,7 +34,7 @@ class Costs:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._shape = shape_of(model)
-        self.compute: ComputeCost = rough_compute_cost(model, step_tokens=TOKEN_BUDGET)
+        self.compute = _compute_cost(model)
         load = Loading(
             model, chunk_count_max=PLANNED_TOKENS // CHUNK_TOKENS, chunk_tokens=CHUNK_TOKENS
         )
@@ -99,6 +98,18 @@ class Costs:
             load_s=self._take_s,
         )
         return LayerRates(costs, tokens, hidden_bytes=shape.hidden_bytes, kv_bytes=shape.kv_bytes)
+
+
+def _compute_cost(model: Model) -> ComputeCost:
+    """As a calibrated engine knows it: attention is most of what a long history costs here."""
+    timer = ComputeTimer(model, repeats=REPEATS)
+    curve = fit(timer.recompute(COMPUTED_TOKENS, step_tokens=TOKEN_BUDGET), degree=2)
+    layers = model.config.layer_count
+    return ComputeCost(
+        step_s=layers * curve.constant,
+        token_s=layers * curve.linear,
+        attention_s=2 * layers * curve.square,
+    )
 
 
 def _median_s(work: Callable[[], object]) -> float:

@@ -15,11 +15,11 @@ SCRATCH_BYTES = 8_000_000_000
 SPARE_CORES = 1
 """Left to the daemon, as beside an engine that computes on a GPU."""
 
-TURNS, SLOWER = "turns", "slower"
+TURNS, SERVINGS = "turns", "servings"
 HISTORIES, BUFFERS, SAVING, OVERFLOW = "histories", "buffers", "saving", "overflow"
 PARTS = {
     TURNS: turns.FIGURES,
-    SLOWER: (turns.SLOWER_FIGURE,),
+    SERVINGS: turns.SERVING_FIGURES,
     HISTORIES: (),
     BUFFERS: (preloading.FIGURE,),
     SAVING: (saving.FIGURE,),
@@ -30,7 +30,7 @@ PRELOADING = {HISTORIES: preloading.HISTORIES, BUFFERS: preloading.BUFFERS}
 SHOWS = {HISTORIES: show_histories, BUFFERS: show_buffers, TURNS: show_turns}
 MEASURES: dict[str, Callable[[Settings, Scale, Model, Path], tuple[Series, ...]]] = {
     TURNS: turns.measure,
-    SLOWER: turns.measure_slower,
+    SERVINGS: turns.measure_servings,
     SAVING: saving.measure,
     OVERFLOW: overflow.measure,
 }

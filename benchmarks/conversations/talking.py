@@ -94,10 +94,14 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """Turns that came at once, and the ``duration_s`` in which the engine served all of them."""
+    """Turns that came at once, and the ``duration_s`` in which the engine served all of them.
+
+    The engine's thread had a core for ``busy_s`` of that, and waited for the rest of it.
+    """
 
     turns: tuple[TurnTaken, ...]
     duration_s: float
+    busy_s: float
 
 
 def take_turns(
@@ -124,7 +128,7 @@ def take_turns(
     engine.warm_up()
     opened = {turn.name: TimedTalk(talks.open(turn.name), preload=preload) for turn in asked}
     names = {}
-    started_s = time.perf_counter()
+    started_s, started_busy_s = time.perf_counter(), time.thread_time()
     for turn in asked:
         timed = opened[turn.name]
         timed.added_s = time.perf_counter()
@@ -137,6 +141,7 @@ def take_turns(
         names[number] = turn.name
     completions = engine.run()
     duration_s = time.perf_counter() - started_s
+    busy_s = time.thread_time() - started_busy_s
     turns = []
     for completion in completions:
         if completion.error is not None:
@@ -146,4 +151,4 @@ def take_turns(
         turns.append(TurnTaken(name=name, ttft_s=ttft_s, completion=completion))
         if keeps:
             talks.end_turn(name, completion)
-    return Wave(turns=tuple(turns), duration_s=duration_s)
+    return Wave(turns=tuple(turns), duration_s=duration_s, busy_s=busy_s)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from enum import Enum
 from itertools import islice
 
 from kvstored.counters import Counters
@@ -104,6 +105,15 @@ class FrameLoad:
     landed: Future[DeviceError | None]
 
 
+class NotLoaded(Enum):
+    """Why nothing is read."""
+
+    NO_ROOM = "no room"
+    """No frame may go for it now; that may change at any time."""
+    NOT_NEEDED = "not needed"
+    """It is there, or on its way; or nobody may read it any more."""
+
+
 class FrameLoader:
     """Loads chunks that the caller keeps pinned in ``store``. Thread-safe."""
 
@@ -117,8 +127,8 @@ class FrameLoader:
 
     def begin(
         self, source: StoredChunk, *, may_evict: Callable[[ChunkId], bool]
-    ) -> FrameLoad | None:
-        """Claims a frame and begins to read; None when there is no room, or the chunk is there."""
+    ) -> FrameLoad | NotLoaded:
+        """Claims a frame and begins to read."""
         claim = self._dram.claim(
             source.chunk,
             layout_id=source.record.layout_id,
@@ -127,14 +137,16 @@ class FrameLoader:
             deadline=time.monotonic(),
             may_evict=may_evict,
         )
-        if claim is None or not claim.is_new:
-            return None
+        if claim is None:
+            return NotLoaded.NO_ROOM
+        if not claim.is_new:
+            return NotLoaded.NOT_NEEDED
         frame = claim.frame
         try:
             # Deleted since it was looked up: nothing is loaded that nobody may read.
             if self._store.find([source.chunk]) != [source.record]:
                 self._dram.abandon(frame, Reason.NOT_STORED)
-                return None
+                return NotLoaded.NOT_NEEDED
             landed = load_extent(self._engine, source, frame.view, background=self._background)
         except BaseException:
             self._dram.abandon(frame, Reason.INTERNAL)

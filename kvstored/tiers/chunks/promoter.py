@@ -15,7 +15,7 @@ from kvstored.store.read.chunk_source import ChunkSource, StoredChunk
 from kvstored.store.write.chunk_store import ChunkStore
 from kvstored.tiers.chunks.chunk_thread import ChunkThread
 from kvstored.tiers.chunks.dram import DramTier
-from kvstored.tiers.chunks.extent_load import FrameLoader
+from kvstored.tiers.chunks.extent_load import FrameLoad, FrameLoader
 from kvstored.tiers.policy.use_counts import UseCounts
 
 COUNTED_CHUNKS_MAX = 65_536
@@ -69,7 +69,7 @@ class Promoter:
         load = self._loader.begin(
             source, may_evict=lambda victim: self._may_displace(source.chunk, victim)
         )
-        if load is not None and self._loader.end(load):
+        if isinstance(load, FrameLoad) and self._loader.end(load):
             self._counters.add("promoted_chunks")
 
     def _may_displace(self, chunk: ChunkId, victim: ChunkId) -> bool:

@@ -25,6 +25,8 @@ PLANNED_AT_ONCE = 256
 """Chunks after which a new plan is made."""
 LOADED_AT_ONCE = 16
 """Chunks that are on their way together."""
+RETRY_S, RETRY_S_MAX = 0.05, 0.8
+"""Until chunks that found no room are tried again; twice as long each time, up to the longest."""
 LOW_SHARE, HIGH_SHARE = 0.02, 0.05
 """Parts of DRAM that are kept free while somebody waits."""
 
@@ -40,8 +42,9 @@ class Prefetcher:
     """One thread that carries out plans. ``wake`` is thread-safe.
 
     ``waiting`` gives the sequences that wait and count for DRAM, the first to run first. After a
-    change of the queue each chunk is tried once: what is not stored, not intact, or finds no room
-    is read when it is asked for.
+    change of the queue each chunk is tried once: what is not stored or not intact is read when it
+    is asked for. Where one finds no room, those of its namespace rest until there is some: a
+    request that runs keeps its own chunks in DRAM until it has read them.
     """
 
     def __init__(
@@ -61,6 +64,10 @@ class Prefetcher:
         self._counters = counters
         self._marks = watermarks(dram.space.capacity_bytes)
         self._tried: set[ChunkId] = set()
+        self._unplaced: list[ChunkId] = []
+        """Tried chunks that found no room, and those of their namespaces that come after them."""
+        self._full: set[bytes] = set()
+        """Namespaces of which one has found no room since it was last tried."""
         self._has_changed = threading.Event()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="kvstored-prefetch", daemon=True)
@@ -81,17 +88,27 @@ class Prefetcher:
         return isinstance(chunk, ChunkId) and (self._dram.contains(chunk) or chunk in self._tried)
 
     def _run(self) -> None:
+        retry_s = RETRY_S
         while not self._is_closing:
-            self._has_changed.wait()
-            self._has_changed.clear()
-            self._tried.clear()
+            unplaced = self._unplaced
+            if self._has_changed.wait(retry_s if unplaced else None):
+                self._has_changed.clear()
+                self._tried.clear()
+                unplaced, retry_s = [], RETRY_S
+            self._unplaced = []
+            self._full.clear()
             try:
+                self._fetch(unplaced)
                 while not self._is_stale and self._carry_out_plan():
                     pass
             except IndexFailure as error:
+                self._unplaced = []
                 LOGGER.warning("nothing is fetched ahead: %s", error)
             except Exception:
+                self._unplaced = []
                 LOGGER.exception("%s: a plan is given up", self._thread.name)
+            is_stuck = len(self._unplaced) == len(unplaced)
+            retry_s = min(RETRY_S_MAX, 2 * retry_s) if is_stuck else RETRY_S
 
     @property
     def _is_stale(self) -> bool:
@@ -111,10 +128,7 @@ class Prefetcher:
         )
         # As a list: what is tried meanwhile is not planned again.
         chunks = list(islice(chain.from_iterable(plan), PLANNED_AT_ONCE))
-        for start in range(0, len(chunks), LOADED_AT_ONCE):
-            if self._is_stale:
-                break
-            self._fetch(chunks[start : start + LOADED_AT_ONCE])
+        self._fetch(chunks)
         return bool(chunks)
 
     def _until_stale(
@@ -128,13 +142,21 @@ class Prefetcher:
             yield sequence
 
     def _fetch(self, chunks: Sequence[ChunkId]) -> None:
-        """Loads those of some chunks that are on the devices, together."""
-        self._tried.update(chunks)
-        fetched = self._fetcher.fetch(chunks, may_evict=self._may_go)
-        self._counters.add("prefetched_chunks", len(fetched))
-        self._counters.add(
-            "prefetched_bytes", sum(source.geometry.extent_bytes for source in fetched)
-        )
+        """Loads those of some chunks that are on the devices, a few together in their order."""
+        for start in range(0, len(chunks), LOADED_AT_ONCE):
+            if self._is_stale:
+                return
+            some = chunks[start : start + LOADED_AT_ONCE]
+            self._tried.update(some)
+            wanted = [chunk for chunk in some if chunk.namespace_id not in self._full]
+            fetched = self._fetcher.fetch(wanted, may_evict=self._may_go)
+            self._full.update(chunk.namespace_id for chunk in fetched.unplaced)
+            self._unplaced += [chunk for chunk in some if chunk not in wanted]
+            self._unplaced += fetched.unplaced
+            self._counters.add("prefetched_chunks", len(fetched.loaded))
+            self._counters.add(
+                "prefetched_bytes", sum(source.geometry.extent_bytes for source in fetched.loaded)
+            )
 
     def _may_go(self, victim: ChunkId) -> bool:
         return not self._dram.hints.is_queued(victim)

@@ -51,6 +51,6 @@ class Warmer:
         def may_evict(victim: ChunkId) -> bool:
             return victim not in kept and not self._dram.hints.is_queued(victim)
 
-        loaded = self._fetcher.fetch(absent, may_evict=may_evict)
+        loaded = self._fetcher.fetch(absent, may_evict=may_evict).loaded
         self._counters.add("warmed_chunks", len(loaded))
         return Warmth(len(loaded), len(resident), len(absent) - len(loaded))

@@ -1,5 +1,6 @@
 """Hints of a whole store: what they keep in DRAM and on the devices."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -58,14 +59,14 @@ def hint(
     return answer.is_taken, answer.ignored
 
 
-def stored(opened: StoreUnderTest, numbers: range) -> list[int]:
+def stored(opened: StoreUnderTest, numbers: Iterable[int]) -> list[int]:
     """Those of the chunks that are on the devices."""
     chunks = [ChunkId(NAMESPACE, key(number)) for number in numbers]
     found = opened.store.read_path.are_visible(chunks)
     return [number for number, is_stored in zip(numbers, found, strict=True) if is_stored]
 
 
-def in_dram(opened: StoreUnderTest, numbers: range) -> list[int]:
+def in_dram(opened: StoreUnderTest, numbers: Iterable[int]) -> list[int]:
     dram = opened.store._dram
     return [number for number in numbers if dram.contains(ChunkId(NAMESPACE, key(number)))]
 

@@ -1,7 +1,9 @@
 """What waits is in DRAM before it is asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -12,7 +14,9 @@ from kvstored.io.device import Device
 from kvstored.io.engine import Background, IoRequest
 from kvstored.io.memory import AlignedMemory
 from kvstored.store.index.index import IndexFailure
-from kvstored.tiers.hints.prefetcher import Prefetcher, watermarks
+from kvstored.tiers.chunks.chunk_fetcher import Fetched
+from kvstored.tiers.chunks.frame import Claim
+from kvstored.tiers.hints.prefetcher import LOADED_AT_ONCE, Prefetcher, watermarks
 from kvstored.tiers.policy.prefetch_plan import WaitingSequence
 from tests.kvstored.tiers.hints.test_hints import hint, in_dram
 from tests.support.devices import FailingDevice
@@ -208,3 +212,72 @@ def test_a_plan_for_a_queue_that_has_changed_went_on_to_its_end(opened: StoreUnd
     prefetcher.close()
     assert list(prefetcher._until_stale(waiting())) == []
     assert looked == [0]
+
+
+def test_what_found_no_room_was_not_tried_again_before_the_queue_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a request that begins keeps its own chunks in DRAM, and the next one's found no room."""
+    with open_store(tmp_path, dram_bytes=2 * MIB, slabs_per_device=8) as opened:
+        settled(opened)
+        for first in range(0, 120, 10):
+            put_durable(opened, list(range(first, first + 10)))
+        dram = opened.store._dram
+        here = in_dram(opened, range(120))
+        pinned = [dram.pin(ChunkId(NAMESPACE, key(number))) for number in here]
+        absent = [number for number in range(120) if number not in here][:20]
+        claims: list[object] = []
+        claim = dram.claim
+
+        def noted(*arguments: Any, **options: Any) -> Claim | None:
+            claims.append(claim(*arguments, **options))
+            return claims[-1]  # type: ignore[return-value]  # as it came
+
+        monkeypatch.setattr(dram, "claim", noted)
+        hint(opened, {"a": absent})
+        try:
+            wait_until(lambda: None in claims)
+            assert in_dram(opened, absent) != absent
+        finally:
+            dram.unpin(frame for frame in pinned if frame is not None)
+        wait_until(lambda: in_dram(opened, absent) == absent)
+
+
+class Rooms:
+    """A fetcher that finds room for chunks of some namespaces alone."""
+
+    def __init__(self, *roomy: bytes) -> None:
+        self.roomy = set(roomy)
+        self.asked: list[ChunkId] = []
+
+    def fetch(self, chunks: Sequence[ChunkId], **_: object) -> Fetched:
+        self.asked += chunks
+        unplaced = [chunk for chunk in chunks if chunk.namespace_id not in self.roomy]
+        return Fetched(loaded=[], unplaced=unplaced)
+
+
+def test_a_namespace_without_room_holds_up_no_other(opened: StoreUnderTest) -> None:
+    full, roomy = b"f" * 16, b"r" * 16
+    queue = [
+        WaitingSequence(chunks=[ChunkId(namespace, key(n)) for n in range(40)], chunk_bytes=1)
+        for namespace in (full, roomy)
+    ]
+    store = opened.store
+    prefetcher = Prefetcher(
+        waiting=lambda: queue,
+        store=store._store,
+        dram=store._dram,
+        engine=Mock(),
+        counters=Counters(),
+    )
+    rooms, first = Rooms(roomy), list(queue[0].chunks[:LOADED_AT_ONCE])
+    prefetcher._fetcher = rooms  # type: ignore[assignment]  # as it is used
+    with closing(prefetcher):
+        prefetcher.wake()
+        wait_until(lambda: set(queue[1].chunks) <= set(rooms.asked))
+        # After the first ones that found no room those after them wait with them.
+        assert [chunk for chunk in rooms.asked if chunk.namespace_id == full] == first
+        rooms.roomy.add(full)
+        rooms.asked.clear()
+        wait_until(lambda: set(queue[0].chunks) <= set(rooms.asked))
+        assert roomy not in {chunk.namespace_id for chunk in rooms.asked}
