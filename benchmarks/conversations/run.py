@@ -15,11 +15,11 @@ SCRATCH_BYTES = 8_000_000_000
 SPARE_CORES = 1
 """Left to the daemon, as beside an engine that computes on a GPU."""
 
-TURNS, SERVINGS = "turns", "servings"
+TURNS, DEVICES = "turns", "devices"
 HISTORIES, BUFFERS, SAVING, OVERFLOW = "histories", "buffers", "saving", "overflow"
 PARTS = {
     TURNS: turns.FIGURES,
-    SERVINGS: turns.SERVING_FIGURES,
+    DEVICES: turns.DEVICE_FIGURES,
     HISTORIES: (),
     BUFFERS: (preloading.FIGURE,),
     SAVING: (saving.FIGURE,),
@@ -30,7 +30,7 @@ PRELOADING = {HISTORIES: preloading.HISTORIES, BUFFERS: preloading.BUFFERS}
 SHOWS = {HISTORIES: show_histories, BUFFERS: show_buffers, TURNS: show_turns}
 MEASURES: dict[str, Callable[[Settings, Scale, Model, Path], tuple[Series, ...]]] = {
     TURNS: turns.measure,
-    SERVINGS: turns.measure_servings,
+    DEVICES: turns.measure_devices,
     SAVING: saving.measure,
     OVERFLOW: overflow.measure,
 }

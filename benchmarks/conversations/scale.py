@@ -59,7 +59,7 @@ FULL = Scale(
         hidden_size=256, intermediate_size=512, layer_count=40, head_count=4, kv_head_count=2
     ),
     workload=Workload(
-        count=16, turns=2, first_tokens=1500, turn_tokens=96, answer_tokens=8, answer_spread=6
+        count=24, turns=2, first_tokens=1500, turn_tokens=96, answer_tokens=8, answer_spread=6
     ),
     histories=paper.HISTORIES,
     buffers=paper.BUFFERS,

@@ -1,7 +1,7 @@
 """Conversations that wait for each other: AttentionStore, LRU without hints, and recomputing.
 
 Figures 14 to 17. DRAM holds an eighth of the working set, and the device is as slow as computing
-the new tokens of a turn; ``SERVINGS`` are other ways to serve, in which more is waited for.
+the new tokens of a turn; the ``DEVICES`` are slower.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.benchmark import BenchmarkError, Settings
 from benchmarks.conversations.scale import Scale
-from benchmarks.conversations.turns_lab import LRU, OURS, RECOMPUTE, Serving, TurnsLab
+from benchmarks.conversations.turns_lab import LRU, OURS, RECOMPUTE, TurnsLab
 from benchmarks.interleave import Group, interleave, ratios
 from benchmarks.report import Series, Summary
 from engine_adapters.runner.model.model import Model
@@ -21,51 +21,37 @@ FIGURES = (
     "dram_hit_share",
     "tokens_equal",
 )
-SERVINGS = {
-    "slower": Serving(load_share=2.0),
-    "slowest": Serving(load_share=3.0),
-    "alone": Serving(load_share=2.0, requests_max=1),
-}
-"""What LRU waits for is seen where computing does not hide it."""
-
-
-def serving_figure(name: str) -> str:
-    """How much sooner a first token comes than with LRU, where turns are served in that way."""
-    return f"ttft_vs_lru_{name}_x"
-
-
-SERVING_FIGURES = tuple(map(serving_figure, SERVINGS))
+DEVICES = {"slower": 2.0, "slowest": 3.0}
+"""Times as long as computing the new tokens that loading a history takes: computing does not hide
+all of that."""
+DEVICE_FIGURES = tuple(f"ttft_vs_lru_{name}_x" for name in DEVICES)
 
 
 def measure(settings: Settings, scale: Scale, model: Model, folder: Path) -> tuple[Series, ...]:
     """Whole workloads in each way, round by round; raises BenchmarkError."""
     lab = TurnsLab(settings, scale, model, folder / "turns")
-    ways, serving = (OURS, LRU, RECOMPUTE), Serving()
-    group = [lab.alternative(f"turns_{way}", way, serving) for way in ways]
+    group = [lab.alternative("turns", way, 1.0) for way in (OURS, LRU, RECOMPUTE)]
     samples = _samples(settings, scale, lab, [group])
-    return (*_figures(samples), *_details(samples), *_settings("turns", lab, serving))
+    return (*_figures(samples), *_details(samples), *_settings("turns", lab, 1.0))
 
 
-def measure_servings(
+def measure_devices(
     settings: Settings, scale: Scale, model: Model, folder: Path
 ) -> tuple[Series, ...]:
-    """Both kinds of keeping in each of ``SERVINGS``; raises BenchmarkError."""
-    lab = TurnsLab(settings, scale, model, folder / "servings")
+    """Both kinds of keeping on slower devices, round by round; raises BenchmarkError."""
+    lab = TurnsLab(settings, scale, model, folder / "devices")
     groups = [
-        [lab.alternative(f"{name}_{way}", way, serving) for way in (OURS, LRU)]
-        for name, serving in SERVINGS.items()
+        [lab.alternative(name, way, load_share) for way in (OURS, LRU)]
+        for name, load_share in DEVICES.items()
     ]
     samples = _samples(settings, scale, lab, groups)
     if not all(value for key in samples if key.endswith("_equal") for value in samples[key]):
-        raise BenchmarkError("a conversation said something else when it was served otherwise")
-    figures = [
-        _figure(serving_figure(name), ratios(samples[f"{name}_lru_ttft_s"], ours))
-        for name, ours in ((name, samples[f"{name}_ours_ttft_s"]) for name in SERVINGS)
-    ]
-    limits = [
-        series for name, serving in SERVINGS.items() for series in _settings(name, lab, serving)
-    ]
-    return (*figures, *_details(samples), *limits)
+        raise BenchmarkError("on a slower device a conversation said something else")
+    found: list[Series] = []
+    for (name, load_share), figure in zip(DEVICES.items(), DEVICE_FIGURES, strict=True):
+        lru, ours = samples[f"{name}_lru_ttft_s"], samples[f"{name}_ours_ttft_s"]
+        found += [_figure(figure, ratios(lru, ours)), *_settings(name, lab, load_share)]
+    return (*found, *_details(samples))
 
 
 def _samples(
@@ -124,8 +110,8 @@ def _details(samples: dict[str, tuple[float, ...]]) -> tuple[Series, ...]:
     )
 
 
-def _settings(name: str, lab: TurnsLab, serving: Serving) -> tuple[Series, ...]:
-    limit = lab.bytes_per_s(serving) / 1e6
+def _settings(name: str, lab: TurnsLab, load_share: float) -> tuple[Series, ...]:
+    limit = lab.bytes_per_s(load_share) / 1e6
     return (
         Series(key=f"{name}_working_set", unit="MB", samples=(lab.working_bytes / 1e6,)),
         Series(key=f"{name}_device_limit", unit="MB/s", samples=(limit,)),

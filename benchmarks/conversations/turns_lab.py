@@ -104,17 +104,6 @@ class Served:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """Loading a history takes ``load_share`` times as long as computing a turn's new tokens.
-
-    ``requests_max`` turns are taken at once.
-    """
-
-    load_share: float = 1.0
-    requests_max: int = REQUESTS_MAX
-
-
 class TurnsLab:
     """Conversations whose first turns are saved once, and which go on in several ways.
 
@@ -137,18 +126,18 @@ class TurnsLab:
         self._first: dict[str, tuple[int, ...]] = {}
         self._said: list[Talks] = []
 
-    def bytes_per_s(self, serving: Serving) -> float:
-        """Of the device."""
-        return self._history_bytes / (serving.load_share * self._prefill_s)
+    def bytes_per_s(self, load_share: float) -> float:
+        """Of the device from which a history comes in so many times a turn's prefill."""
+        return self._history_bytes / (load_share * self._prefill_s)
 
     def save(self) -> None:
         """The first turns of all, at full speed."""
         self._saved_folder.mkdir(parents=True)
         with (
             self._machine(self._saved_folder).saving() as client,
-            closing(self._keeping(client, OURS, Serving())) as talks,
+            closing(self._keeping(client, OURS, 1.0)) as talks,
         ):
-            wave = self._take(talks, self._asked(0), Serving())
+            wave = self._take(talks, self._asked(0))
         self._first = {turn.name: turn.completion.token_ids for turn in wave.turns}
 
     def begin_round(self) -> None:
@@ -156,12 +145,12 @@ class TurnsLab:
         self._round += 1
         self._said = []
 
-    def alternative(self, key: str, way: str, serving: Serving) -> Alternative:
-        """Serves a round in this way; its series begin with ``key``."""
-        return Alternative(run=partial(self._measure, key, way, serving))
+    def alternative(self, part: str, way: str, load_share: float) -> Alternative:
+        """Serves a round in this way; its series begin with both names."""
+        return Alternative(run=partial(self._measure, f"{part}_{way}", way, load_share))
 
-    def _measure(self, key: str, way: str, serving: Serving) -> Measured:
-        served = self._serve(way, serving)
+    def _measure(self, key: str, way: str, load_share: float) -> Measured:
+        served = self._serve(way, load_share)
         parted = [ties(said, served.talks(), self._logits) for said in self._said]
         self._said.append(served.talks())
         tie_count = sum(count or 0 for count in parted)
@@ -178,24 +167,20 @@ class TurnsLab:
             f"{key}_ties": float(tie_count),
         }
 
-    def _serve(self, way: str, serving: Serving) -> Served:
+    def _serve(self, way: str, load_share: float) -> Served:
         """All later turns, on the slow device and in a new process."""
         turns = range(1, self._scale.workload.turns + 1)
         if way == RECOMPUTE:
             forgetting = Forgetting(dict(self._first))
-            return Served.of(
-                [self._take(forgetting, self._asked(number), serving) for number in turns]
-            )
+            return Served.of([self._take(forgetting, self._asked(number)) for number in turns])
         with scratch_folder(self._folder, 0) as place:
             _copy(self._saved_folder, place)
             machine = self._machine(place, None if way == OURS else "lru")
             with (
-                machine.restoring(self.bytes_per_s(serving)) as device,
-                closing(self._keeping(device.client, way, serving)) as talks,
+                machine.restoring(self.bytes_per_s(load_share)) as device,
+                closing(self._keeping(device.client, way, load_share)) as talks,
             ):
-                return Served.of(
-                    [self._take(talks, self._asked(number), serving) for number in turns]
-                )
+                return Served.of([self._take(talks, self._asked(number)) for number in turns])
 
     def _machine(self, folder: Path, retention: str | None = None) -> SlowMachine:
         return SlowMachine(
@@ -212,24 +197,19 @@ class TurnsLab:
             name="conversations",
         )
 
-    def _keeping(self, client: Client, way: str, serving: Serving) -> Keeping:
+    def _keeping(self, client: Client, way: str, load_share: float) -> Keeping:
         options = RestoreOptions(
             compute=self._costs.compute,
             # In both: the policies are compared, not the ways to restore.
             preload=Preload.AUTO,
-            window_rates=self._costs.rates(self.bytes_per_s(serving)),
+            window_rates=self._costs.rates(self.bytes_per_s(load_share)),
             least_wait_s=self._scale.least_wait_s,
         )
         return Keeping(client, self._model, options, tells_queue=way == OURS)
 
-    def _take(self, talks: Forgetting | Keeping, asked: Sequence[Asked], serving: Serving) -> Wave:
-        return take_turns(
-            self._model,
-            talks,
-            asked,
-            cache_tokens=serving.requests_max * self._scale.workload.tokens_max,
-            requests_max=serving.requests_max,
-        )
+    def _take(self, talks: Forgetting | Keeping, asked: Sequence[Asked]) -> Wave:
+        cache_tokens = REQUESTS_MAX * self._scale.workload.tokens_max
+        return take_turns(self._model, talks, asked, cache_tokens=cache_tokens)
 
     def _logits(self, token_ids: Sequence[int]) -> Tensor:
         """Of the token after these ones, [vocab_size], all computed in one pass."""

@@ -12,7 +12,7 @@ from kvstored.io.engine import Background, IoRequest
 from kvstored.io.transfer import REQUEST_BYTES_MAX
 from kvstored.store.read.chunk_source import StoredChunk
 from kvstored.tiers.chunks.damage import DamageControl
-from kvstored.tiers.chunks.extent_load import load_extent
+from kvstored.tiers.chunks.extent_load import FrameLoad, load_extent
 from tests.support.devices import OnceWrongDevice, Wrapping
 from tests.support.scrubs import flip, quarantined, stored
 from tests.support.stores import LAYOUT, NAMESPACE, StoreUnderTest, key, open_store
@@ -121,7 +121,7 @@ def comes_to_dram(opened: StoreUnderTest) -> bool:
     try:
         geometry = ChunkGeometry.of(LAYOUT, record.token_count)
         load = loader.begin(store.source(SOURCE.chunk, record, geometry), may_evict=lambda _: False)
-        assert load is not None
+        assert isinstance(load, FrameLoad)
         return loader.end(load)
     finally:
         store.pins.unpin([SOURCE.chunk])
