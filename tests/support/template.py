@@ -110,7 +110,7 @@ class Template:
 
 
 def run_daemon_job(arguments: dict[str, Any]) -> None:
-    """The daemon with the configuration in ``config``."""
+    """The daemon with the configuration in ``config``, and the variables of ``environment``."""
     from kvstored.cli.run_command import LOG_FORMAT, log_handler
     from kvstored.config import load_config
     from kvstored.daemon import run_daemon
@@ -119,6 +119,7 @@ def run_daemon_job(arguments: dict[str, Any]) -> None:
 
     logging.basicConfig(handlers=[log_handler()], level=logging.INFO, format=LOG_FORMAT)
     faulthandler.register(SHOW_THREADS)
+    os.environ.update(arguments.get("environment", {}))
     vars(index_probe)["subprocess"] = SimpleNamespace(Popen=ForkedProbe, PIPE=subprocess.PIPE)
     name_threads()
     wait_for_go(arguments)

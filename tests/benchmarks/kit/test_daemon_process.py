@@ -11,6 +11,11 @@ from benchmarks.workload import MIB
 from kvstored_client import Client
 
 
+@pytest.fixture(autouse=True)
+def _daemons_are_forked() -> None:
+    """Not here: these tests are about the commands."""
+
+
 def options(folder: Path) -> DaemonOptions:
     return DaemonOptions(
         folder=folder,
