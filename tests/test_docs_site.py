@@ -83,14 +83,15 @@ def test_every_link_of_the_site_leads_somewhere(built: Callable[[Path], str]) ->
 
 
 @at(Scale.QUICK)
-@pytest.mark.parametrize("link", ["nowhere.md", "install.md#nowhere"])
-def test_a_link_that_leads_nowhere_is_found(
-    built: Callable[[Path], str], tmp_path: Path, link: str
-) -> None:
+def test_links_that_lead_nowhere_are_found(built: Callable[[Path], str], tmp_path: Path) -> None:
+    """Without the texts of the SDK, which take most of a build; what leads there is missed, too."""
+    links = ["nowhere.md", "install.md#nowhere"]
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     for package in ("client", "protos"):
         (tmp_path / package).symlink_to(ROOT / package)
+    (tmp_path / "docs" / "reference.md").write_text("# SDK reference\n")
     with (tmp_path / "docs" / "security.md").open("a") as page:
-        page.write(f"\n[a link]({link})\n")
-    assert "nowhere" in built(tmp_path)
+        page.writelines(f"\n[a link]({link})\n" for link in links)
+    warnings = [line for line in built(tmp_path).splitlines() if "WARNING" in line]
+    assert [link for link in links if not any(f"'{link}'" in line for line in warnings)] == []
