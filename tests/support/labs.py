@@ -76,7 +76,7 @@ DURABLE_PUTS = Lab(
     long=None,
 )
 _power_cuts = partial(Lab, promise="power loss at any moment", file="faults/power/test_power.py")
-POWER_STATES = _power_cuts(cases="states that a cut leaves", smoke=200, quick=5_000, long=15_000)
+POWER_STATES = _power_cuts(cases="states that a cut leaves", smoke=200, quick=3_500, long=15_000)
 BREAKAGES = _power_cuts(cases="broken products that it finds", smoke=None, quick=1, long=EVERY)
 FLIPS = Lab(
     promise="any flipped bit on media",

@@ -118,7 +118,7 @@ def change_of(random: Random, old: deque[ChunkId], *, group: int, is_short: bool
 
 @labs.INDEX_ROOMS.first(
     ("map_bytes", "group"),
-    [(MIB, 16), (16 * MIB, 256), (300 * MIB, 2000)],
+    [(MIB, 16), (16 * MIB, 256), (160 * MIB, 2000)],
     name=lambda case: f"{case[0] // MIB} MiB",
 )
 def test_a_map_that_is_kept_from_being_short_is_never_full(
