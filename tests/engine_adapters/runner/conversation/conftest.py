@@ -9,8 +9,8 @@ from engine_adapters.runner.model.model import Model
 from engine_adapters.runner.restore.restore_options import RestoreOptions
 from engine_adapters.runner.states.state_format import StateFormat
 from tests.engine_adapters.runner.checkpoints import write_llama
-from tests.engine_adapters.runner.conversation.hand_cut import HandCutConversation
 from tests.engine_adapters.runner.conversation.lab import CHUNK_TOKENS, WINDOW, Lab
+from tests.engine_adapters.runner.conversation.remembered import Memory, RememberedConversation
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +19,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LlamaFor
     return path, write_llama(path, num_key_value_heads=2, max_position_embeddings=WINDOW)
 
 
+@pytest.fixture(scope="module")
+def memory() -> Memory:
+    """What ``checkpoint`` said by hand so far."""
+    return {}
+
+
 @pytest.fixture
-def make_lab(checkpoint: tuple[Path, LlamaForCausalLM]) -> Any:
+def make_lab(checkpoint: tuple[Path, LlamaForCausalLM], memory: Memory) -> Any:
     directory, theirs = checkpoint
     model = Model.from_directory(directory)
 
@@ -35,7 +41,7 @@ def make_lab(checkpoint: tuple[Path, LlamaForCausalLM]) -> Any:
         states = StateFormat.of_model(
             model, "talks", schedule=schedule, chunk_tokens=CHUNK_TOKENS
         ).encoded(codec)
-        by_hand = HandCutConversation(theirs, window=WINDOW, sinks=sinks)
+        by_hand = RememberedConversation(theirs, window=WINDOW, sinks=sinks, memory=memory)
         return Lab(model, states, by_hand, sinks, options=RestoreOptions(preload=preload))
 
     return make
