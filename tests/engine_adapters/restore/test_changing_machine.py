@@ -20,7 +20,7 @@ HISTORY = History(prompt_tokens=80 * 64 + 50, chunk_tokens=64, is_stored=(True,)
 COMPUTE = ComputeCost(step_s=0.02, token_s=7e-4, attention_s=1e-7)
 BUDGET = 512
 ALONE_S = COMPUTE.compute_s(0, HISTORY.prompt_tokens, BUDGET)
-DRAWN = 60
+DRAWN = 30
 WRONG = 4.0
 """Beliefs are at most so many times too high or too low."""
 
