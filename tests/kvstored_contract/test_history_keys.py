@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kvstored_contract.keys import Cut, cut_key, history_keys, prefix_keys
 from tests.kvstored_contract.test_keys import LAYOUT, hashed
+from tests.support.untraced import UNTRACED
 
 CHUNK_TOKENS = LAYOUT.chunk_tokens
 Event = list[int] | tuple[int, tuple[range, ...]]
@@ -123,6 +124,7 @@ def test_where_a_cut_is_and_what_it_keeps_change_the_key() -> None:
     assert len({log.keys()[0] for log in logs}) == 1
 
 
+@UNTRACED
 @given(events, events, events)
 def test_keys_are_equal_exactly_where_tokens_and_cuts_are(
     common: list[Event], first: list[Event], second: list[Event]

@@ -28,6 +28,7 @@ from kvstored_contract.limits import (
 )
 from kvstored_protos.v1 import common_pb2
 from tests.kvstored.format.strategies import layouts
+from tests.support.untraced import UNTRACED
 
 KV = LayerState(StateKind.KV, 100)
 HIDDEN = LayerState(StateKind.HIDDEN, 64)
@@ -35,6 +36,7 @@ NONE = LayerState(StateKind.NONE, 0)
 LAYOUT = StateLayout(model="m", dtype="float32", layers=(KV, NONE, HIDDEN), chunk_tokens=64)
 
 
+@UNTRACED
 @given(layouts)
 def test_round_trip_through_protobuf(layout: StateLayout) -> None:
     message = common_pb2.StateLayout.FromString(layout.to_proto().SerializeToString())
@@ -42,6 +44,7 @@ def test_round_trip_through_protobuf(layout: StateLayout) -> None:
     assert StateLayout.from_proto(message).layout_id == layout.layout_id
 
 
+@UNTRACED
 @given(layouts, layouts)
 def test_different_layouts_have_different_ids(first: StateLayout, second: StateLayout) -> None:
     assert (first.layout_id == second.layout_id) == (first == second)

@@ -22,9 +22,14 @@ OTHER_NAMES = (
 """Tests of pure modules that have a name of their own, for several modules together."""
 UNTRACED = (
     "tests/benchmarks/cake/test_measured.py",
+    "tests/benchmarks/cake/test_plots.py",
+    "tests/engine_adapters/codecs/test_error_bounds.py",
     "tests/engine_adapters/restore/test_changing_machine.py",
+    "tests/engine_adapters/restore/test_restoration.py",
+    "tests/kvstored/io/test_schedule_simulated.py",
 )
-"""Long runs of pure modules and of what lies around them: other tests reach the same branches."""
+"""Long runs of pure modules and of what lies around them: other tests reach the same branches.
+Single tests of that kind have a marker, ``tests/support/untraced.py``."""
 PACKAGES_IN_FOLDERS = ("client/", "protos/")
 """Folders that are no part of the name of the packages in them."""
 

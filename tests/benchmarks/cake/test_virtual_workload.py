@@ -4,11 +4,13 @@ from benchmarks.cake.calibration import calibrated
 from benchmarks.cake.paper_tables import TABLES
 from benchmarks.cake.virtual_workload import Simulated, simulate_workload
 from benchmarks.cake.workload import Workload
+from tests.support.untraced import UNTRACED
 
 CELLS = [cell for table in TABLES for cell in table.cells]
 NEARLY = 1e-9
 
 
+@UNTRACED
 def test_no_cell_is_slower_than_a_baseline_or_faster_than_the_oracle() -> None:
     """Where the paper's system was, too: its 0.80 to 0.99."""
     assert any(min(cell.over_load, cell.over_compute) < 1 for cell in CELLS)
@@ -19,6 +21,7 @@ def test_no_cell_is_slower_than_a_baseline_or_faster_than_the_oracle() -> None:
         assert simulated.cake_s <= simulated.paper_algorithm_s + NEARLY
 
 
+@UNTRACED
 def test_beliefs_that_are_wrong_by_half_are_mended_on_the_way() -> None:
     for cell in TABLES[3].cells:
         for misled in (0.5, 2.0):

@@ -24,6 +24,7 @@ from tests.engine_adapters.codecs.states import (
     model_like,
     randomised,
 )
+from tests.support.untraced import UNTRACED
 
 each_codec = pytest.mark.parametrize("codec", CODECS, ids=codec_id)
 each_lossy = pytest.mark.parametrize("codec", LOSSY, ids=codec_id)
@@ -68,6 +69,7 @@ class TestEveryCodec:
             error = (decoded(codec, codec.encode(states), states) - states).abs().max()
             assert error <= 1.7 / 127
 
+    @UNTRACED
     def test_any_finite_states(self, codec: Codec) -> None:
         @randomised(60, states=finite_states())
         def run(states: Tensor) -> None:

@@ -65,6 +65,16 @@ def test_the_step_before_the_meeting_is_shorter() -> None:
     assert running.decide(100) == decision(Action.COMPUTE, 0, 20)
 
 
+@pytest.mark.parametrize(("doubt", "stop"), [(NO_DOUBT, 20), (2.0, 10)])
+def test_a_step_is_no_longer_than_loading_alone_if_it_is_slower_than_known(
+    doubt: float, stop: int
+) -> None:
+    load = LoadCost(chunk_s=9.0)
+    rates = Rates(load, token_budget=10, doubt=doubt)
+    running = pointers(chunk_count=4, load=load, rates=rates)
+    assert running.decide(100) == decision(Action.COMPUTE, 0, stop)
+
+
 def test_the_reader_is_told_about_whole_chunks_of_the_step_that_runs() -> None:
     running = pointers(new_tokens=5)
     assert running.reached_chunks == 0

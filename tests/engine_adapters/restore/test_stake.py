@@ -13,6 +13,7 @@ from engine_adapters.restore import (
 )
 from engine_adapters.restore.stake import BLIND_SHARE, EVIDENCE_SHARE, STAKE_SHARE
 from engine_adapters.restore.testing.virtual_spans import SpanOutcome, VirtualSpans, VirtualStore
+from tests.support.untraced import UNTRACED
 
 COMPUTE = ComputeCost(step_s=0.001, token_s=0.004, attention_s=5e-7)
 CHUNKS = 32
@@ -61,6 +62,7 @@ PACES: dict[str, Pace] = {
 }
 
 
+@UNTRACED
 @pytest.mark.parametrize("take_share", [0.0, 0.1])
 @pytest.mark.parametrize("chunk_count", [4, 16, 32, 128])
 @pytest.mark.parametrize("name", PACES)

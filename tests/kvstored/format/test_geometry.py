@@ -15,6 +15,7 @@ from kvstored.format.geometry import (
 )
 from kvstored_contract.layout import LayerState, StateKind, StateLayout
 from tests.kvstored.format.strategies import layouts
+from tests.support.untraced import UNTRACED
 
 
 def test_slices_lie_in_layer_order_behind_the_header() -> None:
@@ -32,6 +33,7 @@ def test_slices_lie_in_layer_order_behind_the_header() -> None:
     assert class_bytes(layout) == 16_384
 
 
+@UNTRACED
 @given(layouts, st.data())
 def test_slices_are_aligned_disjoint_and_inside_the_class(
     layout: StateLayout, data: st.DataObject
@@ -58,6 +60,7 @@ LAYERS = (
 ENCODED = StateLayout(model="m", dtype="float32", layers=LAYERS, chunk_tokens=64, codec="c")
 
 
+@UNTRACED
 @given(layouts, st.data())
 def test_an_encoded_chunk_has_the_least_of_few_classes_that_it_fits(
     layout: StateLayout, data: st.DataObject

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kvstored.format.geometry import Extent
 from kvstored.store.space.allocator import Allocator
+from tests.support.untraced import UNTRACED
 
 KIB = 1024
 SLAB_BYTES = 64 * KIB
@@ -85,7 +86,7 @@ class AllocatorMachine(RuleBasedStateMachine):
 
 
 AllocatorMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
-TestAllocatorMachine = AllocatorMachine.TestCase
+TestAllocatorMachine = UNTRACED(AllocatorMachine.TestCase)
 
 
 def test_full_device_falls_over_to_the_next() -> None:
@@ -93,6 +94,15 @@ def test_full_device_falls_over_to_the_next() -> None:
     extents = [allocator.allocate(20 * KIB, 0) for _ in range(6)]
     assert [a.extent.device_index for a in extents if a] == [0, 0, 0, 1, 1, 1]
     assert allocator.allocate(20 * KIB, 0) is None
+
+
+def test_an_extent_that_is_not_in_use_is_not_freed() -> None:
+    allocator = make_allocator()
+    allocation = allocator.allocate(8 * KIB, 0)
+    assert allocation is not None
+    allocator.free(allocation.extent)
+    with pytest.raises(ValueError, match="not in use"):
+        allocator.free(allocation.extent)
 
 
 def test_excluded_devices_are_not_used() -> None:

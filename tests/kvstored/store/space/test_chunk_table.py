@@ -12,6 +12,7 @@ from kvstored.store.space.chunk_columns import ChunkColumns
 from kvstored.store.space.chunk_table import ABSENT, HELD, SEGMENT_ROWS, UNUSED, ChunkTable
 from kvstored.store.space.slab_census import SlabCensus
 from kvstored.store.space.slab_geometry import SlabGeometry
+from tests.support.untraced import UNTRACED
 
 KIB = 1024
 GEOMETRY = SlabGeometry(64 * KIB, (2, 2), 1024 * KIB, 4 * KIB)
@@ -145,7 +146,7 @@ class ChunkTableMachine(RuleBasedStateMachine):
 
 
 ChunkTableMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
-TestChunkTableMachine = ChunkTableMachine.TestCase
+TestChunkTableMachine = UNTRACED(ChunkTableMachine.TestCase)
 
 LARGE = SlabGeometry(2 * SEGMENT_ROWS * 8 * KIB, (2,), 0, 0)
 
@@ -248,6 +249,31 @@ def test_claims_of_a_slab_are_its_chunks_with_extent_and_time() -> None:
         (chunk_id(2), extent_of(8), 12),
     ]
     assert table.claims_in_slab(3) == []
+
+
+def test_a_row_tells_its_device() -> None:
+    table = ChunkTable(GEOMETRY)
+    for number, slot in enumerate((0, 12)):
+        table.insert(chunk_id(number), extent_of(slot))
+    rows = table.rows([chunk_id(number).encode() for number in range(2)])
+    assert [table.device(row) for row in rows] == [0, 1]
+
+
+def test_a_sequence_without_chunks_here_is_no_use() -> None:
+    table = table_of_two_slabs()
+    clock = table.clock
+    table.touch([chunk_id(9).encode()], together=True)
+    assert table.clock == clock
+
+
+def test_a_sequence_that_is_used_again_is_one_bundle_with_one_time() -> None:
+    table = ChunkTable(GEOMETRY)
+    sequence = [chunk_id(number).encode() for number in range(2)]
+    for number in range(2):
+        table.insert(chunk_id(number), extent_of(number))
+    for _ in range(2):
+        table.touch(sequence, together=True)
+        assert {table.use(row)[1] for row in table.rows(sequence)} == {table.clock - 1}
 
 
 def test_a_chunk_that_was_used_since_is_not_removed() -> None:

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kvstored.store.space import key_map as key_map_module
 from kvstored.store.space.key_map import ABSENT, TAG_BITS, UNKNOWN, KeyMap, entries_of
+from tests.support.untraced import UNTRACED
 
 TAG_MAX = (1 << TAG_BITS) - 1
 TAGS = st.one_of(
@@ -62,7 +63,7 @@ class KeyMapMachine(RuleBasedStateMachine):
 
 
 KeyMapMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
-TestKeyMapMachine = KeyMapMachine.TestCase
+TestKeyMapMachine = UNTRACED(KeyMapMachine.TestCase)
 
 
 @pytest.mark.parametrize("stretch", [7, 1 << 20])
@@ -95,6 +96,14 @@ def test_very_many_rows_with_one_tag(tag: int, filled: bool) -> None:
     for row in range(0, 700, 2):
         one.remove(tag, row)
     assert sorted(one.rows(tag)) == list(range(1, 700, 2))
+
+
+def test_a_row_that_is_not_there_is_not_removed() -> None:
+    one = KeyMap()
+    one.insert(7, 1)
+    with pytest.raises(KeyError, match="row 2"):
+        one.remove(7, 2)
+    assert one.rows(7) == [1]
 
 
 def test_a_long_cluster_is_told_as_unknown() -> None:

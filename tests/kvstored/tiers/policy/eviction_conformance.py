@@ -7,6 +7,7 @@ import pytest
 
 from kvstored.format.identity import ChunkId
 from kvstored.tiers.policy.protocol import EvictionPolicy
+from tests.support.untraced import UNTRACED
 
 GROUPS = (8 * 1024, 12 * 1024)
 """Size classes; a key is of one of them by its number."""
@@ -221,6 +222,7 @@ class LeastRecentlyUsedConformance(EvictionConformance):
 class WholeSequencesConformance(LeastRecentlyUsedConformance):
     """Those that keep sequences whole agree on what goes with what, too."""
 
+    @UNTRACED
     @pytest.mark.parametrize("seed", range(20))
     def test_a_sequence_goes_as_a_whole(self, tier: Tier, seed: int) -> None:
         """Whatever part of it is used, shared, or leaves."""

@@ -3,6 +3,7 @@ import random
 import pytest
 
 from kvstored.tiers.policy.merged_places import LAG_MIN, LAG_SHARE, MergedPlaces
+from tests.support.untraced import UNTRACED
 
 
 @pytest.fixture
@@ -44,6 +45,7 @@ def test_a_slow_engine_is_moved_to_the_others(merged: MergedPlaces[str, str]) ->
     assert all(each == {("slow", "a"), ("slow", "b")} for each in told)
 
 
+@UNTRACED
 @pytest.mark.parametrize("seed", range(10))
 def test_positions_are_right_to_a_part_of_a_queue(seed: int) -> None:
     """Every head is near every other, and each engine's names are in its order."""

@@ -22,6 +22,7 @@ from tests.kvstored.tiers.policy.eviction_conformance import (
     group_of,
 )
 from tests.kvstored.tiers.policy.test_table_lru import GEOMETRY, TableTier
+from tests.support.untraced import UNTRACED
 
 
 class LookAheadTable(TableTier):
@@ -45,6 +46,7 @@ class TestWithoutHints(WholeSequencesConformance):
         return LookAheadTable()
 
 
+@UNTRACED
 @pytest.mark.parametrize("seed", range(15))
 def test_it_decides_as_look_ahead_over_least_recently_used(tier: LookAheadTable, seed: int) -> None:
     dice = random.Random(seed)
@@ -130,6 +132,7 @@ def test_it_remembers_hinted_chunks_only(tier: LookAheadTable) -> None:
     absent = ChunkId(b"n" * 16, b"a" * 32)
     tier.policy.hint({CHUNKS[3]: 1, absent: 2})
     assert (len(tier.policy._places), len(tier.policy._queued)) == (2, 1)
+    assert [tier.policy.is_queued(CHUNKS[number]) for number in (2, 3)] == [False, True]
     tier.policy.hint({CHUNKS[3]: None, absent: None})
     assert (len(tier.policy._places), len(tier.policy._queued)) == (0, 0)
     assert group_of(3) == class_bytes_in(tier.table, CHUNKS[3])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvstored.tiers.policy import use_order
 from kvstored.tiers.policy.use_order import UseOrder
+from tests.support.untraced import UNTRACED
 
 SEGMENT = 16
 UNUSED = 2**64 - 1
@@ -190,6 +191,7 @@ CHANGES = st.lists(
 )
 
 
+@UNTRACED
 @pytest.mark.parametrize(("queue_rows", "sample_step"), [(1000, 64), (6, 2), (8, 1)])
 @given(before=CHANGES, meanwhile=CHANGES)
 @settings(max_examples=60)
