@@ -1,5 +1,6 @@
 """The same waiting conversations, kept in several ways: each on a copy of the same saved device."""
 
+import os
 import random
 import subprocess
 from collections.abc import Sequence
@@ -253,5 +254,12 @@ class TurnsLab:
 
 
 def _copy(saved: Path, place: Path) -> None:
-    """All files of a daemon that has ended; what was never written stays a hole."""
+    """All files of a daemon that has ended; what was never written stays a hole.
+
+    Nothing is left to be written, or in the page cache: a read of it would wait for that first.
+    """
     subprocess.run(["cp", "-a", "--sparse=always", f"{saved}/.", place], check=True)
+    for path in filter(Path.is_file, place.rglob("*")):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.benchmark_daemons import fork_daemons
+from tests.benchmarks.forked_daemons import fork_daemons
 
 
 @pytest.fixture(autouse=True)

@@ -111,7 +111,7 @@ class NotLoaded(Enum):
     NO_ROOM = "no room"
     """No frame may go for it now; that may change at any time."""
     NOT_NEEDED = "not needed"
-    """It is there, or on its way; or nobody may read it any more."""
+    """It is there or on its way, nobody may read it any more, or it fits no slab of DRAM."""
 
 
 class FrameLoader:
@@ -129,6 +129,9 @@ class FrameLoader:
         self, source: StoredChunk, *, may_evict: Callable[[ChunkId], bool]
     ) -> FrameLoad | NotLoaded:
         """Claims a frame and begins to read."""
+        if source.record.extent.byte_count > self._dram.space.class_bytes_max:
+            # A layout of before the slabs were made smaller.
+            return NotLoaded.NOT_NEEDED
         claim = self._dram.claim(
             source.chunk,
             layout_id=source.record.layout_id,

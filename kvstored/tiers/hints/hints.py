@@ -82,6 +82,7 @@ class Hints:
     def end_session(self, session_id: int) -> None:
         """Forgets the queue of a session."""
         self._queue.end_session(session_id)
+        self._on_change()
 
     def _sequence(
         self, caller: Caller, entry: NamedEntry, change: QueueChange

@@ -67,7 +67,7 @@ class Prefetcher:
         self._unplaced: list[ChunkId] = []
         """Tried chunks that found no room, and those of their namespaces that come after them."""
         self._full: set[bytes] = set()
-        """Namespaces of which one has found no room since it was last tried."""
+        """Namespaces of which nothing found room when some were last tried together."""
         self._has_changed = threading.Event()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="kvstored-prefetch", daemon=True)
@@ -90,25 +90,25 @@ class Prefetcher:
     def _run(self) -> None:
         retry_s = RETRY_S
         while not self._is_closing:
-            unplaced = self._unplaced
-            if self._has_changed.wait(retry_s if unplaced else None):
-                self._has_changed.clear()
-                self._tried.clear()
-                unplaced, retry_s = [], RETRY_S
-            self._unplaced = []
+            has_changed = self._has_changed.wait(retry_s if self._unplaced else None)
+            unplaced, self._unplaced = self._unplaced, []
             self._full.clear()
             try:
-                self._fetch(unplaced)
-                while not self._is_stale and self._carry_out_plan():
-                    pass
+                if has_changed:
+                    self._has_changed.clear()
+                    self._tried.clear()
+                    retry_s = RETRY_S
+                    while not self._is_stale and self._carry_out_plan():
+                        pass
+                else:
+                    # All of the plan was tried: only these are left of it.
+                    retry_s = RETRY_S if self._fetch(unplaced) else min(RETRY_S_MAX, 2 * retry_s)
             except IndexFailure as error:
                 self._unplaced = []
                 LOGGER.warning("nothing is fetched ahead: %s", error)
             except Exception:
                 self._unplaced = []
                 LOGGER.exception("%s: a plan is given up", self._thread.name)
-            is_stuck = len(self._unplaced) == len(unplaced)
-            retry_s = min(RETRY_S_MAX, 2 * retry_s) if is_stuck else RETRY_S
 
     @property
     def _is_stale(self) -> bool:
@@ -141,22 +141,32 @@ class Prefetcher:
             TURNSTILE.give_way()
             yield sequence
 
-    def _fetch(self, chunks: Sequence[ChunkId]) -> None:
-        """Loads those of some chunks that are on the devices, a few together in their order."""
+    def _fetch(self, chunks: Sequence[ChunkId]) -> bool:
+        """Loads those of some chunks that are on the devices, a few together in their order.
+
+        Whether any was loaded.
+        """
+        has_loaded = False
         for start in range(0, len(chunks), LOADED_AT_ONCE):
             if self._is_stale:
-                return
+                break
+            TURNSTILE.give_way()
             some = chunks[start : start + LOADED_AT_ONCE]
             self._tried.update(some)
+            self._unplaced += [chunk for chunk in some if chunk.namespace_id in self._full]
             wanted = [chunk for chunk in some if chunk.namespace_id not in self._full]
+            if not wanted:
+                continue
             fetched = self._fetcher.fetch(wanted, may_evict=self._may_go)
-            self._full.update(chunk.namespace_id for chunk in fetched.unplaced)
-            self._unplaced += [chunk for chunk in some if chunk not in wanted]
             self._unplaced += fetched.unplaced
+            if not fetched.loaded:
+                self._full.update(chunk.namespace_id for chunk in fetched.unplaced)
+            has_loaded |= bool(fetched.loaded)
             self._counters.add("prefetched_chunks", len(fetched.loaded))
             self._counters.add(
                 "prefetched_bytes", sum(source.geometry.extent_bytes for source in fetched.loaded)
             )
+        return has_loaded
 
     def _may_go(self, victim: ChunkId) -> bool:
         return not self._dram.hints.is_queued(victim)

@@ -12,7 +12,7 @@ from kvstored.io.engine import Background, IoRequest
 from kvstored.io.transfer import REQUEST_BYTES_MAX
 from kvstored.store.read.chunk_source import StoredChunk
 from kvstored.tiers.chunks.damage import DamageControl
-from kvstored.tiers.chunks.extent_load import FrameLoad, load_extent
+from kvstored.tiers.chunks.extent_load import FrameLoad, FrameLoader, NotLoaded, load_extent
 from tests.support.devices import OnceWrongDevice, Wrapping
 from tests.support.scrubs import flip, quarantined, stored
 from tests.support.stores import LAYOUT, NAMESPACE, StoreUnderTest, key, open_store
@@ -145,3 +145,12 @@ def test_what_two_reads_find_damaged_is_quarantined(opened: StoreUnderTest) -> N
     assert not comes_to_dram(opened)
     wait_until(lambda: quarantined(opened) == {key(1)})
     assert "unconfirmed_chunks" not in opened.stats().counters
+
+
+def test_a_chunk_larger_than_a_slab_of_dram_waited_for_room() -> None:
+    """Bug: there is never any, so that it was tried again and again."""
+    dram = Mock()
+    dram.space.class_bytes_max = SOURCE.record.extent.byte_count - 1
+    loader = FrameLoader(store=Mock(), dram=dram, engine=Mock(), background=Background.PREFETCH)
+    assert loader.begin(SOURCE, may_evict=lambda _: True) is NotLoaded.NOT_NEEDED
+    dram.claim.assert_not_called()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -202,3 +203,15 @@ def test_a_slab_with_chunks_that_wait_is_not_emptied_for_another_class(
                 assert ticket.durable is not None
                 assert ticket.durable.result() is Reason.UNSPECIFIED
         assert in_dram(opened, range(28)) == (waiting if is_hinted else [])
+
+
+def test_chunks_of_a_session_that_ended_were_fetched_on(
+    opened: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: nobody heard that its queue was gone."""
+    heard = Mock()
+    monkeypatch.setattr(opened.store.hints, "_on_change", heard)
+    hint(opened, {"a": [0]})
+    heard.reset_mock()
+    opened.store.hints.end_session(1)
+    heard.assert_called_once_with()

@@ -270,14 +270,14 @@ def test_a_namespace_without_room_holds_up_no_other(opened: StoreUnderTest) -> N
         engine=Mock(),
         counters=Counters(),
     )
-    rooms, first = Rooms(roomy), list(queue[0].chunks[:LOADED_AT_ONCE])
+    rooms, first = Rooms(roomy), set(queue[0].chunks[:LOADED_AT_ONCE])
     prefetcher._fetcher = rooms  # type: ignore[assignment]  # as it is used
     with closing(prefetcher):
         prefetcher.wake()
         wait_until(lambda: set(queue[1].chunks) <= set(rooms.asked))
         # After the first ones that found no room those after them wait with them.
-        assert [chunk for chunk in rooms.asked if chunk.namespace_id == full] == first
-        rooms.roomy.add(full)
+        assert {chunk for chunk in rooms.asked if chunk.namespace_id == full} == first
         rooms.asked.clear()
+        rooms.roomy.add(full)
         wait_until(lambda: set(queue[0].chunks) <= set(rooms.asked))
         assert roomy not in {chunk.namespace_id for chunk in rooms.asked}
