@@ -15,8 +15,8 @@ from engine_adapters.runner.states.state_format import shape_of
 
 REPEATS = 5
 PLANNED_TOKENS = 1024
-COMPUTED_TOKENS = (256, 1024, 2048)
-"""Histories by which computing is timed."""
+COMPUTED_TOKENS = (64, 256, 1024, 2048)
+"""Histories by which computing is timed; a turn has as few new tokens as the shortest."""
 MIB = 1024 * 1024
 ALIGNMENT_BYTES = 4096
 """Of a chunk's header."""
