@@ -104,12 +104,7 @@ def _compute_cost(model: Model) -> ComputeCost:
     """As a calibrated engine knows it: attention is most of what a long history costs here."""
     timer = ComputeTimer(model, repeats=REPEATS)
     curve = fit(timer.recompute(COMPUTED_TOKENS, step_tokens=TOKEN_BUDGET), degree=2)
-    layers = model.config.layer_count
-    return ComputeCost(
-        step_s=layers * curve.constant,
-        token_s=layers * curve.linear,
-        attention_s=2 * layers * curve.square,
-    )
+    return ComputeCost.of_curve(curve, model.config.layer_count)
 
 
 def _median_s(work: Callable[[], object]) -> float:

@@ -119,8 +119,9 @@ class TurnsLab:
         self._folder = folder
         self._saved_folder = folder / "saved"
         self._costs = Costs(model)
-        self._prefill_s = self._costs.prefill_s(self._history_tokens, scale.workload.turn_tokens)
         work = scale.workload
+        history = work.first_tokens + work.turns * (work.turn_tokens + work.answer_tokens) // 2
+        self._bytes_per_s = self._costs.bytes_per_s(history, work.turn_tokens, load_share=1.0)
         self.working_bytes = work.count * work.tokens_max * self._costs.token_bytes
         self._names = [f"talk {number}" for number in range(work.count)]
         self._round = 0
@@ -129,7 +130,7 @@ class TurnsLab:
 
     def bytes_per_s(self, load_share: float) -> float:
         """Of the device from which a history comes in so many times a turn's prefill."""
-        return self._history_bytes / (load_share * self._prefill_s)
+        return self._bytes_per_s / load_share
 
     def save(self) -> None:
         """The first turns of all, at full speed."""
@@ -241,16 +242,6 @@ class TurnsLab:
         ]
         dice.shuffle(asked)
         return asked
-
-    @property
-    def _history_tokens(self) -> int:
-        """Of a conversation in the middle of what is served."""
-        work = self._scale.workload
-        return work.first_tokens + work.turns * (work.turn_tokens + work.answer_tokens) // 2
-
-    @property
-    def _history_bytes(self) -> int:
-        return self._history_tokens * self._costs.token_bytes
 
 
 def _copy(saved: Path, place: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from engine_adapters.restore.cost_profile import CostProfile, slower_s
+from engine_adapters.restore.least_squares import Curve
 from engine_adapters.restore.source import Source
 from kvstored_contract.layout import RAW
 
@@ -41,6 +42,15 @@ class ComputeCost:
             step_s=layer_count * profile.compute_constant_s,
             token_s=layer_count * profile.compute_token_s,
             attention_s=2 * layer_count * profile.compute_square_s,
+        )
+
+    @classmethod
+    def of_curve(cls, curve: Curve, layer_count: int) -> Self:
+        """The costs of a model of that many layers, by the curve of one layer of a history."""
+        return cls(
+            step_s=layer_count * curve.constant,
+            token_s=layer_count * curve.linear,
+            attention_s=2 * layer_count * curve.square,
         )
 
     def scaled(self, factor: float) -> Self:

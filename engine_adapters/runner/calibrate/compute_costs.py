@@ -196,9 +196,7 @@ def rough_compute_cost(
     """
     counts = sorted({min(count, model.config.position_count) for count in ROUGH_TOKENS})
     samples = ComputeTimer(model, repeats=1, clock=clock).recompute(counts, step_tokens=step_tokens)
-    line = fit(samples, degree=1)
-    layers = model.config.layer_count
-    return ComputeCost(step_s=layers * line.constant, token_s=layers * line.linear, attention_s=0.0)
+    return ComputeCost.of_curve(fit(samples, degree=1), model.config.layer_count)
 
 
 def _cold_ones(model: Model, shape: tuple[int, ...]) -> Tensor:

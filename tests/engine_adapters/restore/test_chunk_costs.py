@@ -5,6 +5,7 @@ import pytest
 
 from engine_adapters.restore import CostProfile, Source
 from engine_adapters.restore.chunk_costs import ComputeCost, LoadCost
+from engine_adapters.restore.least_squares import Curve
 
 PROFILE = CostProfile(
     model="model",
@@ -48,6 +49,11 @@ def test_the_profile_of_a_layer_gives_the_costs_of_the_model() -> None:
     )
     assert hidden == LoadCost(chunk_s=0.0064, latency_s=0.25, project_s=8e-6)
     assert kv == LoadCost(chunk_s=0.0128, latency_s=0.25, project_s=2e-6)
+
+
+def test_the_curve_of_a_layer_gives_the_costs_of_the_model() -> None:
+    cost = ComputeCost.of_curve(Curve(constant=1e-3, linear=1e-5, square=1e-9), 4)
+    assert cost.compute_s(0, 50, 50) == pytest.approx(4 * (1e-3 + 50 * 1e-5 + 50**2 * 1e-9))
 
 
 def test_a_chunk_is_loaded_as_fast_as_the_slower_of_reading_and_decoding() -> None:
