@@ -63,6 +63,7 @@ def test_each_part_measures_its_figures_and_leaves_nothing(part: str, tmp_path: 
         assert found["tokens_equal"].value == 1.0
         assert found["turns_ours_restored_share"].value > 0
         assert found["turns_recompute_restored_share"].value == 0
+        assert 0 < found["turns_lru_busy_share"].value < 1
         assert "LLaMA-13B" in text.getvalue()
     if part == "devices":
         assert found["slower_ours_restored_share"].value > 0

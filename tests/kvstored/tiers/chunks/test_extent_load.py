@@ -154,3 +154,13 @@ def test_a_chunk_larger_than_a_slab_of_dram_waited_for_room() -> None:
     loader = FrameLoader(store=Mock(), dram=dram, engine=Mock(), background=Background.PREFETCH)
     assert loader.begin(SOURCE, may_evict=lambda _: True) is NotLoaded.NOT_NEEDED
     dram.claim.assert_not_called()
+
+
+def test_a_chunk_that_is_there_is_not_taken_for_one_without_room() -> None:
+    dram = Mock()
+    dram.space.class_bytes_max = SOURCE.record.extent.byte_count
+    loader = FrameLoader(store=Mock(), dram=dram, engine=Mock(), background=Background.PREFETCH)
+    dram.claim.return_value = Mock(is_new=False)
+    assert loader.begin(SOURCE, may_evict=lambda _: True) is NotLoaded.NOT_NEEDED
+    dram.claim.return_value = None
+    assert loader.begin(SOURCE, may_evict=lambda _: True) is NotLoaded.NO_ROOM

@@ -1,6 +1,6 @@
 """What waits is in DRAM before it is asked for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -244,16 +244,48 @@ def test_what_found_no_room_was_not_tried_again_before_the_queue_changed(
 
 
 class Rooms:
-    """A fetcher that finds room for chunks of some namespaces alone."""
+    """A fetcher that finds room for chunks of some namespaces alone, and for no ``large`` ones."""
 
-    def __init__(self, *roomy: bytes) -> None:
+    def __init__(self, *roomy: bytes, large: Collection[ChunkId] = ()) -> None:
         self.roomy = set(roomy)
+        self.large = large
         self.asked: list[ChunkId] = []
 
     def fetch(self, chunks: Sequence[ChunkId], **_: object) -> Fetched:
         self.asked += chunks
-        unplaced = [chunk for chunk in chunks if chunk.namespace_id not in self.roomy]
-        return Fetched(loaded=[], unplaced=unplaced)
+        unplaced = [chunk for chunk in chunks if not self._has_room(chunk)]
+        source = Mock(geometry=Mock(extent_bytes=1))
+        return Fetched(loaded=[source] * (len(chunks) - len(unplaced)), unplaced=unplaced)
+
+    def _has_room(self, chunk: ChunkId) -> bool:
+        return chunk.namespace_id in self.roomy and chunk not in self.large
+
+
+def prefetcher_of(
+    opened: StoreUnderTest, queue: list[WaitingSequence[ChunkId]], rooms: Rooms
+) -> Prefetcher:
+    """One whose chunks find room as ``rooms`` say."""
+    store = opened.store
+    prefetcher = Prefetcher(
+        waiting=lambda: queue,
+        store=store._store,
+        dram=store._dram,
+        engine=Mock(),
+        counters=Mock(),
+    )
+    prefetcher._fetcher = rooms  # type: ignore[assignment]  # as it is used
+    return prefetcher
+
+
+def test_chunks_without_room_hold_up_no_smaller_ones(opened: StoreUnderTest) -> None:
+    """Of one namespace: what is larger waits alone, while others of its batch find room."""
+    chunks = [ChunkId(NAMESPACE, key(number)) for number in range(40)]
+    rooms = Rooms(NAMESPACE, large=chunks[:4])
+    queue = [WaitingSequence(chunks=chunks, chunk_bytes=1)]
+    with closing(prefetcher_of(opened, queue, rooms)) as prefetcher:
+        prefetcher.wake()
+        wait_until(lambda: set(chunks) <= set(rooms.asked))
+        assert rooms.asked[:40] == chunks
 
 
 def test_a_namespace_without_room_holds_up_no_other(opened: StoreUnderTest) -> None:
@@ -262,17 +294,8 @@ def test_a_namespace_without_room_holds_up_no_other(opened: StoreUnderTest) -> N
         WaitingSequence(chunks=[ChunkId(namespace, key(n)) for n in range(40)], chunk_bytes=1)
         for namespace in (full, roomy)
     ]
-    store = opened.store
-    prefetcher = Prefetcher(
-        waiting=lambda: queue,
-        store=store._store,
-        dram=store._dram,
-        engine=Mock(),
-        counters=Counters(),
-    )
     rooms, first = Rooms(roomy), set(queue[0].chunks[:LOADED_AT_ONCE])
-    prefetcher._fetcher = rooms  # type: ignore[assignment]  # as it is used
-    with closing(prefetcher):
+    with closing(prefetcher_of(opened, queue, rooms)) as prefetcher:
         prefetcher.wake()
         wait_until(lambda: set(queue[1].chunks) <= set(rooms.asked))
         # After the first ones that found no room those after them wait with them.
